@@ -1,0 +1,71 @@
+"""Heliograph: a real-time event service for Python, with its data pipeline on Spark.
+
+    import heliograph as hg
+
+Public names load when they are first used: importing this package loads neither Spark, pyarrow, numpy nor
+the parser of the filter language.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from heliograph._version import __version__
+
+if TYPE_CHECKING:
+    from typing import Any as Any
+
+    from heliograph.annotations import Length as Length
+    from heliograph.annotations import Shape as Shape
+    from heliograph.annotations import f32 as f32
+    from heliograph.annotations import f64 as f64
+    from heliograph.annotations import i8 as i8
+    from heliograph.annotations import i16 as i16
+    from heliograph.annotations import i32 as i32
+    from heliograph.annotations import i64 as i64
+    from heliograph.annotations import u8 as u8
+    from heliograph.annotations import u16 as u16
+    from heliograph.annotations import u32 as u32
+    from heliograph.annotations import u64 as u64
+    from heliograph.errors import DecodeError as DecodeError
+    from heliograph.errors import DiskError as DiskError
+    from heliograph.errors import DiskFull as DiskFull
+    from heliograph.errors import ExpressionError as ExpressionError
+    from heliograph.errors import FormatError as FormatError
+    from heliograph.errors import HeliographError as HeliographError
+    from heliograph.errors import IncompatibleFormats as IncompatibleFormats
+    from heliograph.errors import InvalidEvent as InvalidEvent
+    from heliograph.errors import UnknownFormat as UnknownFormat
+    from heliograph.event import Event as Event
+    from heliograph.event import EventId as EventId
+    from heliograph.event import Header as Header
+    from heliograph.event import format_of as format_of
+    from heliograph.expr.build import col as col
+    from heliograph.expr.build import param as param
+    from heliograph.formats import Format as Format
+
+_HOMES = {
+    "annotations": "Length Shape f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
+    "errors": "DecodeError DiskError DiskFull ExpressionError FormatError HeliographError "
+    "IncompatibleFormats InvalidEvent UnknownFormat",
+    "event": "Event EventId Header format_of",
+    "expr.build": "col param",
+    "formats": "Format",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = ["Any", "__version__", *_HOME_OF]  # noqa: PLE0604 - all are strings
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'heliograph' has no attribute {name!r}")
+    value = getattr(import_module(f"heliograph.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

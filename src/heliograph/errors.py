@@ -1,0 +1,305 @@
+"""Every error that Heliograph raises, in one tree.
+
+    HeliographError
+    ├── FormatError                 a format description, an event class or its bytes cannot be right
+    │   ├── IncompatibleFormats     one format cannot be read as the other; names each field and both types
+    │   └── UnknownFormat           a format id nobody has described yet                        (retriable)
+    ├── DecodeError                 bytes do not hold what their format says; names the field's path
+    ├── InvalidEvent                a value does not fit its field; names the path
+    ├── ExpressionError             a filter or projection is wrong; points at the column
+    ├── DiskError                   the disk refused                                            (retriable)
+    │   ├── DiskFull
+    │   ├── NoSuchFile
+    │   ├── FileExists              a new file was asked for under a name that is taken
+    │   └── FileLocked              another process holds the lock; names the holder
+    ├── InvalidFileName             a name that could leave its folder, or that no file can have
+    ├── QueueClosed                 nothing more goes in, or nothing is left to come out
+    └── SimulationError             a simulated run went wrong; carries the seed that repeats it
+        ├── SimDeadlock             every task waits and no time-out will end it; names each
+        ├── SimStuck                a task runs on without ever letting time pass
+        ├── SimTaskFailed           an exception ended a task that nobody joined
+        └── CrashViolation          a promise did not survive a simulated power loss
+
+An error takes facts, keeps them as fields and composes its own sentence from them, so that programs can act
+on the fields and people can read the sentence. `retriable` says whether the same call may succeed later
+without a change to the code.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+ROOT: Final = "$"
+"""How the event itself is written in a path; its field `a`, third element, is `$.a[2]`."""
+
+
+class HeliographError(Exception):
+    """Root of the tree: `except hg.HeliographError` catches all of it."""
+
+    retriable: ClassVar[bool] = False
+
+
+class FormatError(HeliographError):
+    """A format description or an event class cannot be right.
+
+    Attributes:
+        reason: what is wrong, without the place.
+        path: the field, such as `$.position.lat`; `$` is the whole record.
+    """
+
+    def __init__(self, reason: str, *, path: str = ROOT) -> None:
+        super().__init__(reason, path)
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return self.reason if self.path == ROOT else f"{self.reason} (at {self.path})"
+
+
+class IncompatibleFormats(FormatError):
+    """Events of one format cannot be read as another.
+
+    Attributes:
+        writer: name of the format the events were written with.
+        reader: name of the format they should be read as.
+        problems: one sentence per field that does not fit.
+    """
+
+    def __init__(self, writer: str, reader: str, problems: tuple[str, ...]) -> None:
+        super().__init__(f"{writer!r} cannot be read as {reader!r}: " + "; ".join(problems))
+        self.writer = writer
+        self.reader = reader
+        self.problems = problems
+
+
+class UnknownFormat(FormatError):
+    """No description is known for a format id.
+
+    Attributes:
+        format_id: the id that was asked for.
+    """
+
+    retriable = True
+
+    def __init__(self, format_id: bytes) -> None:
+        super().__init__(
+            f"no description of format {format_id.hex()} is known here; "
+            "it arrives with the first event of a journal or link, or register() it"
+        )
+        self.format_id = format_id
+
+
+class DecodeError(HeliographError):
+    """Bytes do not hold what their format says. Nothing of the event is returned.
+
+    Attributes:
+        reason: what is wrong, without the place.
+        path: the field, such as `$.position.lat`.
+    """
+
+    def __init__(self, reason: str, *, path: str = ROOT) -> None:
+        super().__init__(reason, path)
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.reason} (at {self.path})"
+
+
+class InvalidEvent(HeliographError):
+    """A value does not fit the type of its field.
+
+    Attributes:
+        event: name of the event type.
+        reason: what is wrong and what would fit.
+        path: the field, such as `$.position.lat`.
+    """
+
+    def __init__(self, event: str, reason: str, *, path: str = ROOT) -> None:
+        super().__init__(event, reason, path)
+        self.event = event
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.event}: {self.reason} (at {self.path})"
+
+
+class ExpressionError(HeliographError):
+    """A filter or projection is wrong.
+
+    Attributes:
+        reason: what is wrong and what is allowed there.
+        text: the expression.
+        column: where in the text, counted from 1.
+    """
+
+    def __init__(self, reason: str, *, text: str, column: int) -> None:
+        super().__init__(reason, text, column)
+        self.reason = reason
+        self.text = text
+        self.column = column
+
+    def __str__(self) -> str:
+        # A window around the place keeps the picture readable for long expressions.
+        start = max(0, self.column - 1 - 60)
+        window = self.text[start : start + 120].replace("\n", " ")
+        return f"{self.reason} (column {self.column})\n  {window}\n  {' ' * (self.column - 1 - start)}^"
+
+
+class DiskError(HeliographError):
+    """The disk refused an operation.
+
+    Attributes:
+        operation: `append`, `sync`, `rename`, ...
+        file: the name of the file within its folder.
+        reason: what the operating system said.
+    """
+
+    retriable = True
+
+    def __init__(self, operation: str, file: str, reason: str) -> None:
+        super().__init__(operation, file, reason)
+        self.operation = operation
+        self.file = file
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.operation} of {self.file!r} failed: {self.reason}"
+
+
+class DiskFull(DiskError):
+    """No room is left on the disk, or the quota is used up."""
+
+
+class NoSuchFile(DiskError):
+    """There is no file or folder of that name."""
+
+    retriable = False
+
+
+class FileExists(DiskError):
+    """A new file was asked for under a name that is taken."""
+
+    retriable = False
+
+
+class FileLocked(DiskError):
+    """Another process, or another part of this one, holds the lock.
+
+    Attributes:
+        holder: what the holder wrote about itself, such as `pid 4711 since 2026-11-05T10:00:00+00:00`.
+    """
+
+    def __init__(self, file: str, holder: str) -> None:
+        super().__init__("lock", file, f"held by {holder or 'a process that has not said who it is'}")
+        self.holder = holder
+
+
+class InvalidFileName(HeliographError):
+    """A name that could lead out of its folder, or that no file can have.
+
+    Attributes:
+        name: the name as it was given.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name!r} cannot name a file: {self.reason}; "
+            "write a relative name such as 'head-0001' or 'partition-3/head-0001'"
+        )
+
+
+class QueueClosed(HeliographError):
+    """A queue was closed: nothing more goes in, or nothing is left to come out.
+
+    Attributes:
+        name: the name of the queue.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"queue {self.name!r} is closed"
+
+
+class SimulationError(HeliographError):
+    """A simulated run went wrong.
+
+    Attributes:
+        reason: what happened.
+        seed: the seed that repeats the run, step by step.
+    """
+
+    def __init__(self, reason: str, *, seed: int) -> None:
+        super().__init__(reason, seed)
+        self.reason = reason
+        self.seed = seed
+
+    def __str__(self) -> str:
+        return f"{self.reason} (seed {self.seed})"
+
+
+class SimDeadlock(SimulationError):
+    """Every task waits, and no time-out will ever end one of the waits.
+
+    Attributes:
+        waits: task name to what it waits for.
+    """
+
+    def __init__(self, waits: dict[str, str], *, seed: int) -> None:
+        lines = "".join(f"\n  {task} waits for {what}" for task, what in waits.items())
+        super().__init__("every task waits and no time-out ends it:" + lines, seed=seed)
+        self.waits = waits
+
+
+class SimStuck(SimulationError):
+    """Port calls went on and on while the simulated time stood still: somebody polls instead of waiting.
+
+    Attributes:
+        task: the task that made the last call.
+        steps: how many port calls were made at that instant.
+    """
+
+    def __init__(self, task: str, steps: int, *, seed: int) -> None:
+        super().__init__(
+            f"{steps} port calls without any time passing, the last by task {task!r}; "
+            "wait with a time-out instead of polling",
+            seed=seed,
+        )
+        self.task = task
+        self.steps = steps
+
+
+class SimTaskFailed(SimulationError):
+    """An exception ended a task, and nobody joined the task to hear of it.
+
+    Attributes:
+        task: the name of the task; the exception is the cause (`__cause__`).
+    """
+
+    def __init__(self, task: str, error: BaseException, *, seed: int) -> None:
+        super().__init__(f"task {task!r} failed: {error!r}", seed=seed)
+        self.task = task
+
+
+class CrashViolation(SimulationError):
+    """A promise did not survive a simulated power loss.
+
+    Attributes:
+        operation: the disk operation, counted from 1, at which the power went.
+        outcome: how that operation and the survivors were chosen, for reading and for repeating it.
+    """
+
+    def __init__(self, operation: int, outcome: str, error: BaseException, *, seed: int) -> None:
+        super().__init__(f"power loss at disk operation {operation} ({outcome}): {error}", seed=seed)
+        self.operation = operation
+        self.outcome = outcome

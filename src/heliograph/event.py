@@ -1,0 +1,295 @@
+"""Event classes, and the header that travels with each event.
+
+    class Track(hg.Event, name="air.track", key="id"):
+        id: int
+        speed: float
+        region: str = "unknown"
+
+An event class is a `msgspec.Struct`: built in a tenth of a microsecond, compared and printed by value. What
+goes beyond that is decided when the class is written: its fields must have types that can travel
+(`heliograph.annotations`), which become its `Format`. Values are checked when an event is pushed, or when it
+is built if the class says `strict=True`.
+
+The header is a separate object: one event pushed twice has two headers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotations of Header at run time
+from functools import cached_property
+from typing import Any, ClassVar, Final, NamedTuple, Self, cast, dataclass_transform
+
+import msgspec
+
+from heliograph import fieldtypes as ft
+from heliograph.annotations import field_type, wire_annotation
+from heliograph.errors import FormatError
+from heliograph.formats import BodyKind, ByteOrder, Field, Format
+
+NATIVE_ORDER: Final[ByteOrder] = "<" if sys.byteorder == "little" else ">"
+
+
+class EventId(NamedTuple):
+    """Who pushed an event, in which life, and its how-manieth it was. Unique for ever."""
+
+    supplier: str
+    epoch: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.supplier}:{self.epoch}:{self.sequence}"
+
+    @staticmethod
+    def parse(text: str) -> EventId:
+        """The id that `str(id)` wrote; ValueError for anything else."""
+        supplier, epoch, sequence = text.rsplit(":", 2)
+        return EventId(supplier, int(epoch), int(sequence))
+
+
+class Header(msgspec.Struct, array_like=True, frozen=True):
+    """What is known of one pushed event besides its content.
+
+    Times are nanoseconds since 1970 in UTC. Fields that only a journal or a link can know are None before
+    the event has been there.
+    """
+
+    channel: str
+    type: str
+    """Name of the event type."""
+    id: EventId
+    source_ts: int
+    """When the supplier says it happened: data, may be wrong."""
+    format_id: bytes
+    priority: int = 3
+    """1 (low) to 5 (high)."""
+    key: tuple[Any, ...] = ()
+    """Values of the key fields, in the order of the class's `key`."""
+    station_seq: int = 0
+    """Order in which its station took in events of all its channels."""
+    append_ts: int | None = None
+    """When the keeper appended it; never decreases within a partition."""
+    partition: str | None = None
+    offset: int | None = None
+    lifetime_ns: int | None = None
+    """What is left of its lifespan; None: it does not expire."""
+    hops: int = 0
+    """Links it has crossed."""
+    correlation_id: str | None = None
+    headers: Mapping[str, str] = {}
+    """Free user headers, for example `traceparent`."""
+    redelivered: bool = False
+
+
+class EventInfo:
+    """What Heliograph knows of an event class: `hg.format_of` and the codec read it."""
+
+    def __init__(
+        self,
+        cls: type[Event],
+        name: str,
+        key: tuple[str, ...],
+        body: BodyKind,
+        types: dict[str, ft.FieldType],
+    ) -> None:
+        self.cls = cls
+        self.name = name
+        self.key = key
+        self.body: BodyKind = body
+        self.types = types
+
+    @cached_property
+    def format(self) -> Format:
+        if self.body == "native":
+            from heliograph.layout import native_format  # noqa: PLC0415 - only classes with native bodies need it
+
+            return native_format(self.name, list(self.types.items()), self.key, NATIVE_ORDER)
+        return Format(self.name, tuple(Field(n, t) for n, t in self.types.items()), self.key)
+
+
+@dataclass_transform(field_specifiers=(msgspec.field,))
+class EventMeta(msgspec.StructMeta):
+    """Takes `name=`, `key=`, `body=` and `strict=` besides msgspec's own options, and checks the fields."""
+
+    # Positional-only, so that `name=` is free for the name of the event type.
+    def __new__(
+        mcls,
+        clsname: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        /,
+        *,
+        name: str | None = None,
+        key: str | tuple[str, ...] | None = None,
+        body: BodyKind | None = None,
+        strict: bool = False,
+        **options: Any,
+    ) -> Any:
+        for option in ("array_like", "tag", "tag_field", "rename", "omit_defaults"):
+            if option in options and clsname != "Event":
+                raise FormatError(f"{clsname}: the option {option}= is Heliograph's own and cannot be set")
+        if strict:
+            namespace["__post_init__"] = _checked(namespace.get("__post_init__"))
+        cls = super().__new__(mcls, clsname, bases, namespace, **options)
+        if not any(isinstance(base, EventMeta) for base in bases):
+            return cls
+        parent: EventInfo | None = getattr(cls, "__event_info__", None)
+        types = _resolve_fields(cls, parent, sys._getframe(1).f_locals)  # noqa: SLF001 - for classes inside functions
+        info = EventInfo(
+            cast("type[Event]", cls),
+            name or clsname,
+            _key_names(key, parent),
+            body or (parent.body if parent else "packed"),
+            types,
+        )
+        _check_key(info)
+        cls.__event_info__ = info  # type: ignore[attr-defined]
+        if any(_holds_array(kind) for kind in types.values()):
+            if "__eq__" not in namespace:
+                cls.__eq__ = _equal_with_arrays  # type: ignore[assignment,method-assign]
+            cls.__hash__ = None  # type: ignore[assignment]
+        info.format  # noqa: B018 - a mistake in the class fails where the class is written
+        return cls
+
+
+class Event(msgspec.Struct, metaclass=EventMeta, array_like=True, forbid_unknown_fields=True):
+    """Base of all event classes."""
+
+    __event_info__: ClassVar[EventInfo]
+
+    def to_dict(self) -> dict[str, Any]:
+        """This event as plain nested data; enums by value, arrays as they are."""
+        from heliograph.reflect import event_to_mapping  # noqa: PLC0415 - reflection is not on the way of an event
+
+        return event_to_mapping(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """An event from plain nested data; InvalidEvent names the path of what does not fit."""
+        from heliograph.reflect import event_from_mapping  # noqa: PLC0415 - as above
+
+        return event_from_mapping(cls, data)
+
+    def to_json(self) -> bytes:
+        """This event as a JSON object; bytes as base64, arrays as nested lists."""
+        from heliograph.reflect import event_to_json  # noqa: PLC0415 - as above
+
+        return event_to_json(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """An event from a JSON object; InvalidEvent names the path of what does not fit."""
+        from heliograph.reflect import event_from_json  # noqa: PLC0415 - as above
+
+        return event_from_json(cls, data)
+
+
+RESERVED: Final = frozenset(name for name in vars(Event) if not name.startswith("__"))
+"""Names that no field may have, because events have methods of that name."""
+
+
+def format_of(event: Event | type[Event]) -> Format:
+    """The wire format of an event class, or of the class of an event."""
+    return info_of(event if isinstance(event, type) else type(event)).format
+
+
+def info_of(cls: Any) -> EventInfo:
+    """What is known of an event class; FormatError for anything that is none."""
+    info: EventInfo | None = cls.__dict__.get("__event_info__") if isinstance(cls, EventMeta) else None
+    if info is None:
+        raise FormatError(
+            f"{cls!r} is no event class; write `class {getattr(cls, '__name__', 'X')}(hg.Event): ...`"
+        )
+    return info
+
+
+def _resolve_fields(
+    cls: type, parent: EventInfo | None, local_names: Mapping[str, Any]
+) -> dict[str, ft.FieldType]:
+    """Types of all fields in wire order. Own annotations are replaced by their bounded form for msgspec."""
+    names: tuple[str, ...] = cls.__struct_fields__  # type: ignore[attr-defined]
+    try:
+        own = inspect.get_annotations(cls, locals={**local_names, cls.__name__: cls}, eval_str=True)
+    except NameError as error:
+        raise FormatError(
+            f"{cls.__name__}: an annotation names {error.name!r}, which is not known here at run time; "
+            "define or import it before the class (not only under TYPE_CHECKING)"
+        ) from None
+    types: dict[str, ft.FieldType] = {}
+    for name in names:
+        path = f"$.{name}"
+        if name in RESERVED:
+            raise FormatError(f"events have a method {name}(); name the field otherwise", path=path)
+        if name in own:
+            if own[name] is cls:
+                raise FormatError(
+                    f"{cls.__name__} cannot hold itself; use hg.Any for recursive data", path=path
+                )
+            types[name] = field_type(own[name], path)
+            cls.__annotations__[name] = wire_annotation(own[name], types[name])
+        elif parent is not None and name in parent.types:
+            types[name] = parent.types[name]
+        else:
+            raise FormatError(
+                f"{cls.__name__} inherits a field from a class that is no single event class", path=path
+            )
+    return types
+
+
+def _key_names(key: str | tuple[str, ...] | None, parent: EventInfo | None) -> tuple[str, ...]:
+    if key is None:
+        return parent.key if parent else ()
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def _check_key(info: EventInfo) -> None:
+    for name in info.key:
+        kind = info.types.get(name)
+        if kind is not None and (
+            not isinstance(kind, ft.Scalar | ft.Enum)
+            or (isinstance(kind, ft.Scalar) and kind.name in ft.FLOATS)
+        ):
+            raise FormatError(
+                f"a key field is an integer, str, bytes, bool, datetime or enum, not {kind}", path=f"$.{name}"
+            )
+
+
+def _checked(post_init: Any) -> Any:
+    """A __post_init__ that checks the values first; for `strict=True`."""
+
+    def __post_init__(self: Event) -> None:  # noqa: N807 - takes the place of one
+        from heliograph.validate import validate  # noqa: PLC0415 - made for a class when its first event is built
+
+        validate(self)
+        if post_init is not None:
+            post_init(self)
+
+    return __post_init__
+
+
+def _holds_array(kind: ft.FieldType) -> bool:
+    """Whether comparing values of this type with == could meet a bare array."""
+    match kind:
+        case ft.Array():
+            return True
+        case ft.Optional(item=item) | ft.List(item=item):
+            return _holds_array(item)
+        case _:
+            return False
+
+
+def _equal_with_arrays(self: Event, other: object) -> Any:
+    if type(other) is not type(self):
+        return NotImplemented
+    return all(_equal(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return bool(a == b)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if hasattr(a, "dtype"):
+        return bool(a.dtype == b.dtype and a.shape == b.shape and (a == b).all())
+    return bool(a == b)
