@@ -14,6 +14,7 @@
     │   └── FileLocked              another process holds the lock; names the holder
     ├── InvalidFileName             a name that could leave its folder, or that no file can have
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
+    ├── NoJava                      Spark needs a Java and none will do; says what to set or install
     └── SimulationError             a simulated run went wrong; carries the seed that repeats it
         ├── SimDeadlock             every task waits and no time-out will end it; names each
         ├── SimStuck                a task runs on without ever letting time pass
@@ -229,6 +230,21 @@ class QueueClosed(HeliographError):
 
     def __str__(self) -> str:
         return f"queue {self.name!r} is closed"
+
+
+class NoJava(HeliographError):
+    """Spark needs a Java, and none was found that will do.
+
+    Attributes:
+        reason: where Heliograph looked, what it found there, and what to set or install.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"Spark needs Java 17 or newer: {self.reason}"
 
 
 class SimulationError(HeliographError):

@@ -1,0 +1,78 @@
+"""A Spark session that is set up for events.
+
+    spark = heliograph.spark.session()                           # this machine, all its cores
+    spark = heliograph.spark.session(master="spark://host:7077")
+    spark = heliograph.spark.session(config={"spark.driver.memory": "4g"})
+
+Everywhere: times in UTC, Arrow between Python and the JVM, filters pushed into Python data sources. With a
+local master besides: Java is found (`heliograph.spark.java`), workers run this very Python, nothing listens
+beyond 127.0.0.1, no web interface, a heap of 1 GB. `config` has the last word over all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+Setting: TypeAlias = "str | int | float | bool"
+
+LOOPBACK: Final = "127.0.0.1"
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+
+_EVERYWHERE: Final[dict[str, Setting]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": True,
+    "spark.sql.python.filterPushdown.enabled": True,
+    "spark.log.level": "WARN",
+    "spark.ui.showConsoleProgress": False,
+}
+_LOCAL: Final[dict[str, Setting]] = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": False,
+    # Spark's own default of 200 is meant for clusters; on one machine most of those tasks would be empty.
+    "spark.sql.shuffle.partitions": 4,
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+}
+
+
+def session(
+    app: str = "heliograph", master: str = "local[*]", config: Mapping[str, Setting] | None = None
+) -> SparkSession:
+    """The Spark session of this process, started if there is none yet.
+
+    A process has one: if it already runs, Spark returns that one with the SQL settings of `config` applied,
+    and `app` and `master` stay as they were. NoJava is raised when no Java will do. The environment variables
+    JAVA_HOME, PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON and SPARK_LOCAL_IP are set where they are missing,
+    because Spark's launcher reads them there.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - the package heliograph.spark loads without Spark
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+
+    is_local = master.startswith("local")
+    if SparkContext._gateway is None:  # noqa: SLF001 - no public way to ask whether a JVM runs
+        _prepare_environment(is_local=is_local)
+    settings = {**_EVERYWHERE, **(_LOCAL if is_local else {}), **(config or {})}
+    builder = SparkSession.builder.appName(app).master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _prepare_environment(*, is_local: bool) -> None:
+    from heliograph.spark.java import find_java  # noqa: PLC0415 - not needed when a JVM runs already
+
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    # This program is Python: the driver is this process, and only on one machine is its path the workers'.
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
