@@ -58,7 +58,11 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
     channel: str
     type: str
     """Name of the event type."""
-    id: EventId
+    supplier: str
+    epoch: int
+    """Which life of the supplier pushed it."""
+    sequence: int
+    """How many the supplier had pushed in that life, this one included."""
     source_ts: int
     """When the supplier says it happened: data, may be wrong."""
     format_id: bytes
@@ -77,9 +81,14 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
     hops: int = 0
     """Links it has crossed."""
     correlation_id: str | None = None
-    headers: Mapping[str, str] = {}
+    headers: Mapping[str, str] | None = None
     """Free user headers, for example `traceparent`."""
     redelivered: bool = False
+
+    # Flat fields are cheaper to make than an EventId for every push; few readers want one.
+    @property
+    def id(self) -> EventId:
+        return EventId(self.supplier, self.epoch, self.sequence)
 
 
 class EventInfo:

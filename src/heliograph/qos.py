@@ -1,0 +1,184 @@
+"""Quality of service: what a channel offers, what a consumer asks for, and whether the two go together.
+
+    hg.QoS(durability="persistent", lifespan=60.0)
+
+A `QoS` is frozen and checked when it is written: a value that no channel could honour is refused there, with
+what is allowed. Each policy is one row of `POLICIES`, which says who may set it, whether it can change while
+events flow, and how an offer meets a request; `mismatches` walks that table and is empty when the two are
+compatible. Policies are added by adding a field and a row.
+
+Defaults: reliable, keep all within the limits, volatile, never a silent drop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from heliograph.errors import InvalidQoS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Reliability: TypeAlias = Literal["best_effort", "reliable"]
+Durability: TypeAlias = Literal["volatile", "transient_local", "transient", "persistent"]
+Ack: TypeAlias = Literal["memory", "journal", "synced", "delivered"]
+Overflow: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "coalesce", "journal"]
+
+LOWEST_PRIORITY: Final = 1
+HIGHEST_PRIORITY: Final = 5
+DEFAULT_QUEUE: Final = 100_000
+"""Events that wait for one consumer before its overflow policy acts."""
+DEFAULT_HISTORY_BYTES: Final = 64 << 20
+DEFAULT_MAX_BLOCKING: Final = 1.0
+"""Seconds a push waits for room in a full queue; long enough for a collection pause, short enough to notice."""
+
+
+class QoS(msgspec.Struct, frozen=True, kw_only=True):
+    """The policies of a channel."""
+
+    reliability: Reliability = "reliable"
+    durability: Durability = "volatile"
+    history: int | None = None
+    """How many events per key a late joiner gets (with a durability that keeps any); None: all kept ones."""
+    lifespan: float | None = None
+    """Seconds after which an event is no longer delivered; None: never expires."""
+    priority: int = 3
+    """Of events pushed without one: 1 (low) to 5 (high)."""
+    ack: Ack | None = None
+    """What `push` waits for; None: `synced` on persistent channels, else `memory`."""
+    max_blocking: float = DEFAULT_MAX_BLOCKING
+    """Seconds that `push` waits for room before it raises QueueFull."""
+    queue: int = DEFAULT_QUEUE
+    """Events that may wait for one consumer."""
+    overflow: Overflow | None = None
+    """What happens when they do; None: `journal` on persistent channels, `block` on other reliable ones,
+    `drop_oldest` on best-effort ones."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise InvalidQoS(name, value, "one of " + ", ".join(str(choice) for choice in allowed))
+        for name, low, high in _RANGES:
+            _check_range(self, name, low, high)
+        _check_together(self)
+
+    @property
+    def journalled(self) -> bool:
+        return self.durability == "persistent"
+
+    @property
+    def ack_level(self) -> Ack:
+        return self.ack or ("synced" if self.journalled else "memory")
+
+    @property
+    def overflow_policy(self) -> Overflow:
+        if self.overflow is not None:
+            return self.overflow
+        if self.journalled:
+            return "journal"
+        return "block" if self.reliability == "reliable" else "drop_oldest"
+
+
+_CHOICES: Final[dict[str, tuple[Any, ...]]] = {
+    "reliability": get_args(Reliability),
+    "durability": get_args(Durability),
+    "ack": (None, *get_args(Ack)),
+    "overflow": (None, *get_args(Overflow)),
+}
+_RANGES: Final = (
+    ("history", 1, 1 << 31),
+    ("lifespan", 1e-6, 1e9),
+    ("priority", LOWEST_PRIORITY, HIGHEST_PRIORITY),
+    ("max_blocking", 0, 1e6),
+    ("queue", 1, 1 << 31),
+)
+_OPTIONAL: Final = frozenset({"history", "lifespan"})
+_WHOLE: Final = frozenset({"history", "priority", "queue"})
+
+
+def _check_range(qos: QoS, name: str, low: float, high: float) -> None:
+    value = getattr(qos, name)
+    if value is None and name in _OPTIONAL:
+        return
+    kinds = (int,) if name in _WHOLE else (int, float)
+    if type(value) not in kinds or not low <= value <= high:
+        what = "a whole number" if name in _WHOLE else "a number"
+        raise InvalidQoS(
+            name, value, f"{what} from {low:g} to {high:g}" + (" or None" if name in _OPTIONAL else "")
+        )
+
+
+def _check_together(qos: QoS) -> None:
+    """Policies that contradict each other are refused here, where both are written."""
+    if qos.ack in ("journal", "synced") and not qos.journalled:
+        raise InvalidQoS("ack", qos.ack, "'memory' or 'delivered' unless durability='persistent'")
+    if qos.overflow == "journal" and not qos.journalled:
+        raise InvalidQoS("overflow", qos.overflow, "another policy unless durability='persistent'")
+    if qos.journalled and qos.overflow not in (None, "journal"):
+        raise InvalidQoS(
+            "overflow",
+            qos.overflow,
+            "'journal': on a persistent channel no consumer blocks a supplier or loses events",
+        )
+    if qos.reliability == "best_effort" and qos.overflow == "block":
+        raise InvalidQoS("overflow", qos.overflow, "a drop policy: best effort never blocks")
+    if qos.history is not None and qos.durability == "volatile":
+        raise InvalidQoS(
+            "history", qos.history, "None unless durability keeps events (transient_local or more)"
+        )
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """One policy where an offer does not meet a request."""
+
+    policy: str
+    offered: Any
+    requested: Any
+
+    def __str__(self) -> str:
+        return f"{self.policy}: offered {self.offered!r}, requested {self.requested!r}"
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """One row of the table.
+
+    Attributes:
+        field: its name in `QoS`.
+        changeable: whether it may change while events flow.
+        meets: whether an offer is good enough for a request; None when the two sides need not agree.
+    """
+
+    field: str
+    changeable: bool
+    meets: Callable[[Any, Any], bool] | None = None
+
+
+def _at_least(order: tuple[Any, ...]) -> Callable[[Any, Any], bool]:
+    rank = {value: i for i, value in enumerate(order)}
+    return lambda offered, requested: rank[offered] >= rank[requested]
+
+
+POLICIES: Final = (
+    Policy("reliability", changeable=False, meets=_at_least(get_args(Reliability))),
+    Policy("durability", changeable=False, meets=_at_least(get_args(Durability))),
+    Policy("history", changeable=False),
+    Policy("lifespan", changeable=True),
+    Policy("priority", changeable=True),
+    Policy("ack", changeable=False),
+    Policy("max_blocking", changeable=True),
+    Policy("queue", changeable=False),
+    Policy("overflow", changeable=False),
+)
+
+
+def mismatches(offered: QoS, requested: QoS) -> tuple[Mismatch, ...]:
+    """Every policy that keeps the two apart, in the order of the table; empty when they go together."""
+    found = []
+    for policy in POLICIES:
+        ours, theirs = getattr(offered, policy.field), getattr(requested, policy.field)
+        if policy.meets is not None and not policy.meets(ours, theirs):
+            found.append(Mismatch(policy.field, ours, theirs))
+    return tuple(found)
