@@ -1,66 +1,71 @@
-# The whole developer's day. `make run` and `make test` set everything up by themselves on a machine
-# that has Python 3.11 and make.
-SHELL := /bin/bash
+# The whole of a developer's day; CONTRIBUTING.md walks through it. Every target sets up what it needs, on a
+# machine that has Python 3.11 and make.
 .DEFAULT_GOAL := help
-PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The budgets in tests/budgets.toml are for two workers on two cores; with more cores, `make test JOBS=8`.
 JOBS ?= 2
+IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+PYTHON ?= $(shell for p in python3.11 python3; do $$p $(IS_NEW_ENOUGH) && echo $$p && break; done)
 
 $(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Heliograph needs Python 3.11 or newer; name one: make PYTHON=..." >&2; exit 1; }
+	@echo "setting up $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev --group bench
+	@$(PIP) install --constraint constraints.txt pip
+	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt \
+		--editable . --group dev --group bench
 	@touch $@
 
 .PHONY: setup
 setup: $(READY) ## make .venv and install everything at the pinned versions
 
 .PHONY: run
-run: $(READY) ## set up, start, show: the main example
+run: $(READY) ## set up, then show what Heliograph does today
 	@$(BIN)/python examples/tour.py
 
 .PHONY: test
-test: check suites ## everything CI runs: check, then all suites within their budgets
+test: check suites ## what CI runs: check, then all suites within their budgets
 
 .PHONY: check
-check: $(READY) ## lint, types, import directions, spelling
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
-	@$(BIN)/codespell
+check: $(READY) ## lint, format, types, import directions, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
 
 .PHONY: suites
-suites: $(READY) ## all tests; their budgets in minutes are in tests/budgets.toml
-	@$(BIN)/pytest -n $(JOBS) --dist loadgroup
+suites: $(READY) ## all tests; tests/budgets.toml says how many minutes each suite has
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup
 
 .PHONY: unit
-unit: $(READY) ## the fast suites only
-	@$(BIN)/pytest -n $(JOBS) tests/unit tests/conformance
+unit: $(READY) ## the fast tests only
+	$(BIN)/pytest -n $(JOBS) tests/unit tests/conformance
 
 .PHONY: spark
-spark: $(READY) ## the suites that start Spark
-	@$(BIN)/pytest tests/spark
+spark: $(READY) ## the tests that start Spark
+	$(BIN)/pytest tests/spark
 
 .PHONY: fuzz
-fuzz: $(READY) ## the property suites at 20 times CI's number of examples
-	@HELIO_EXAMPLES=20 $(BIN)/pytest -n $(JOBS) tests/property tests/faults --timeout 0
+fuzz: $(READY) ## the property and fault suites with new random examples, 20 times as many as CI
+	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-20} $(BIN)/pytest -n $(JOBS) --timeout 0 tests/property tests/faults
 
 .PHONY: bench
 bench: $(READY) ## measure against raw limits and rivals; writes bench/results
-	@$(BIN)/python -m bench
+	$(BIN)/python -m bench
 
 .PHONY: format
 format: $(READY) ## let ruff format and mend what it can
-	@$(BIN)/ruff format .
-	@$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 .PHONY: clean
 clean: ## remove what the targets above made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12

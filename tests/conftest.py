@@ -1,68 +1,80 @@
-"""Shared by all suites: Hypothesis without deadlines, one worker for Spark, and a budget per suite."""
+"""Shared by all suites: how Hypothesis runs, one worker for all of Spark, and a budget per suite."""
 
 from __future__ import annotations
 
 import time
 import tomllib
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import EXAMPLES_FACTOR
+
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 TESTS = Path(__file__).parent
+IS_FUZZING = EXAMPLES_FACTOR != 1
 
-# Speed is measured in bench/, never asserted here; examples are kept reproducible between runs.
+# Speed is measured in bench/, never asserted here. CI sees the same examples in every run, so that what
+# turns red is the change; `make fuzz` goes looking for new ones.
 settings.register_profile(
-    "heliograph", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "heliograph", deadline=None, derandomize=not IS_FUZZING, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("heliograph")
 
 
+def suite_of(path: Path) -> str:
+    """The folder below tests/ that a test stands in."""
+    return path.relative_to(TESTS).parts[0]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests that use Spark run in one worker, so that they share one session."""
+    """Tests that use the Spark session run in one worker, which shares it, and first: they take longest."""
+    items.sort(key=lambda item: suite_of(item.path) != "spark")
     for item in items:
-        if "spark" in item.path.relative_to(TESTS).parts:
+        if suite_of(item.path) == "spark":
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 class Budgets:
-    """Adds up the time of each suite and holds it against tests/budgets.toml."""
+    """Adds up the time of each suite and fails a run that goes over tests/budgets.toml."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self.minutes: dict[str, float] = tomllib.loads((TESTS / "budgets.toml").read_text())["minutes"]
-        self.spent: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.started = time.monotonic()
+        self.exceeded: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        suite = Path(report.nodeid.split("::")[0]).parts[1]
-        self.spent[suite] += round(report.duration * 1e9)
-
-    def over(self) -> list[str]:
-        spent = {suite: ns / 60e9 for suite, ns in self.spent.items()}
-        spent["all"] = (time.monotonic() - self.started) / 60
-        return [suite for suite, minutes in spent.items() if minutes > self.minutes.get(suite, 0)]
-
-    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
-        parts = [
-            f"{suite} {ns / 60e9:.1f}/{self.minutes.get(suite, 0)}"
-            for suite, ns in sorted(self.spent.items())
-        ]
-        terminalreporter.write_line("minutes spent / budget: " + ", ".join(parts))
+        suite = suite_of(self.root / report.nodeid.split("::")[0])
+        self.seconds[suite] += report.duration
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        over = self.over()
-        if over and session.exitstatus == 0:
-            session.exitstatus = 1
-            print(f"\nover budget (tests/budgets.toml): {', '.join(over)}")
+        self.seconds["all"] = time.monotonic() - self.started
+        self.exceeded = [
+            suite for suite, seconds in self.seconds.items() if seconds > 60 * self.minutes.get(suite, 0)
+        ]
+        if self.exceeded and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        spent = (
+            f"{suite} {seconds / 60:.1f} of {self.minutes.get(suite, 0)}"
+            for suite, seconds in sorted(self.seconds.items())
+        )
+        terminalreporter.write_line(f"minutes: {', '.join(spent)}")
+        if self.exceeded:
+            names = ", ".join(sorted(self.exceeded))
+            terminalreporter.write_line(f"FAILED: over the budget of tests/budgets.toml: {names}", red=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Workers of pytest-xdist report to the controller, which alone adds up.
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Budgets(), "heliograph-budgets")
+    if not IS_FUZZING and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Budgets(config.rootpath), "heliograph-budgets")

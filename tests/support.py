@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
+EXAMPLES_FACTOR = int(os.environ.get("HELIO_EXAMPLES", "1"))
+"""`make fuzz` sets it; 1 is CI's share."""
+
 
 def examples(n: int) -> int:
-    """How many Hypothesis examples to run: CI's share, times HELIO_EXAMPLES for `make fuzz`."""
-    return n * int(os.environ.get("HELIO_EXAMPLES", "1"))
+    """How many Hypothesis examples to run where CI runs `n`."""
+    return n * EXAMPLES_FACTOR
