@@ -259,7 +259,7 @@ class AppendFailed(JournalError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"nothing was appended to {self.partition!r}: {self.reason}; push again when the disk has recovered"
+        return f"nothing was appended to {self.partition!r}: {self.reason}; push again when the disk is well"
 
 
 class AppendTimeout(JournalError):
