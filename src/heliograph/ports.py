@@ -1,0 +1,593 @@
+"""The only doors to the outside: time, disk, tasks and chance.
+
+Nothing below the station reads a clock, opens a file, starts a thread or rolls a die by itself. It is given
+a `Ports` and goes through it, so that the same code runs on the machine and, under one seed, in
+`heliograph.sim`, where the clock jumps, the disk forgets what was not synced and tasks take turns.
+
+    ports = system_ports("data")
+    queue: Queue[bytes] = ports.tasks.queue("frames", 1024)
+    writer = ports.tasks.spawn("writer", lambda: write(ports.disk, queue))
+
+The contracts come first, the real implementations after them; the real disk has a room of its own. What a
+contract says holds for both worlds and is checked by one suite for both. Time-outs are seconds, `None`
+waits without end. Every wait can be interrupted by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import secrets
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeAlias, TypeVar
+
+from heliograph._localdisk import LocalDisk, LocalFile, LocalLock
+from heliograph.errors import QueueClosed
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = [
+    "BoundedQueue",
+    "Buffer",
+    "Clock",
+    "Condition",
+    "Disk",
+    "Event",
+    "File",
+    "FileLock",
+    "LocalDisk",
+    "LocalFile",
+    "LocalLock",
+    "Lock",
+    "Ports",
+    "Queue",
+    "Random",
+    "Signal",
+    "SystemClock",
+    "SystemRandom",
+    "Task",
+    "Tasks",
+    "ThreadTasks",
+    "seconds_until",
+    "system_ports",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Clock(Protocol):
+    """Two clocks: one that never goes back, and the one on the wall."""
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since some instant; for intervals and deadlines."""
+        ...
+
+    def time_ns(self) -> int:
+        """Nanoseconds since 1970 UTC; may jump either way. For timestamps, never for waiting."""
+        ...
+
+
+def seconds_until(clock: Clock, deadline_ns: int) -> float:
+    """The time-out that lasts until a monotonic instant; 0 when it has passed."""
+    return max(0, deadline_ns - clock.monotonic_ns()) / 1e9
+
+
+class File(Protocol):
+    """An open file. One task writes it; others may read and sync meanwhile.
+
+    Bytes are safe from a power loss after `sync()` returned, and only those that were written before it was
+    called. A write that raised may have left a part of itself; the next append starts where it did. After a
+    `sync()` that raised, the handle takes no more writes: nobody knows what the disk holds, and a second sync
+    would not tell.
+    """
+
+    name: str
+
+    def append(self, *buffers: Buffer) -> int:
+        """Write the buffers, joined, behind the end that this handle knows; returns where they start."""
+        ...
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Overwrite in place; beyond the end, the gap reads as zeros."""
+        ...
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer, down to none, when the file ends first."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend by zeros. What is mapped must not be cut."""
+        ...
+
+    def sync(self) -> None:
+        """Return when everything written so far would survive a power loss. Says nothing about the name."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file, as often as you like; syncs nothing."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class FileLock(Protocol):
+    """A lock that is held until it is released or its process ends, however it ends."""
+
+    name: str
+
+    def release(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Disk(Protocol):
+    """The files below one folder.
+
+    Names are relative, with `/` between parts: `partition-3/head-0001`. Creating, renaming and removing take
+    effect at once but survive a power loss only after `sync_folder()` of the folder that holds the name.
+    """
+
+    def create(self, name: str) -> File:
+        """A new, empty file; `FileExists` when the name is taken."""
+        ...
+
+    def open(self, name: str, *, readonly: bool = False) -> File:
+        """An existing file; `NoSuchFile` when there is none."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """All of a file."""
+        ...
+
+    def map(self, name: str) -> memoryview:
+        """A read-only view of a file at its present size; later writes within it show. Ends with the view."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomic: before and after a power loss there is the old or the new, whole. Replaces a file."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file; those who have it open keep it."""
+        ...
+
+    def exists(self, name: str) -> bool: ...
+
+    def list(self, folder: str = "") -> tuple[str, ...]:
+        """The names in a folder, sorted; those of folders end in `/`."""
+        ...
+
+    def make_folder(self, name: str) -> None:
+        """One new folder in a folder that exists; `FileExists` when the name is taken."""
+        ...
+
+    def remove_folder(self, name: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def sync_folder(self, folder: str = "") -> None:
+        """Return when the names in this folder would survive a power loss."""
+        ...
+
+    def lock(self, name: str, *, note: str = "") -> FileLock:
+        """Take the lock of that name, or raise `FileLocked` with what the holder wrote about itself."""
+        ...
+
+    def free(self) -> int:
+        """Bytes that can still be written."""
+        ...
+
+
+class Lock(Protocol):
+    """Mutual exclusion, as `threading.Lock`: not reentrant."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+
+    def release(self) -> None: ...
+
+    def locked(self) -> bool: ...
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+class Condition(Protocol):
+    """Wait under a lock until somebody notifies, as `threading.Condition`."""
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """False when the time ran out first."""
+        ...
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        """Wait until the predicate holds; returns its last value."""
+        ...
+
+    def notify(self, n: int = 1) -> None: ...
+
+    def notify_all(self) -> None: ...
+
+
+class Event(Protocol):
+    """A flag that stays up, for any number of waiters: a stop sign, an ending."""
+
+    def is_set(self) -> bool: ...
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether the flag is up."""
+        ...
+
+
+class Signal(Protocol):
+    """A bell for one waiter: what it needs to watch several queues at once.
+
+    Ringing is cheap and is remembered. Several rings may be heard as one, and, when rung from several tasks
+    at the same instant, one more often than needed: look at the queues after each.
+    """
+
+    def notify(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """True when it rang since the last wait, False when the time ran out first."""
+        ...
+
+
+class Queue(Protocol[T]):
+    """A bounded first-in, first-out queue. `None` cannot be an item: it says that nothing came in time.
+
+    Closing is how a task that reads it is told to end: it still gets what is inside, then `QueueClosed`.
+    """
+
+    def put(self, item: T, timeout: float | None = None) -> bool:
+        """False when no room came in time (0: at once); `QueueClosed` after `close()`."""
+        ...
+
+    def put_evicting(self, item: T) -> T | None:
+        """Put without waiting; when full, the oldest item makes room and is returned."""
+        ...
+
+    def get(self, timeout: float | None = None) -> T | None:
+        """The oldest item, or None when none came in time; `QueueClosed` when closed and empty."""
+        ...
+
+    def take(self, limit: int, timeout: float | None = None) -> list[T]:
+        """Wait as `get` does, then all that is there, up to `limit`; empty when none came in time."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+
+class Task(Protocol):
+    """A running function. It cannot be stopped from outside: close what it waits for."""
+
+    name: str
+
+    def join(self, timeout: float | None = None) -> bool:
+        """True when it has ended, False when the time ran out first; raises what ended it."""
+        ...
+
+    def done(self) -> bool: ...
+
+
+class Tasks(Protocol):
+    """Starts tasks and makes what they wait on. Names appear in errors, traces and debuggers."""
+
+    def spawn(self, name: str, run: Callable[[], object]) -> Task:
+        """Start a task. It ends with the process: join it if its work must be finished."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def lock(self, name: str = "lock") -> Lock: ...
+
+    def condition(self, lock: Lock | None = None, name: str = "condition") -> Condition:
+        """With a lock of its own, or one that `lock()` made."""
+        ...
+
+    def event(self, name: str = "event") -> Event: ...
+
+    def signal(self, name: str = "signal") -> Signal: ...
+
+    def queue(self, name: str, limit: int) -> Queue[T]: ...
+
+
+class Random(Protocol):
+    """Chance. Outside of a simulation it is fit for secrets."""
+
+    def bits(self, n: int) -> int:
+        """An integer of `n` random bits."""
+        ...
+
+    def below(self, n: int) -> int:
+        """An integer from 0 up to, not including, `n`."""
+        ...
+
+    def uniform(self) -> float:
+        """From 0.0 up to, not including, 1.0."""
+        ...
+
+    def bytes(self, n: int) -> bytes: ...
+
+    def id64(self) -> int:
+        """A random 64-bit id; never 0, so that 0 can mean none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a part of Heliograph is given of the world. Without a disk nothing can persist."""
+
+    clock: Clock
+    tasks: Tasks
+    random: Random
+    disk: Disk | None = None
+
+
+class SystemClock:
+    """The machine's clocks. The methods are the builtins themselves: a reading costs no extra call."""
+
+    monotonic_ns = staticmethod(time.monotonic_ns)
+    time_ns = staticmethod(time.time_ns)
+
+
+class SystemRandom:
+    """The operating system's generator."""
+
+    bits = staticmethod(secrets.randbits)
+    below = staticmethod(secrets.randbelow)
+    uniform = staticmethod(random.SystemRandom().random)
+    bytes = staticmethod(secrets.token_bytes)
+
+    @staticmethod
+    def id64() -> int:
+        return secrets.randbelow(2**64 - 1) + 1
+
+
+class BoundedQueue(Generic[T]):
+    """`Queue` over any lock and conditions; both worlds use this one.
+
+    Writers hold the lock, which keeps the limit exact. A reader that finds an item takes it without the
+    lock, since `popleft` is atomic; it needs the lock only to wait and to wake a waiting writer. A waiter
+    counts itself before it looks again, so whoever changes the queue after that look sees the count.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_drained",
+        "_filled",
+        "_getters",
+        "_items",
+        "_limit",
+        "_lock",
+        "_putters",
+        "name",
+    )
+
+    def __init__(self, name: str, limit: int, lock: Lock, condition: Callable[[Lock], Condition]) -> None:
+        if limit < 1:
+            raise ValueError(f"queue {name!r} needs room for at least one item, not {limit}")
+        self.name = name
+        self._limit = limit
+        self._items: deque[T] = deque()
+        self._closed = False
+        self._lock = lock
+        self._filled = condition(lock)
+        self._drained = condition(lock)
+        self._getters = 0
+        self._putters = 0
+
+    def put(self, item: T, timeout: float | None = None) -> bool:
+        if item is None:
+            raise TypeError(f"None cannot go into queue {self.name!r}: get() returns it when nothing came")
+        with self._lock:
+            if self._closed:
+                raise QueueClosed(self.name)
+            if len(self._items) >= self._limit and not self._wait_for_room(timeout):
+                return False
+            self._items.append(item)
+            if self._getters:
+                self._filled.notify()
+        return True
+
+    def put_evicting(self, item: T) -> T | None:
+        if item is None:
+            raise TypeError(f"None cannot go into queue {self.name!r}: get() returns it when nothing came")
+        evicted = None
+        with self._lock:
+            if self._closed:
+                raise QueueClosed(self.name)
+            if len(self._items) >= self._limit:
+                evicted = self._pop()
+            self._items.append(item)
+            if self._getters:
+                self._filled.notify()
+        return evicted
+
+    def get(self, timeout: float | None = None) -> T | None:
+        item = self._first(timeout)
+        if self._putters:
+            self._wake_putters(1)
+        return item
+
+    def take(self, limit: int, timeout: float | None = None) -> list[T]:
+        first = self._first(timeout)
+        if first is None:
+            return []
+        items = [first]
+        with suppress(IndexError):
+            while len(items) < limit:
+                items.append(self._items.popleft())
+        if self._putters:
+            self._wake_putters(len(items))
+        return items
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._filled.notify_all()
+            self._drained.notify_all()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def _pop(self) -> T | None:
+        try:
+            return self._items.popleft()
+        except IndexError:
+            return None
+
+    def _first(self, timeout: float | None) -> T | None:
+        item = self._pop()
+        if item is not None:
+            return item
+        with self._lock:
+            self._getters += 1
+            try:
+                popped = self._filled.wait_for(self._popped_or_closed, timeout)
+            except BaseException:
+                self._filled.notify()  # an interrupted waiter hands on the wake-up it may have been given
+                raise
+            finally:
+                self._getters -= 1
+        return popped[0] if popped else None
+
+    def _popped_or_closed(self) -> tuple[T] | None:
+        item = self._pop()
+        if item is not None:
+            return (item,)
+        if self._closed:
+            raise QueueClosed(self.name)
+        return None
+
+    def _wait_for_room(self, timeout: float | None) -> bool:
+        self._putters += 1
+        try:
+            return self._drained.wait_for(self._room_or_closed, timeout)
+        except BaseException:
+            self._drained.notify()  # as above
+            raise
+        finally:
+            self._putters -= 1
+
+    def _room_or_closed(self) -> bool:
+        if self._closed:
+            raise QueueClosed(self.name)
+        return len(self._items) < self._limit
+
+    def _wake_putters(self, n: int) -> None:
+        with self._lock:
+            self._drained.notify(n)
+
+
+class ThreadSignal:
+    """`Signal` over the C queue, whose put needs no lock of ours."""
+
+    __slots__ = ("_rings",)
+
+    def __init__(self) -> None:
+        self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def notify(self) -> None:
+        # One remembered ring is enough; ringers that race past the check add at most one each.
+        if not self._rings.qsize():
+            self._rings.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        try:
+            self._rings.get(True, timeout if timeout is None else max(0.0, timeout))
+        except queue.Empty:
+            return False
+        return True
+
+
+class ThreadTask:
+    """`Task` as a daemon thread."""
+
+    __slots__ = ("_error", "_run", "_thread", "name")
+
+    def __init__(self, name: str, run: Callable[[], object]) -> None:
+        self.name = name
+        self._run = run
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # whatever ended the task belongs to who joins it
+            self._error = error
+            log.exception("task %r failed", self.name)
+
+    def join(self, timeout: float | None = None) -> bool:
+        self._thread.join(timeout if timeout is None else max(0.0, timeout))
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+
+class ThreadTasks:
+    """`Tasks` as threads, with the standard library's locks."""
+
+    def spawn(self, name: str, run: Callable[[], object]) -> ThreadTask:
+        return ThreadTask(name, run)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(max(0.0, seconds))
+
+    def lock(self, name: str = "lock") -> Lock:  # noqa: ARG002 - the standard lock has no name
+        return threading.Lock()
+
+    def condition(self, lock: Lock | None = None, name: str = "condition") -> Condition:  # noqa: ARG002 - as above
+        return threading.Condition(lock if lock is not None else threading.Lock())  # type: ignore[arg-type]  # it asks for no more than our Lock has
+
+    def event(self, name: str = "event") -> Event:  # noqa: ARG002 - as above
+        return threading.Event()
+
+    def signal(self, name: str = "signal") -> Signal:  # noqa: ARG002 - as above
+        return ThreadSignal()
+
+    def queue(self, name: str, limit: int) -> BoundedQueue[T]:
+        return BoundedQueue(name, limit, threading.Lock(), self.condition)
+
+
+def system_ports(folder: str | os.PathLike[str] | None = None) -> Ports:
+    """The machine itself, with the disk confined to `folder`."""
+    disk = None if folder is None else LocalDisk(folder)
+    return Ports(SystemClock(), ThreadTasks(), SystemRandom(), disk)
