@@ -1,0 +1,74 @@
+"""Everything that README and docs show runs as it is shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import (
+    PAGES,
+    ROOT,
+    blocks_of,
+    commands_of,
+    files_of,
+    matches,
+    prints_of,
+    script_of,
+)
+
+BIN = Path(sys.executable).parent
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+    "COLUMNS": "100",
+    "NO_COLOR": "1",
+    "TERM": "dumb",
+}
+WITH_PROGRAMS = [
+    page
+    for page in PAGES
+    if {"python", "console"} & {b.info[0] for b in blocks_of(page.read_text()) if b.info}
+]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name_of)
+def test_the_programs_of_a_page_run_as_shown(page: Path, tmp_path: Path) -> None:
+    blocks = blocks_of(page.read_text())
+    for name, text in files_of(blocks).items():
+        (tmp_path / name).write_text(text)
+    if script := script_of(blocks):
+        program = tmp_path / f"{page.stem}.md.py"
+        program.write_text(script)
+        outcome = run([sys.executable, "-W", "error", str(program)], tmp_path)
+        assert outcome.returncode == 0, outcome.stderr
+        if prints := prints_of(script):
+            assert outcome.stdout.splitlines() == prints
+    for command in commands_of(blocks):
+        outcome = run(command.arguments, tmp_path)
+        assert outcome.returncode == command.exit_code, outcome.stdout + outcome.stderr
+        if command.output is not None:
+            assert matches(outcome.stdout + outcome.stderr, command.output), outcome.stdout + outcome.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_there_are_pages_with_programs() -> None:
+    assert {"README.md", "docs/quickstart.md"} <= set(map(name_of, WITH_PROGRAMS))
