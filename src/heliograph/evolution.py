@@ -17,6 +17,7 @@ Widening the items of an array costs the reader a copy; all other arrays are rea
 
 from __future__ import annotations
 
+import enum
 import typing
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -119,6 +120,14 @@ def split_optional(kind: ft.FieldType) -> tuple[ft.FieldType, bool]:
     while isinstance(kind, ft.Optional):
         kind, nullable = kind.item, True
     return kind, nullable
+
+
+def innermost_class(annotation: Any) -> type | None:
+    """The event or enum class inside an annotation such as `list[Position | None]`, if there is one."""
+    if isinstance(annotation, EventMeta | enum.EnumType):
+        return annotation
+    found = (innermost_class(part) for part in typing.get_args(annotation))
+    return next((cls for cls in found if cls is not None), None)
 
 
 class _Walk:
@@ -263,12 +272,6 @@ def _defaults(cls: type[Event], prefix: str) -> Iterator[str]:
     for field in msgspec.structs.fields(cls):
         if not field.required:
             yield prefix + field.name
-        for nested in _event_classes(field.type):
-            yield from _defaults(nested, f"{prefix}{field.name}.")
-
-
-def _event_classes(annotation: Any) -> Iterator[type[Event]]:
-    if isinstance(annotation, EventMeta):
-        yield cast("type[Event]", annotation)
-    for part in typing.get_args(annotation):
-        yield from _event_classes(part)
+        nested = innermost_class(field.type)
+        if isinstance(nested, EventMeta):
+            yield from _defaults(cast("type[Event]", nested), f"{prefix}{field.name}.")

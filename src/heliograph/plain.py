@@ -1,0 +1,214 @@
+"""Plain data: what events hold where their classes are not known, checked against their format.
+
+    record                 dict with a value for every field
+    enum                   the member's value
+    array                  numpy array of exactly the field's item type
+    any other type         the same value that an event of the class holds
+
+`check_record` and `check_value` return the data with numbers brought to their field's type (an int in a float
+field becomes a float, a numpy scalar a Python number), or raise InvalidEvent with the path of what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from heliograph import fieldtypes as ft
+from heliograph.errors import ROOT, InvalidEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
+    from heliograph.formats import Format
+
+ANY_INTEGERS: Final = (ft.INTEGER_RANGES["i64"][0], ft.INTEGER_RANGES["u64"][1])
+"""Smallest and largest integer inside schema-less data."""
+
+_NUMPY_NAMES: Final = {
+    "bool": "bool", "f32": "float32", "f64": "float64",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+}  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where in which event a value stands."""
+
+    event: str
+    path: str = ROOT
+
+    def field(self, name: str) -> Place:
+        return Place(self.event, f"{self.path}.{name}")
+
+    def item(self, index: int) -> Place:
+        return Place(self.event, f"{self.path}[{index}]")
+
+    def refuse(self, reason: str) -> InvalidEvent:
+        return InvalidEvent(self.event, reason, path=self.path)
+
+    def expected(self, what: object, value: object) -> InvalidEvent:
+        return self.refuse(f"needs {what}, not {_show(value)}")
+
+
+def check_record(fmt: Format, data: object, at: Place) -> dict[str, Any]:
+    """The plain form of a record of this format, complete and with nothing else in it."""
+    given = check_names(fmt, data, at)
+    return {f.name: check_value(f.type, given[f.name], at.field(f.name)) for f in fmt.fields}
+
+
+def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] = ()) -> Mapping[str, Any]:
+    """The data as a mapping that has all fields but those that may be missing, and no others."""
+    if not isinstance(data, Mapping):
+        raise at.expected(f"a mapping with the fields of {fmt.name}", data)
+    for name in data:
+        if name not in fmt.by_name:
+            known = ", ".join(fmt.by_name) or "none"
+            raise at.field(str(name)).refuse(f"{fmt.name} has no field of this name; its fields are: {known}")
+    for field in fmt.fields:
+        if field.name not in data and field.name not in may_miss:
+            raise at.field(field.name).refuse(f"is missing and has no default; needs {field.type}")
+    return data
+
+
+def check_value(kind: ft.FieldType, value: Any, at: Place) -> Any:
+    """The plain form of a value of this type."""
+    match kind:
+        case ft.Scalar(name=name):
+            return check_scalar(name, value, at)
+        case ft.Optional(item=item):
+            return None if value is None else check_value(item, value, at)
+        case ft.Enum():
+            return check_enum(kind, value, at)
+        case ft.Record(format=fmt):
+            return check_record(fmt, value, at)
+        case ft.List(item=item):
+            return [check_value(item, v, at.item(i)) for i, v in enumerate(check_list(kind, value, at))]
+        case ft.Array():
+            return check_array(kind, value, at)
+        case ft.Anything():
+            return check_anything(value, at)
+
+
+def check_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
+    if name in ft.INTEGER_RANGES:
+        low, high = ft.INTEGER_RANGES[name]
+        number = _integer(value)
+        if number is None or not low <= number <= high:
+            raise at.expected(f"{name} ({low} to {high})", value)
+        return number
+    if name in ft.FLOATS:
+        return _float(name, value, at)
+    if name == "bool" and not isinstance(value, bool):
+        # numpy's bool is not Python's, but means the same.
+        if type(value).__module__ == "numpy" and str(value) in ("True", "False"):
+            return bool(value)
+        raise at.expected("bool", value)
+    if name == "str":
+        return _text(value, at)
+    if name == "bytes" and not isinstance(value, bytes):
+        raise at.expected("bytes", value)
+    if name == "datetime" and (not isinstance(value, datetime) or value.utcoffset() is None):
+        raise at.expected("datetime with a time zone", value)
+    return value
+
+
+def check_enum(kind: ft.Enum, value: Any, at: Place) -> int | str:
+    # By type too, because True == 1.
+    if type(value) not in (int, str) or value not in kind.values:
+        allowed = ", ".join(repr(member) for _, member in kind.members)
+        raise at.expected(f"a value of {kind} ({allowed})", value)
+    return value  # type: ignore[no-any-return]
+
+
+def check_list(kind: ft.List, value: Any, at: Place) -> list[Any]:
+    """The list itself, of the right length; its items are not looked at."""
+    if not isinstance(value, list) or kind.length not in (None, len(value)):
+        raise at.expected(kind, value)
+    return value
+
+
+def check_array(kind: ft.Array, value: Any, at: Place) -> NDArray[Any]:
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or dtype != item_dtype(kind.item) or not shape_fits(kind.shape, value.shape):
+        have = _show(value) if dtype is None else f"array of {dtype} and shape {value.shape}"
+        raise at.refuse(f"needs {kind} (a numpy array of {_NUMPY_NAMES[kind.item]}), not {have}")
+    return value  # type: ignore[no-any-return]
+
+
+def check_anything(value: Any, at: Place) -> Any:
+    match value:
+        case None | bool() | bytes():
+            return value
+        case str():
+            return _text(value, at)
+        case float():
+            return float(value)
+        case datetime() if value.utcoffset() is not None:
+            return value
+        case int() if ANY_INTEGERS[0] <= value <= ANY_INTEGERS[1]:
+            return int(value)
+        case list():
+            return [check_anything(v, at.item(i)) for i, v in enumerate(value)]
+        case dict() if all(isinstance(name, str) for name in value):
+            return {_text(name, at): check_anything(v, at.field(name)) for name, v in value.items()}
+        case _:
+            raise at.expected(
+                "plain data (None, bool, 64-bit int, float, str, bytes, datetime with a time zone, list, "
+                "dict with text keys)",
+                value,
+            )
+
+
+def shape_fits(wanted: tuple[int | None, ...] | None, shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape goes into a field with these dimensions."""
+    if wanted is None:
+        return True
+    return len(wanted) == len(shape) and all(n in (None, m) for n, m in zip(wanted, shape, strict=True))
+
+
+def item_dtype(name: ft.ScalarName) -> Any:
+    """The numpy dtype of array items, in this machine's byte order."""
+    import numpy as np  # noqa: PLC0415 - only records with arrays need numpy
+
+    return np.dtype(_NUMPY_NAMES[name])
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    return value if type(value) is int else int(value.__index__())
+
+
+def _float(name: str, value: Any, at: Place) -> float:
+    if isinstance(value, bool) or not (isinstance(value, float | int) or hasattr(value, "dtype")):
+        raise at.expected(name, value)
+    try:
+        number = float(value)
+        if name == "f32":
+            struct.pack("<f", number)  # in native mode it would turn into an infinity
+    except (OverflowError, TypeError):
+        raise at.expected(f"{name} within its range", value) from None
+    if isinstance(value, int) and number != value:
+        raise at.expected(f"{name}, or an integer that it holds exactly", value)
+    return number
+
+
+def _text(value: Any, at: Place) -> str:
+    if not isinstance(value, str):
+        raise at.expected("str", value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise at.expected("text that has a UTF-8 form", value) from None
+    return value if type(value) is str else str.__str__(value)
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

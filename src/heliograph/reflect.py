@@ -1,0 +1,154 @@
+"""Reflection: events as plain data, for programs that never saw the class, and back.
+
+    describe(fmt)                        what fields there are
+    event_to_mapping(event)              a dict; `event.to_dict()`
+    event_from_mapping(Track, data)      `Track.from_dict(data)`
+    event_to_json(event)                 `event.to_json()`; see `heliograph.jsonform` for how types look
+    event_from_json(Track, data)         `Track.from_json(data)`
+    mapping_to_json(fmt, mapping)        the same where only the format is known
+    json_to_mapping(fmt, data)
+
+What plain data looks like is said in `heliograph.plain`; `heliograph.columns` makes Arrow batches of it.
+"""
+
+from __future__ import annotations
+
+import enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from heliograph import fieldtypes as ft
+from heliograph.errors import ROOT
+from heliograph.event import Event, format_of, info_of
+from heliograph.evolution import innermost_class
+from heliograph.jsonform import json_to_mapping, mapping_to_json, parse, record_from_tree
+from heliograph.layout import size_and_align
+from heliograph.plain import Place, check_enum, check_list, check_names, check_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from heliograph.formats import Format
+
+__all__ = [
+    "FieldRow",
+    "describe",
+    "event_from_json",
+    "event_from_mapping",
+    "event_to_json",
+    "event_to_mapping",
+    "json_to_mapping",
+    "mapping_to_json",
+]
+
+E = TypeVar("E", bound=Event)
+
+
+class FieldRow(NamedTuple):
+    """One line of `describe`."""
+
+    path: str
+    type: str
+    key: bool
+    offset: int | None
+    """Bytes from the start of a native body; None in packed ones and inside lists."""
+
+
+def describe(fmt: Format) -> list[FieldRow]:
+    """All fields, those of nested records too, in wire order."""
+    return list(_rows(fmt, ROOT, 0, fmt.key))
+
+
+def event_to_mapping(event: Event) -> dict[str, Any]:
+    """The event as plain nested data. Values are taken as they are; they are checked when pushed."""
+    return {name: _to_plain(getattr(event, name)) for name in event.__struct_fields__}
+
+
+def event_from_mapping(cls: type[E], data: Mapping[str, Any]) -> E:
+    """An event from plain nested data; InvalidEvent names the path of what does not fit."""
+    return _build_event(cls, data, Place(info_of(cls).name))
+
+
+def event_to_json(event: Event) -> bytes:
+    """The event as one JSON object; InvalidEvent when a value does not fit its field."""
+    return mapping_to_json(format_of(event), event_to_mapping(event))
+
+
+def event_from_json(cls: type[E], data: bytes | str) -> E:
+    """An event from one JSON object; InvalidEvent names the path of what does not fit."""
+    at = Place(info_of(cls).name)
+    return _build_event(cls, record_from_tree(format_of(cls), parse(data, at), at), at)
+
+
+def _rows(fmt: Format, path: str, base: int, key: tuple[str, ...] = ()) -> Iterator[FieldRow]:
+    for field in fmt.fields:
+        where = f"{path}.{field.name}"
+        offset = None if field.offset is None else base + field.offset
+        yield FieldRow(where, str(field.type), field.name in key, offset)
+        kind = field.type
+        while isinstance(kind, ft.Optional | ft.List):
+            if isinstance(kind, ft.List):
+                where += "[]"
+            elif offset is not None:
+                # The byte that says whether there is a value takes as much as the value's alignment.
+                offset += size_and_align(kind, where, fmt.byte_order)[1]
+            kind = kind.item
+        if isinstance(kind, ft.Record):
+            yield from _rows(kind.format, where, offset or 0)
+
+
+def _to_plain(value: Any) -> Any:
+    match value:
+        case Event():
+            return event_to_mapping(value)
+        case enum.Enum():
+            return value.value
+        case list():
+            return [_to_plain(item) for item in value]
+        case _:
+            return value
+
+
+class _ClassFields(NamedTuple):
+    """What building an event needs to know of its class."""
+
+    has_default: frozenset[str]
+    classes: dict[str, Any]
+    """The event or enum class inside each field that has one."""
+
+
+@lru_cache(maxsize=1024)
+def _fields_of(cls: type[Event]) -> _ClassFields:
+    fields = msgspec.structs.fields(cls)
+    return _ClassFields(
+        frozenset(field.name for field in fields if not field.required),
+        {field.name: innermost_class(field.type) for field in fields},
+    )
+
+
+def _build_event(cls: type[E], data: object, at: Place) -> E:
+    fmt = format_of(cls)
+    has_default, classes = _fields_of(cls)
+    given = check_names(fmt, data, at, has_default)
+    return cls(
+        **{
+            name: _build(fmt.by_name[name].type, classes[name], value, at.field(name))
+            for name, value in given.items()
+        }
+    )
+
+
+def _build(kind: ft.FieldType, cls: Any, value: Any, at: Place) -> Any:
+    match kind:
+        case ft.Record():
+            return _build_event(cls, value, at)
+        case ft.Enum():
+            return cls(check_enum(kind, value, at))
+        case ft.Optional(item=item):
+            return None if value is None else _build(item, cls, value, at)
+        case ft.List(item=item):
+            return [_build(item, cls, v, at.item(i)) for i, v in enumerate(check_list(kind, value, at))]
+        case _:
+            return check_value(kind, value, at)
