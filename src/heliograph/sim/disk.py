@@ -298,21 +298,25 @@ class SimDisk:
         checked_name(old)
         checked_name(new)
         self._begin("rename", old)
-        source, old_leaf = self._inside("rename", old)
         target, leaf = self._inside("rename", new)
+        source, old_leaf = self._inside("rename", old)
         node = self._entry("rename", old, source, old_leaf)
-        there = target.live.get(leaf)
-        if there is node:
-            return
+        code = self._why_not_rename(old, node, new, target.live.get(leaf))
+        if code:
+            raise disk_error("rename", old, code)
+        if (source, old_leaf) != (target, leaf):
+            self.medium.rename((source, old_leaf, None), (target, leaf, node))
+
+    @staticmethod
+    def _why_not_rename(old: str, node: Node, new: str, there: Node | None) -> int:
+        """The errno with which Linux refuses, or 0."""
         if new.startswith(old + "/"):
-            raise disk_error("rename", new, errno.EINVAL)
-        if isinstance(there, Folder):
-            code = errno.EISDIR if isinstance(node, Content) else errno.ENOTEMPTY if there.live else 0
-            if code:
-                raise disk_error("rename", new, code)
-        elif there is not None and isinstance(node, Folder):
-            raise disk_error("rename", new, errno.ENOTDIR)
-        self.medium.rename((source, old_leaf, None), (target, leaf, node))
+            return errno.EINVAL
+        if old.startswith(new + "/"):
+            return errno.ENOTEMPTY
+        if there is None or type(there) is type(node):
+            return errno.ENOTEMPTY if isinstance(there, Folder) and there.live and there is not node else 0
+        return errno.EISDIR if isinstance(there, Folder) else errno.ENOTDIR
 
     def remove(self, name: str) -> None:
         checked_name(name)
