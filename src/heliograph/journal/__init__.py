@@ -1,0 +1,40 @@
+"""The journal: the durable history of a channel.
+
+    writer = PartitionWriter(ports, "air.tracks/a1", formats)
+    first = writer.append([record]).result(timeout=1.0)         # on disk, at this offset
+
+    reader = PartitionReader(disk, "air.tracks/a1")             # any process, no lock
+    for row in reader.read(first, max_events=100): ...
+
+A partition is a folder with one writer and any number of readers. Bodies are opaque bytes with the id of
+their format; only sealing looks into them. `docs/journal.md` has the files byte by byte.
+"""
+
+from heliograph.journal.manifest import Damage, Head, Manifest, Segment
+from heliograph.journal.names import escaped, unescaped
+from heliograph.journal.partition import Limits
+from heliograph.journal.reader import PartitionReader
+from heliograph.journal.receipt import Receipt
+from heliograph.journal.records import EVENT, TOMBSTONE, JournalRecord, Record, Rows
+from heliograph.journal.recovery import Recovery
+from heliograph.journal.writer import PartitionWriter, WriterStats
+
+__all__ = [
+    "EVENT",
+    "TOMBSTONE",
+    "Damage",
+    "Head",
+    "JournalRecord",
+    "Limits",
+    "Manifest",
+    "PartitionReader",
+    "PartitionWriter",
+    "Receipt",
+    "Record",
+    "Recovery",
+    "Rows",
+    "Segment",
+    "WriterStats",
+    "escaped",
+    "unescaped",
+]

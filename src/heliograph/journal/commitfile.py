@@ -1,0 +1,106 @@
+"""The commit file: how far a partition is durable, in a few bytes that readers map.
+
+Two slots are written in turn, each with its own checksum, so that a reader in the middle of a write, or a
+recovery after a power loss, finds the other one whole. The file is written after the rows are synced and is
+itself not synced: it never promises more than the disk holds, and after a power loss it may promise less.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from heliograph.errors import BadJournalFile
+from heliograph.journal.frames import checksum
+from heliograph.journal.names import COMMIT
+
+if TYPE_CHECKING:
+    from heliograph.ports import Disk, File
+
+MAGIC: Final = b"HELIOCMT"
+VERSION: Final = 1
+SLOTS: Final = (64, 128)
+SIZE: Final = 192
+
+_HEADER = struct.Struct("<8sHHI16s")
+_SLOT = struct.Struct("<QqQII")
+
+
+class Commit(NamedTuple):
+    """What a slot says."""
+
+    watermark: int
+    """Every row below this offset is on disk."""
+    append_ts: int
+    """Of the last of them."""
+    generation: int
+    """The manifest to be read with it, or a later one."""
+    epoch: int
+
+
+NOTHING: Final = Commit(0, 0, 0, 0)
+
+
+def create(disk: Disk, folder: str, partition: bytes) -> None:
+    """A commit file that promises nothing, synced except for its name. One that is there is overwritten in
+    place, so that those who have it mapped see what comes."""
+    name = f"{folder}/{COMMIT}"
+    with disk.open(name) if disk.exists(name) else disk.create(name) as file:
+        file.write_at(0, _HEADER.pack(MAGIC, VERSION, SIZE, 0, partition).ljust(SIZE, b"\0"))
+        file.sync()
+
+
+class CommitWriter:
+    """Writes the slots in turn."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._file: File = disk.open(f"{folder}/{COMMIT}")
+        self._turn = 0
+
+    def publish(self, commit: Commit) -> None:
+        plain = _SLOT.pack(*commit, 0)[:-4]
+        self._file.write_at(SLOTS[self._turn], plain + checksum(plain).to_bytes(4, "little"))
+        self._turn ^= 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class CommitView:
+    """Reads the slots through a mapping; `current` costs a few hundred nanoseconds when nothing changed."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        name = f"{folder}/{COMMIT}"
+        self._view = disk.map(name)
+        if len(self._view) < SIZE or bytes(self._view[:8]) != MAGIC:
+            raise BadJournalFile(name, "it does not begin as a commit file does")
+        _, version, _, _, self.partition = _HEADER.unpack_from(self._view)
+        if version != VERSION:
+            raise BadJournalFile(name, f"it has version {version}; this program reads version {VERSION}")
+        self._seen = b""
+        self._last = NOTHING
+
+    def current(self) -> Commit:
+        """The newest promise. It never goes back; a slot that is being written is passed over."""
+        slots = bytes(self._view[SLOTS[0] : SIZE])
+        if slots == self._seen:
+            return self._last
+        whole = [commit for at in (0, 64) if (commit := _read_slot(slots, at)) is not None]
+        self._last = max([self._last, *whole], key=_age)
+        if len(whole) == 2:
+            self._seen = slots
+        return self._last
+
+    def close(self) -> None:
+        self._view.release()
+
+
+def _age(commit: Commit) -> tuple[int, int, int]:
+    return (commit.epoch, commit.watermark, commit.generation)
+
+
+def _read_slot(slots: bytes, at: int) -> Commit | None:
+    watermark, append_ts, generation, epoch, crc = _SLOT.unpack_from(slots, at)
+    if checksum(slots[at : at + _SLOT.size - 4]) != crc:
+        return None
+    return Commit(watermark, append_ts, generation, epoch)

@@ -1,0 +1,219 @@
+"""The head file: a header, then one frame per group commit.
+
+This file is the on-disk format; `docs/journal.md` has it as a table. All integers are little-endian.
+
+A frame is written whole by one append and carries everything needed to judge it: a CRC32C over all of it,
+seeded with the random salt of its file so that no event's body can pass for a frame; the offset of its first
+row; and the durable watermark at the time of writing, by which a bad frame *before* it is known as corruption
+and not as a torn tail. Descriptions of formats stand in the frame that uses them first in each file.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from heliograph.errors import BadJournalFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from heliograph.ports import File
+
+HEAD_MAGIC: Final = b"HELIOLOG"
+HEAD_VERSION: Final = 1
+FRAME_MAGIC: Final = b"HgFr"
+ROWS: Final = 1
+ARROW_BATCH: Final = 2
+"""Kinds of payload; Arrow batches are reserved."""
+
+MAX_BODY: Final = 64 << 20
+"""Bytes of a frame behind its header; checked before anything is allocated."""
+
+WINDOW: Final = 256 << 10
+"""Bytes read at once while going through a file."""
+
+_HEAD = struct.Struct("<8sHHI16s8sQqII")
+_FRAME = struct.Struct("<4sIIBBHQIIqQIIQ")
+HEAD_SIZE: Final = _HEAD.size
+FRAME_SIZE: Final = _FRAME.size
+
+
+@cache
+def _crc32c() -> Callable[[bytes | memoryview, int], int]:
+    from crc32c import crc32c  # noqa: PLC0415 - takes 50 ms to import, which only journals should pay
+
+    function: Callable[[bytes | memoryview, int], int] = crc32c
+    return function
+
+
+def checksum(data: bytes | memoryview, seed: int = 0) -> int:
+    """CRC32C, going on from `seed`."""
+    return _crc32c()(data, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadHeader:
+    """The first 64 bytes of a head file."""
+
+    partition: bytes
+    """The random id of the partition: a file that was moved here from another one is noticed."""
+    salt: bytes
+    first: int
+    created_ts: int
+    epoch: int
+
+    def encode(self) -> bytes:
+        fields = (self.partition, self.salt, self.first, self.created_ts, self.epoch)
+        plain = _HEAD.pack(HEAD_MAGIC, HEAD_VERSION, HEAD_SIZE, 0, *fields, 0)
+        return plain[:-4] + checksum(plain[:-4]).to_bytes(4, "little")
+
+    @staticmethod
+    def decode(data: bytes, file: str) -> HeadHeader:
+        if len(data) < HEAD_SIZE or data[:8] != HEAD_MAGIC:
+            raise BadJournalFile(file, "it does not begin as a head file does")
+        _, version, _, _, partition, salt, first, created_ts, epoch, crc = _HEAD.unpack_from(data)
+        if version != HEAD_VERSION:
+            raise BadJournalFile(file, f"it has version {version}; this program reads version {HEAD_VERSION}")
+        if crc != checksum(data[: HEAD_SIZE - 4]):
+            raise BadJournalFile(file, "its header is damaged")
+        return HeadHeader(partition, salt, first, created_ts, epoch)
+
+
+class Frame(NamedTuple):
+    """A frame that was read and checked. `end` is the position behind it."""
+
+    position: int
+    end: int
+    kind: int
+    base: int
+    events: int
+    epoch: int
+    append_ts: int
+    durable: int
+    """The watermark when it was written: everything below was on disk."""
+    formats: memoryview
+    payload: memoryview
+
+    @property
+    def next(self) -> int:
+        return self.base + self.events
+
+    def descriptions(self) -> list[bytes]:
+        """The format descriptions that this frame brings."""
+        return msgspec.msgpack.decode(self.formats, type=list[bytes]) if self.formats else []
+
+
+class BadFrame(NamedTuple):
+    """Why there is no frame at a position."""
+
+    position: int
+    reason: str
+
+
+class FrameMeta(NamedTuple):
+    """What the writer says of a frame."""
+
+    base: int
+    events: int
+    epoch: int
+    append_ts: int
+    durable: int
+
+
+def encode_frame(meta: FrameMeta, descriptions: Sequence[bytes], payload: bytes, salt: bytes) -> list[bytes]:
+    """A rows frame as buffers to be appended together."""
+    formats = msgspec.msgpack.encode(descriptions) if descriptions else b""
+    fields = (meta.base, meta.events, meta.epoch, meta.append_ts, meta.durable, len(formats), 0, 0)
+    header = _FRAME.pack(FRAME_MAGIC, len(formats) + len(payload), 0, ROWS, 0, 0, *fields)
+    crc = checksum(payload, checksum(formats, _header_checksum(header, salt)))
+    return [header[:8] + crc.to_bytes(4, "little") + header[12:], formats, payload]
+
+
+def _header_checksum(header: bytes | memoryview, salt: bytes) -> int:
+    return checksum(header[12:FRAME_SIZE], checksum(header[:8], checksum(salt)))
+
+
+class HeadFile:
+    """Reads the frames of one head file. The window it keeps may be older than the file; a frame that seems
+    bad is therefore read again before it is called so."""
+
+    def __init__(self, file: File, partition: bytes | None = None) -> None:
+        self.file = file
+        self.header = HeadHeader.decode(file.read_at(0, HEAD_SIZE), file.name)
+        if partition is not None and self.header.partition != partition:
+            raise BadJournalFile(file.name, "it belongs to another partition")
+        self._window = b""
+        self._start = 0
+
+    def frame(self, position: int) -> Frame | BadFrame:
+        """The frame at a position, or what is wrong there."""
+        found = self._parse(position)
+        if isinstance(found, BadFrame):
+            self._window = b""
+            found = self._parse(position)
+        return found
+
+    def frames(self, position: int = HEAD_SIZE) -> Iterator[Frame | BadFrame]:
+        """The frames from a position on; ends with the first that is bad, or at the end of the file."""
+        while True:
+            found = self.frame(position)
+            if isinstance(found, BadFrame):
+                if self.file.size() > position:
+                    yield found
+                return
+            yield found
+            position = found.end
+
+    def resync(self, position: int, minimum: int) -> Frame | None:
+        """The first good frame behind a bad one, with rows from offset `minimum` or later."""
+        while True:
+            candidate = self._find_magic(position)
+            if candidate is None:
+                return None
+            found = self._parse(candidate)
+            if isinstance(found, Frame) and found.base >= minimum and found.epoch == self.header.epoch:
+                return found
+            position = candidate + 1
+
+    def _find_magic(self, position: int) -> int | None:
+        while True:
+            window = self.file.read_at(position, WINDOW)
+            at = window.find(FRAME_MAGIC)
+            if at >= 0:
+                return position + at
+            if len(window) < len(FRAME_MAGIC):
+                return None
+            position += len(window) - len(FRAME_MAGIC) + 1
+
+    def _bytes(self, position: int, size: int) -> memoryview:
+        at = position - self._start
+        if at < 0 or at + size > len(self._window):
+            self._window = self.file.read_at(position, max(size, WINDOW))
+            self._start, at = position, 0
+        return memoryview(self._window)[at : at + size]
+
+    def _parse(self, position: int) -> Frame | BadFrame:
+        header = self._bytes(position, FRAME_SIZE)
+        if len(header) < FRAME_SIZE:
+            return BadFrame(position, f"only {len(header)} bytes of a frame's header are there")
+        magic, length, crc, kind, _, _, base, events, epoch, append_ts, durable, formats, marks, _ = (
+            _FRAME.unpack(header)
+        )
+        if magic != FRAME_MAGIC:
+            return BadFrame(position, "no frame begins there")
+        if length > MAX_BODY or formats + marks > length:
+            return BadFrame(position, "its lengths cannot be right")
+        sum_of_header = _header_checksum(header, self.header.salt)
+        body = self._bytes(position + FRAME_SIZE, length)
+        if len(body) < length:
+            return BadFrame(position, f"only {len(body)} of its {length} bytes are there")
+        if checksum(body, sum_of_header) != crc:
+            return BadFrame(position, "its checksum is wrong")
+        end = position + FRAME_SIZE + length
+        meta = (base, events, epoch, append_ts, durable)
+        return Frame(position, end, kind, *meta, body[:formats], body[formats + marks :])

@@ -1,0 +1,129 @@
+"""Reads rows from a head file, while it is written or after.
+
+Every frame is looked at once, in order: that yields the descriptions of formats and an index with one entry
+per 64 KiB, from which later reads start. A bad frame below the watermark is damage; reading goes on at the
+next good one, and whoever asks for the rows between is told which they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from heliograph.errors import HistoryDamaged
+from heliograph.formats import Format
+from heliograph.journal.frames import HEAD_SIZE, ROWS, BadFrame, Frame, HeadFile
+from heliograph.journal.records import Rows, decode_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from heliograph.formats import FormatRegistry
+    from heliograph.journal.manifest import Head
+    from heliograph.journal.records import Record
+    from heliograph.ports import Disk
+
+INDEX_STEP: Final = 64 << 10
+
+
+class Mark(NamedTuple):
+    """A place in the file: the frame there begins with this offset and time."""
+
+    base: int
+    append_ts: int
+    position: int
+
+
+class HeadReader:
+    """One head file, open for reading. `below` is always a watermark: rows from there on are not touched."""
+
+    def __init__(
+        self, disk: Disk, folder: str, entry: Head, partition: bytes, formats: FormatRegistry
+    ) -> None:
+        self._folder = folder
+        self._first = entry.first
+        self._formats = formats
+        self._file = disk.open(f"{folder}/{entry.name}", readonly=True)
+        self._frames = HeadFile(self._file, partition)
+        self._index: list[Mark] = []
+        self._position = HEAD_SIZE
+        """Behind the last frame that was looked at; `_next` is the offset expected there."""
+        self._next = entry.first
+        self._last: tuple[int, list[Record]] = (-1, [])
+        """The rows decoded last, by their frame's base: a reader asks for a large frame in small parts."""
+
+    def rows(self, start: int, below: int) -> Iterator[Rows]:
+        """The rows from an offset on, frame by frame. HistoryDamaged when the first of them is unreadable."""
+        self._look(start, below)
+        for frame in self._from(start, below):
+            if frame.base > start:
+                reason = "no good frame holds them"
+                raise HistoryDamaged(self._folder, start, frame.base, reason)
+            records = self._records(frame)
+            yield Rows(
+                start, frame.append_ts, records[start - frame.base :] if start > frame.base else records
+            )
+            start = frame.next
+
+    def offset_at(self, append_ts: int, below: int) -> int | None:
+        """The first offset appended at that time or later; None when there is none below the watermark."""
+        self._look(below - 1, below)
+        at = bisect_right(self._index, append_ts - 1, key=lambda mark: mark.append_ts)
+        for frame in self._good_frames(
+            self._index[max(0, at - 1)].position if self._index else HEAD_SIZE, below
+        ):
+            if frame.append_ts >= append_ts:
+                return frame.base
+        return None
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _look(self, target: int, below: int) -> None:
+        """Go on through the file until the frame with the target has been seen."""
+        for frame in self._good_frames(self._position, below, self._next):
+            for description in frame.descriptions():
+                self._formats.register(Format.from_description(description))
+            if not self._index or frame.position - self._index[-1].position >= INDEX_STEP:
+                self._index.append(Mark(frame.base, frame.append_ts, frame.position))
+            self._position, self._next = frame.end, frame.next
+            if frame.next > target:
+                return
+
+    def _from(self, start: int, below: int) -> Iterator[Frame]:
+        """Good frames, beginning with the one that holds the offset, or the first behind it."""
+        at = bisect_right(self._index, start, key=lambda mark: mark.base)
+        position = self._index[at - 1].position if at else HEAD_SIZE
+        for frame in self._good_frames(position, below):
+            if frame.next > start:
+                yield frame
+
+    def _good_frames(self, position: int, below: int, minimum: int | None = None) -> Iterator[Frame]:
+        """Frames from a position on, passing over what is damaged; `minimum` is the offset expected there."""
+        expected = self._first if minimum is None else minimum
+        while expected < below:
+            found: Frame | BadFrame | None = self._frames.frame(position)
+            if isinstance(found, BadFrame):
+                found = self._frames.resync(position + 1, expected)
+            if found is None or found.base >= below:
+                return
+            yield found
+            position, expected = found.end, found.next
+
+    def _records(self, frame: Frame) -> list[Record]:
+        if self._last[0] == frame.base:
+            return self._last[1]
+        if frame.kind != ROWS:
+            reason = f"a frame of kind {frame.kind}, which this program does not know"
+            raise HistoryDamaged(self._folder, frame.base, frame.next, reason)
+        try:
+            records = decode_rows(frame.payload)
+        except msgspec.MsgspecError as error:
+            raise HistoryDamaged(self._folder, frame.base, frame.next, str(error)) from None
+        if len(records) != frame.events:
+            reason = f"{len(records)} rows where {frame.events} are announced"
+            raise HistoryDamaged(self._folder, frame.base, frame.next, reason)
+        self._last = (frame.base, records)
+        return records

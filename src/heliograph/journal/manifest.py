@@ -1,0 +1,121 @@
+"""The manifest: which files a partition consists of, replaced as a whole.
+
+Readers take files from here and from nowhere else. A file is complete and synced before a manifest lists it,
+and is removed only after a manifest without it has been published; so whichever manifest a reader or a
+recovery finds, old or new, describes a whole history.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from heliograph.errors import BadJournalFile
+from heliograph.journal.frames import checksum
+from heliograph.journal.names import MANIFEST, TEMPORARY
+
+if TYPE_CHECKING:
+    from heliograph.ports import Disk
+
+MAGIC: Final = b"HELIOMAN"
+VERSION: Final = 1
+MAX_SIZE: Final = 64 << 20
+
+_PREFIX = struct.Struct("<8sHHI")
+
+
+class Head(msgspec.Struct, array_like=True, frozen=True):
+    """A head file. While it is being written only its beginning is known."""
+
+    name: str
+    first: int
+    epoch: int
+    next: int | None = None
+    """Behind its last row; None while it is being written."""
+    size: int = 0
+    """Bytes that count; what follows them in the file does not."""
+    first_ts: int = 0
+    last_ts: int = 0
+
+
+class Segment(msgspec.Struct, array_like=True, frozen=True):
+    """A sealed file."""
+
+    name: str
+    first: int
+    next: int
+    size: int
+    first_ts: int
+    last_ts: int
+    formats: tuple[bytes, ...] = ()
+    """Ids of the formats in it."""
+
+
+class Damage(msgspec.Struct, array_like=True, frozen=True):
+    """Offsets that were durable and cannot be read any more."""
+
+    first: int
+    next: int
+    file: str
+    reason: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a partition at one instant. Written as a map, so that fields can be added."""
+
+    partition: bytes
+    generation: int = 0
+    """Counts the manifests of the partition."""
+    epoch: int = 0
+    """Counts the writers that the partition has had."""
+    next: int = 0
+    """Everything below was durable when this was written; no offset below is ever given out again."""
+    last_ts: int = 0
+    """The latest append_ts that is known to be used."""
+    earliest: int = 0
+    """The first offset that retention has left."""
+    segments: tuple[Segment, ...] = ()
+    heads: tuple[Head, ...] = ()
+    damage: tuple[Damage, ...] = ()
+    dropped_events: int = 0
+    dropped_bytes: int = 0
+    """What retention has removed so far."""
+
+    @property
+    def sources(self) -> list[Segment | Head]:
+        """All files with rows, by their offsets."""
+        everything: list[Segment | Head] = [*self.segments, *self.heads]
+        return sorted(everything, key=lambda source: source.first)
+
+
+def load(disk: Disk, folder: str) -> Manifest:
+    """The manifest of a partition; NoSuchFile when there is none."""
+    name = f"{folder}/{MANIFEST}"
+    data = disk.read(name)
+    if len(data) < _PREFIX.size or data[:8] != MAGIC:
+        raise BadJournalFile(name, "it does not begin as a manifest does")
+    _, version, _, crc = _PREFIX.unpack_from(data)
+    if version != VERSION:
+        raise BadJournalFile(name, f"it has version {version}; this program reads version {VERSION}")
+    body = memoryview(data)[_PREFIX.size :]
+    if checksum(body) != crc:
+        raise BadJournalFile(name, "its checksum is wrong")
+    try:
+        return msgspec.msgpack.decode(body, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise BadJournalFile(name, f"it cannot be read: {error}") from None
+
+
+def publish(disk: Disk, folder: str, manifest: Manifest) -> None:
+    """Replace the manifest. When this raises, the old or the new one may be found afterwards."""
+    body = msgspec.msgpack.encode(manifest)
+    temporary = f"{folder}/{MANIFEST}-{manifest.generation:08x}{TEMPORARY}"
+    if disk.exists(temporary):
+        disk.remove(temporary)  # left by an attempt that failed
+    with disk.create(temporary) as file:
+        file.append(_PREFIX.pack(MAGIC, VERSION, 0, checksum(body)), body)
+        file.sync()
+    disk.rename(temporary, f"{folder}/{MANIFEST}")
+    disk.sync_folder(folder)

@@ -1,0 +1,397 @@
+"""The files of a partition as its one writer sees them; no threads, no waiting.
+
+`PartitionWriter` puts the group commit on top. What happens on disk, in which order, is decided here:
+
+    commit   1 write one frame behind the head, 2 sync it, 3 publish the watermark
+    rotate   1 close the head (in memory), 2 create the next and sync it and its name,
+             3 publish a manifest that closes the one and lists the other
+    seal     1 a sealed file is synced and named (heliograph.journal.seal), 2 publish a manifest that lists it
+             instead of its heads, 3 remove the heads
+    retain   1 publish a manifest without the oldest segments, 2 remove them
+
+After a failed sync nobody knows what the file holds: it is closed at the last good sync and never touched
+again, and the rows that it may have lost, which are still in memory, go to a new head.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from heliograph.errors import DiskError, FileLocked, PartitionInUse
+from heliograph.journal import manifest as manifests
+from heliograph.journal.commitfile import Commit, CommitWriter
+from heliograph.journal.frames import FrameMeta, HeadHeader, encode_frame
+from heliograph.journal.manifest import Head, Manifest, Segment
+from heliograph.journal.names import HEADS, LOCK, head_name, segment_name
+from heliograph.journal.records import rows_payload
+from heliograph.journal.recovery import Recovery, found_or_made, make_folder, recover, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from heliograph.formats import FormatRegistry
+    from heliograph.ports import Clock, Disk, File, Ports
+
+log = logging.getLogger(__name__)
+
+DAY: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When heads are rotated and what is kept; sizes in bytes, times in seconds."""
+
+    head_bytes: int = 64 << 20
+    head_events: int = 1_000_000
+    head_seconds: float = 600.0
+    keep_bytes: int | None = 10 << 30
+    """The partition's disk quota: beyond it the oldest sealed segments go. None: no limit."""
+    keep_seconds: float | None = 30 * DAY
+    """Segments whose last event is older go. None: no limit."""
+
+
+class Chunk(NamedTuple):
+    """Rows that were appended together: encoded, and the ids of their formats."""
+
+    events: int
+    rows: bytes
+    formats: frozenset[bytes]
+
+
+class Written(NamedTuple):
+    """Where a frame's rows are."""
+
+    first: int
+    events: int
+    append_ts: int
+
+
+class SealJob(NamedTuple):
+    """Heads that become one segment."""
+
+    folder: str
+    segment: str
+    partition: bytes
+    heads: tuple[Head, ...]
+
+
+@dataclass(slots=True)
+class OpenHead:
+    """The head that is being written."""
+
+    entry: Head
+    file: File
+    salt: bytes
+    born_ns: int
+    end: int
+    synced_end: int
+    synced_ts: int = 0
+    first_ts: int = 0
+    formats: set[bytes] = field(default_factory=set)
+
+
+class Partition:
+    """Opens a partition for writing, recovering it first. The caller sees to it that calls do not overlap."""
+
+    def __init__(
+        self, ports: Ports, folder: str, formats: FormatRegistry, limits: Limits, note: str = ""
+    ) -> None:
+        if ports.disk is None:
+            raise ValueError("a partition needs ports with a disk")
+        self.folder = folder
+        self.limits = limits
+        self._disk: Disk = ports.disk
+        self._clock: Clock = ports.clock
+        self._random = ports.random
+        self._formats = formats
+        self._head: OpenHead | None = None
+        self._serial = 0
+        self._generation = 0
+        self.recovery = Recovery()
+        self._unsynced: list[tuple[Written, Sequence[Chunk]]] = []
+        self._garbage: list[str] = []
+        make_folder(self._disk, folder)
+        try:
+            self._lock = self._disk.lock(f"{folder}/{LOCK}", note=note)
+        except FileLocked as error:
+            raise PartitionInUse(folder, error.holder) from error
+        try:
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self) -> None:
+        found = found_or_made(self._disk, self.folder, self._random)
+        closed, self.recovery = recover(self._disk, self.folder, found)
+        for damage in self.recovery.damage:
+            log.error(
+                "%s: offsets %d to %d are damaged: %s", self.folder, damage.first, damage.next - 1, damage
+            )
+        self.manifest = msgspec.structs.replace(closed, epoch=closed.epoch + 1)
+        self.watermark = self.next = closed.next
+        self._generation = closed.generation
+        self._last_ts = closed.last_ts
+        self._commit = CommitWriter(self._disk, self.folder)
+        self._publish(self.manifest)
+        removed = sweep(self._disk, self.folder, self.manifest)
+        self.recovery = replace(self.recovery, removed=removed)
+
+    @property
+    def epoch(self) -> int:
+        return self.manifest.epoch
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files that count."""
+        closed = sum(source.size for source in self.manifest.sources)
+        return closed + (self._head.end if self._head else 0)
+
+    def write(self, chunks: Sequence[Chunk]) -> Written:
+        """Append the chunks as one frame, not yet synced. When this raises, nothing was appended."""
+        if not self._unsynced and self._rotation_due():
+            self._close_head()
+        head = self._head or self._open_head()
+        self._last_ts = max(self._last_ts, self._clock.time_ns())
+        written = Written(self.next, sum(chunk.events for chunk in chunks), self._last_ts)
+        self._append(head, written, chunks)
+        self._unsynced.append((written, chunks))
+        self.next += written.events
+        return written
+
+    def sync(self) -> None:
+        """Make everything written durable and say so to readers. When this raises, none of it is there."""
+        if not self._unsynced:
+            return
+        try:
+            head = self._synced_head()
+        except DiskError:
+            self._unsynced.clear()
+            self.next = self.watermark
+            raise
+        head.synced_end = head.end
+        head.synced_ts = self._unsynced[-1][0].append_ts
+        self._unsynced.clear()
+        self.watermark = self.next
+        self._publish_watermark()
+
+    def rotate(self) -> None:
+        """Close the head, so that it can be sealed; the next append opens another."""
+        if self._head is not None and not self._unsynced:
+            self._close_head()
+            self._publish(self.manifest)
+
+    def rotate_if_due(self) -> None:
+        if self._rotation_due():
+            self.rotate()
+
+    def rotation_due_in(self) -> float | None:
+        """Seconds until the head will be old enough; None without a head."""
+        if self._head is None:
+            return None
+        age = (self._clock.monotonic_ns() - self._head.born_ns) / 1e9
+        return max(0.0, self.limits.head_seconds - age)
+
+    def seal_job(self) -> SealJob | None:
+        """The oldest closed heads that together make one segment; damaged ones stay as they are."""
+        group: list[Head] = []
+        events = size = 0
+        for head in self.manifest.heads:
+            sealable = head.next is not None and not self._damaged(head)
+            if not sealable or (group and group[-1].next != head.first):
+                if group:
+                    break
+                continue
+            events += (head.next or head.first) - head.first
+            size += head.size
+            if group and (events > self.limits.head_events or size > self.limits.head_bytes):
+                break
+            group.append(head)
+        if not group:
+            return None
+        self._generation += 1
+        name = segment_name(group[0].first, group[-1].next or 0, self._generation)
+        return SealJob(self.folder, name, self.manifest.partition, tuple(group))
+
+    def install(self, job: SealJob, segment: Segment) -> None:
+        """List a sealed segment instead of the heads that it was made from, then remove these."""
+        heads = tuple(head for head in self.manifest.heads if head not in job.heads)
+        segments = sorted((*self.manifest.segments, segment), key=lambda s: s.first)
+        manifest = msgspec.structs.replace(self.manifest, heads=heads, segments=tuple(segments))
+        try:
+            self._publish(manifest, [head.name for head in job.heads])
+        except DiskError:
+            self._garbage.append(segment.name)
+            raise
+
+    def retain(self) -> None:
+        """Drop the oldest segments while the partition is larger or older than its limits."""
+        dropped = self._overdue()
+        if not dropped:
+            return
+        earliest = dropped[-1].next or 0
+        gone = set(dropped)
+        manifest = self.manifest
+        kept = msgspec.structs.replace(
+            manifest,
+            earliest=earliest,
+            segments=tuple(s for s in manifest.segments if s not in gone),
+            heads=tuple(h for h in manifest.heads if h not in gone),
+            damage=tuple(d for d in manifest.damage if d.next > earliest),
+            dropped_events=manifest.dropped_events + earliest - manifest.earliest,
+            dropped_bytes=manifest.dropped_bytes + sum(source.size for source in dropped),
+        )
+        self._publish(kept, [source.name for source in dropped])
+
+    def close(self) -> None:
+        """Close the head and let go of the partition. What was written and not synced stays in doubt."""
+        try:
+            self.rotate()
+        except DiskError as error:
+            log.warning("%s: %s; the next writer will close the head", self.folder, error)
+        finally:
+            if self._head is not None:
+                self._head.file.close()
+            self._commit.close()
+            self._lock.release()
+
+    def _overdue(self) -> list[Segment | Head]:
+        """The sources to drop, oldest first. Only what is sealed, or damaged and never will be, can go."""
+        keep_bytes, keep_seconds = self.limits.keep_bytes, self.limits.keep_seconds
+        oldest_ts = None if keep_seconds is None else self._clock.time_ns() - round(keep_seconds * 1e9)
+        size = self.size
+        dropped: list[Segment | Head] = []
+        for source in self.manifest.sources:
+            too_large = keep_bytes is not None and size > keep_bytes
+            too_old = oldest_ts is not None and source.last_ts < oldest_ts
+            droppable = isinstance(source, Segment) or (source.next is not None and self._damaged(source))
+            if not droppable or not (too_large or too_old):
+                break
+            dropped.append(source)
+            size -= source.size
+        return dropped
+
+    def _damaged(self, head: Head) -> bool:
+        return any(damage.file == head.name for damage in self.manifest.damage)
+
+    def _rotation_due(self) -> bool:
+        head = self._head
+        if head is None:
+            return False
+        return (
+            head.end >= self.limits.head_bytes
+            or self.next - head.entry.first >= self.limits.head_events
+            or self._clock.monotonic_ns() - head.born_ns >= self.limits.head_seconds * 1e9
+        )
+
+    def _append(self, head: OpenHead, written: Written, chunks: Sequence[Chunk]) -> None:
+        new = frozenset().union(*(chunk.formats for chunk in chunks)) - head.formats
+        frame = encode_frame(
+            FrameMeta(written.first, written.events, self.epoch, written.append_ts, self.watermark),
+            [self._formats[format_id].description for format_id in sorted(new)],
+            rows_payload(written.events, [chunk.rows for chunk in chunks]),
+            head.salt,
+        )
+        try:
+            head.file.append(*frame)
+        except DiskError:
+            # The next frame goes to the same place; cutting the part that got through only tidies up.
+            with suppress(DiskError):
+                head.file.truncate(head.end)
+            raise
+        head.end += sum(map(len, frame))
+        head.first_ts = head.first_ts or written.append_ts
+        head.formats |= new
+
+    def _synced_head(self) -> OpenHead:
+        """Sync the head; if that fails, move the rows in doubt to a new one and sync that."""
+        assert self._head is not None
+        try:
+            self._head.file.sync()
+        except DiskError as error:
+            log.warning("%s: %s; its unsynced rows go to a new head", self.folder, error)
+            self._close_head()
+        else:
+            return self._head
+        try:
+            head = self._open_head()
+            for written, chunks in self._unsynced:
+                self._append(head, written, chunks)
+            head.file.sync()
+        except DiskError:
+            self._close_head()
+            raise
+        return head
+
+    def _open_head(self) -> OpenHead:
+        """A new head that starts at the watermark, listed in the manifest."""
+        self._serial += 1
+        entry = Head(head_name(self.watermark, self.epoch, self._serial), self.watermark, self.epoch)
+        salt = self._random.bytes(8)
+        header = HeadHeader(self.manifest.partition, salt, entry.first, self._clock.time_ns(), self.epoch)
+        file = self._disk.create(f"{self.folder}/{entry.name}")
+        try:
+            file.append(header.encode())
+            file.sync()
+            self._disk.sync_folder(f"{self.folder}/{HEADS}")
+            self._publish(msgspec.structs.replace(self.manifest, heads=(*self.manifest.heads, entry)))
+        except BaseException:
+            file.close()
+            raise
+        end = file.size()
+        self._head = OpenHead(entry, file, salt, self._clock.monotonic_ns(), end, synced_end=end)
+        return self._head
+
+    def _close_head(self) -> None:
+        """Close the head at its last good sync, in memory; the next manifest says so. Empty ones go."""
+        head, self._head = self._head, None
+        if head is None:
+            return
+        with suppress(DiskError):
+            head.file.close()
+        others = tuple(h for h in self.manifest.heads if h is not head.entry)
+        if self.watermark == head.entry.first:
+            self._garbage.append(head.entry.name)
+        else:
+            closed = msgspec.structs.replace(
+                head.entry,
+                next=self.watermark,
+                size=head.synced_end,
+                first_ts=head.first_ts,
+                last_ts=head.synced_ts,
+            )
+            others = (*others, closed)
+        self.manifest = msgspec.structs.replace(self.manifest, heads=others)
+
+    def _publish(self, manifest: Manifest, unlisted: Sequence[str] = ()) -> None:
+        """Publish a manifest and, now that it is safe, remove what no manifest lists any more.
+
+        Each attempt has a generation of its own: one that failed may have reached the disk.
+        """
+        self._generation += 1
+        manifest = msgspec.structs.replace(
+            manifest, generation=self._generation, next=self.watermark, last_ts=self._last_ts
+        )
+        manifests.publish(self._disk, self.folder, manifest)
+        self.manifest = manifest
+        self._publish_watermark()
+        garbage, self._garbage = self._garbage, []
+        for name in (*garbage, *unlisted):
+            try:
+                self._disk.remove(f"{self.folder}/{name}")
+            except DiskError as error:
+                log.warning("%s: %s; the next writer will remove it", self.folder, error)
+
+    def _publish_watermark(self) -> None:
+        """Tell readers. The rows are durable already, so a failure here delays readers and nobody else."""
+        try:
+            self._commit.publish(
+                Commit(self.watermark, self._last_ts, self.manifest.generation, self.manifest.epoch)
+            )
+        except DiskError as error:
+            log.warning("%s: %s; readers will see these rows with the next commit", self.folder, error)

@@ -1,0 +1,234 @@
+"""Reads a partition from any process, without a lock and without disturbing the writer.
+
+    reader = PartitionReader(disk, "air.tracks/a1")
+    position = reader.earliest
+    while reader.wait(position, timeout=1.0):
+        for row in reader.read(position, max_events=1000):
+            position = row.offset + 1
+
+Only rows below the durable watermark are ever returned. Which file holds them is looked up in the manifest at
+each read; when a file has gone since, because it was sealed or dropped, the manifest is read again, so that a
+reader gets its rows from the new place or is told exactly which are gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from heliograph.errors import HistoryDamaged, HistoryGone, NoSuchFile
+from heliograph.formats import FormatRegistry
+from heliograph.journal import manifest as manifests
+from heliograph.journal.commitfile import CommitView
+from heliograph.journal.headreader import HeadReader
+from heliograph.journal.manifest import Head
+from heliograph.journal.records import JournalRecord, Rows
+from heliograph.ports import SystemClock, ThreadTasks, seconds_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from heliograph.journal.manifest import Manifest, Segment
+    from heliograph.ports import Clock, Disk, Tasks
+
+MAX_OPEN: Final = 16
+"""Files that a reader keeps open."""
+
+SHORTEST_PAUSE: Final = 0.000_1
+LONGEST_PAUSE: Final = 0.005
+"""`wait` looks at the watermark at these intervals, doubling from the one to the other."""
+
+
+class Source(Protocol):
+    """A file with rows, head or sealed."""
+
+    def rows(self, start: int, below: int) -> Iterator[Rows]:
+        """Rows from an offset on, in runs; HistoryDamaged when the row at `start` cannot be read."""
+        ...
+
+    def offset_at(self, append_ts: int, below: int) -> int | None: ...
+
+    def close(self) -> None: ...
+
+
+class PartitionReader:
+    """Opens a partition for reading; NoSuchFile when there is none. Not for several tasks at once."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        *,
+        formats: FormatRegistry | None = None,
+        clock: Clock | None = None,
+        tasks: Tasks | None = None,
+    ) -> None:
+        self.folder = folder
+        self.formats = formats if formats is not None else FormatRegistry()
+        """Filled with the formats of the rows that were read."""
+        self._disk = disk
+        self._clock: Clock = clock or SystemClock()
+        self._tasks: Tasks = tasks or ThreadTasks()
+        self._manifest = manifests.load(disk, folder)
+        self._commit = CommitView(disk, folder)
+        self._open: dict[str, Source] = {}
+
+    @property
+    def watermark(self) -> int:
+        """Rows below this offset are durable and can be read."""
+        return max(self._commit.current().watermark, self._manifest.next)
+
+    @property
+    def earliest(self) -> int:
+        """The first offset that retention has left."""
+        return self.manifest.earliest
+
+    @property
+    def manifest(self) -> Manifest:
+        """The files as they are now."""
+        if self._commit.current().generation > self._manifest.generation:
+            self._reload()
+        return self._manifest
+
+    def read(
+        self, start: int, max_events: int = 1000, max_bytes: int = 16 << 20, below: int | None = None
+    ) -> list[JournalRecord]:
+        """Rows from `start` on, in order and without a gap; none when `start` is not below the watermark.
+
+        Stops at the offset `below` and before the bodies exceed `max_bytes`, but never before the first row.
+        Raises HistoryGone or HistoryDamaged, with the range, when the row at `start` cannot be had.
+        """
+        return [
+            JournalRecord(offset, rows.append_ts, record)
+            for rows in self.read_rows(start, max_events, max_bytes, below)
+            for offset, record in enumerate(rows.records, rows.first)
+        ]
+
+    def read_rows(
+        self, start: int, max_events: int = 1000, max_bytes: int = 16 << 20, below: int | None = None
+    ) -> list[Rows]:
+        """As `read`, in runs of one time each: cheaper for whoever takes many."""
+        found: list[Rows] = []
+        for rows in self._runs(start, below):
+            taken, size = _within(rows, max_events, max_bytes, first=not found)
+            if taken.records:
+                found.append(taken)
+            max_events -= len(taken.records)
+            max_bytes -= size
+            if len(taken.records) < len(rows.records) or max_events <= 0:
+                break
+        return found
+
+    def offset_at(self, append_ts: int) -> int:
+        """The first offset appended at that time (ns) or later; the watermark when there is none yet."""
+        below = self.watermark
+        position = self.earliest
+        while position < below:
+            entry = self._entry_of(self.manifest, position)
+            if entry.next is None or entry.last_ts >= append_ts:
+                source, end = self._source_of(position, below)
+                found = source.offset_at(append_ts, end)
+                if found is not None:
+                    return found
+            position = entry.next or below
+        return below
+
+    def wait(self, offset: int, timeout: float | None = None) -> bool:
+        """Wait until the row at `offset` can be read; False when the time ran out first."""
+        deadline = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
+        pause = SHORTEST_PAUSE
+        while self.watermark <= offset:
+            if deadline is not None:
+                left = seconds_until(self._clock, deadline)
+                if not left:
+                    return False
+                pause = min(pause, left)
+            self._tasks.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return True
+
+    def close(self) -> None:
+        for source in self._open.values():
+            source.close()
+        self._open.clear()
+        self._commit.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _runs(self, start: int, below: int | None) -> Iterator[Rows]:
+        """Rows from `start` to the watermark, across files. Trouble behind the first row just ends it."""
+        end = self.watermark if below is None else min(below, self.watermark)
+        first = start
+        while start < end:
+            try:
+                source, source_end = self._source_of(start, end)
+                for rows in source.rows(start, source_end):
+                    start = rows.first + len(rows.records)
+                    if start > source_end:
+                        rows = Rows(rows.first, rows.append_ts, rows.records[: source_end - rows.first])  # noqa: PLW2901 - cut at the end that was asked for
+                    yield rows
+                if start < source_end:
+                    raise HistoryDamaged(self.folder, start, source_end, "their file ends before them")  # noqa: TRY301 - handled as damage inside of the file is
+            except (HistoryGone, HistoryDamaged):
+                if start == first:
+                    raise
+                return
+
+    def _reload(self) -> None:
+        self._manifest = manifests.load(self._disk, self.folder)
+        listed = {source.name for source in self._manifest.sources}
+        for name in self._open.keys() - listed:
+            self._open.pop(name).close()
+
+    def _source_of(self, offset: int, end: int) -> tuple[Source, int]:
+        """The file with the row at an offset, and where its rows stop or those that are wanted do."""
+        while True:
+            manifest = self.manifest
+            entry = self._entry_of(manifest, offset)
+            try:
+                return self._opened(entry, manifest.partition), min(end, entry.next or end)
+            except NoSuchFile:
+                # Either the manifest has been replaced since it was read, or the file is lost.
+                self._reload()
+                if self._manifest.generation == manifest.generation:
+                    lost = entry.next or self.watermark
+                    raise HistoryDamaged(self.folder, offset, lost, f"{entry.name} is missing") from None
+
+    def _entry_of(self, manifest: Manifest, offset: int) -> Head | Segment:
+        if offset < manifest.earliest:
+            raise HistoryGone(self.folder, offset, manifest.earliest)
+        for damage in manifest.damage:
+            if damage.first <= offset < damage.next:
+                raise HistoryDamaged(self.folder, offset, damage.next, damage.reason)
+        sources = manifest.sources
+        at = bisect_right(sources, offset, key=lambda source: source.first) - 1
+        if at < 0 or offset >= (sources[at].next or self.watermark):
+            following = sources[at + 1].first if at + 1 < len(sources) else self.watermark
+            raise HistoryDamaged(self.folder, offset, following, "no file holds them")
+        return sources[at]
+
+    def _opened(self, entry: Head | Segment, partition: bytes) -> Source:
+        source = self._open.get(entry.name)
+        if source is None:
+            while len(self._open) >= MAX_OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            if not isinstance(entry, Head):
+                raise TypeError(entry)
+            source = HeadReader(self._disk, self.folder, entry, partition, self.formats)
+            self._open[entry.name] = source
+        return source
+
+
+def _within(rows: Rows, max_events: int, max_bytes: int, *, first: bool) -> tuple[Rows, int]:
+    """As many of the rows as fit, and the bytes of their bodies; the very first row always fits."""
+    records = rows.records[:max_events] if len(rows.records) > max_events else rows.records
+    size = 0
+    for count, record in enumerate(records):
+        if size + len(record.body) > max_bytes and not (first and count == 0):
+            return Rows(rows.first, rows.append_ts, records[:count]), size
+        size += len(record.body)
+    return Rows(rows.first, rows.append_ts, records), size

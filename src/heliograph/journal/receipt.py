@@ -1,0 +1,124 @@
+"""What `append` returns: a promise that can be waited for, from a thread or from asyncio."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from heliograph.errors import AppendTimeout
+from heliograph.event import EventId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from heliograph.journal.partition import Chunk
+    from heliograph.journal.records import Record
+    from heliograph.ports import Event, Tasks
+
+log = logging.getLogger(__name__)
+
+Level: TypeAlias = Literal["journal", "synced"]
+"""When a receipt is fulfilled: once the rows are appended, or once they are on disk."""
+
+
+class Receipt:
+    """One append. `first_offset` and `append_ts` hold once it is fulfilled.
+
+    The event to wait on is made by the first who waits. Both sides change their part first and look at the
+    other's then, so that neither misses the other.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_done",
+        "_error",
+        "_partition",
+        "_tasks",
+        "_waiter",
+        "append_ts",
+        "attachment",
+        "chunk",
+        "first_offset",
+        "level",
+        "records",
+    )
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        chunk: Chunk,
+        level: Level,
+        attachment: Any,
+        *,
+        tasks: Tasks,
+        partition: str,
+    ) -> None:
+        self.records = records
+        self.attachment = attachment
+        """What the caller gave with the records; kept in memory only."""
+        self.level: Level = level
+        self.chunk = chunk
+        self.first_offset = -1
+        self.append_ts = 0
+        self._tasks = tasks
+        self._partition = partition
+        self._done = False
+        self._error: BaseException | None = None
+        self._waiter: Event | None = None
+        self._callbacks: list[Callable[[Receipt], object]] = []
+
+    def done(self) -> bool:
+        return self._done
+
+    def error(self) -> BaseException | None:
+        """What `result` would raise, once it is done."""
+        return self._error
+
+    def result(self, timeout: float | None = None) -> int:
+        """Wait until the level is met; returns the offset of the first record.
+
+        Raises AppendFailed when the disk refused, JournalClosed when the writer was closed first, and
+        AppendTimeout, which says nothing about what will become of it.
+        """
+        if not self._done:
+            waiter = self._waiter
+            if waiter is None:
+                waiter = self._waiter = self._tasks.event("receipt")
+            if not self.done() and not waiter.wait(timeout) and not self.done():
+                raise AppendTimeout(self._partition, self._event_id(), timeout or 0.0)
+        if self._error is not None:
+            raise self._error
+        return self.first_offset
+
+    def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
+        """Call it once this is done: at once, or in the writer's task, which it must not keep waiting."""
+        self._callbacks.append(callback)
+        if self._done:
+            self._call_back()
+
+    def fulfil(self, error: BaseException | None = None) -> None:
+        """For the writer: the level is met, or never will be. Only the first call counts."""
+        if self._done:
+            return
+        self._error = error
+        self._done = True
+        if self._waiter is not None:
+            self._waiter.set()
+        if self._callbacks:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        # Popping is atomic: a callback that is added just now is called by one side only.
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop(0)
+            except IndexError:
+                return
+            try:
+                callback(self)
+            except Exception:
+                log.exception("a callback of a receipt failed")
+
+    def _event_id(self) -> str:
+        first = self.records[0]
+        return str(EventId(first.supplier, first.epoch, first.sequence))

@@ -1,0 +1,278 @@
+"""The one writer of a partition: group commit.
+
+    writer = PartitionWriter(ports, folder, formats, on_durable=dispatch)
+    receipt = writer.append(records, attachment=events)
+    receipt.result(timeout=1.0)
+
+Suppliers encode their rows and put them in line; one task writes everything that is in line as one frame,
+syncs it once and tells everybody. The steps of a commit, in this order and numbered in the code:
+
+    1 take what is in line            4 sync
+    2 write it as one frame           5 hand it to `on_durable`, in the order of offsets
+    3 fulfil receipts of `journal`    6 fulfil receipts of `synced`
+
+When the disk refuses, every append that waits fails with AppendFailed and nothing is acknowledged; those
+behind it are not written either, so that no event overtakes an earlier one of its supplier. The writer goes
+on with the next append: when space has returned, so has the journal.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from heliograph.errors import AppendFailed, BatchTooLarge, DiskError, JournalBusy, JournalClosed
+from heliograph.journal.frames import MAX_BODY
+from heliograph.journal.partition import Chunk, Limits, Partition
+from heliograph.journal.receipt import Level, Receipt
+from heliograph.journal.records import encode_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from heliograph.formats import FormatRegistry
+    from heliograph.journal.records import Record
+    from heliograph.journal.recovery import Recovery
+    from heliograph.ports import Ports
+
+log = logging.getLogger(__name__)
+
+FRAME_TARGET: Final = 4 << 20
+"""Bytes after which a commit leaves the rest in line for the next: readers decode a frame at once."""
+
+MAX_APPEND_BYTES: Final = 32 << 20
+MAX_APPEND_EVENTS: Final = 1 << 20
+"""One append is one frame at most; the rest of MAX_BODY is room for format descriptions."""
+
+MAX_WAITING: Final = 64 << 20
+"""Bytes in line for the disk before `append` waits itself."""
+
+assert FRAME_TARGET + MAX_APPEND_BYTES < MAX_BODY
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStats:
+    """A snapshot of a writer. Counts begin with it, except `dropped_*`, which the partition keeps."""
+
+    epoch: int
+    watermark: int
+    earliest: int
+    appended: int
+    commits: int
+    failed: int
+    """Events whose append failed."""
+    waiting: int
+    """Bytes in line."""
+    bytes: int
+    """Size of the partition on disk."""
+    damaged: int
+    """Events that were durable once and cannot be read."""
+    dropped_events: int
+    dropped_bytes: int
+    """What retention has removed."""
+
+
+class PartitionWriter:
+    """Opens a partition for writing; PartitionInUse when another writer has it."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        folder: str,
+        formats: FormatRegistry,
+        *,
+        limits: Limits | None = None,
+        on_durable: Callable[[list[Receipt]], object] | None = None,
+        note: str = "",
+    ) -> None:
+        self._tasks = ports.tasks
+        self._folder = folder
+        self._formats = formats
+        self._partition = Partition(ports, folder, formats, limits or Limits(), note)
+        self._on_durable = on_durable
+        self._known: set[frozenset[bytes]] = set()
+        # Guards what is in line; held for moments only.
+        self._lock = ports.tasks.lock("journal line")
+        self._room = ports.tasks.condition(self._lock, "journal room")
+        self._line: list[Receipt] = []
+        self._waiting = 0
+        self._closed = False
+        # Guards the files; held while they are written.
+        self._files = ports.tasks.lock("journal files")
+        self._commits = 0
+        self._failed = 0
+        self._opened_at = self._partition.watermark
+        self._bell = ports.tasks.signal("journal bell")
+        self._committer = ports.tasks.spawn(f"journal {folder}", self._run)
+
+    @property
+    def recovery(self) -> Recovery:
+        """What was found when the partition was opened."""
+        return self._partition.recovery
+
+    @property
+    def epoch(self) -> int:
+        return self._partition.epoch
+
+    @property
+    def watermark(self) -> int:
+        """Every row below this offset is on disk."""
+        return self._partition.watermark
+
+    def append(
+        self,
+        records: Sequence[Record],
+        *,
+        level: Level = "synced",
+        attachment: Any = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Put the records in line, to be written together, whole or not at all.
+
+        Waits only while too much is in line already: JournalBusy when that takes longer than `timeout`.
+        """
+        chunk = self._encoded(records)
+        receipt = Receipt(records, chunk, level, attachment, tasks=self._tasks, partition=self._folder)
+        with self._lock:
+            if self._waiting >= MAX_WAITING and not self._closed:
+                self._room.wait_for(self._has_room, timeout)
+            if self._closed:
+                raise JournalClosed(self._folder)
+            if self._waiting >= MAX_WAITING:
+                raise JournalBusy(self._folder, self._waiting)
+            self._line.append(receipt)
+            self._waiting += len(chunk.rows)
+        self._bell.notify()
+        return receipt
+
+    def rotate(self) -> None:
+        """Close the head file now."""
+        with self._files:
+            self._partition.rotate()
+
+    def stats(self) -> WriterStats:
+        manifest = self._partition.manifest
+        return WriterStats(
+            epoch=manifest.epoch,
+            watermark=self._partition.watermark,
+            earliest=manifest.earliest,
+            appended=self._partition.watermark - self._opened_at,
+            commits=self._commits,
+            failed=self._failed,
+            waiting=self._waiting,
+            bytes=self._partition.size,
+            damaged=sum(damage.next - damage.first for damage in manifest.damage),
+            dropped_events=manifest.dropped_events,
+            dropped_bytes=manifest.dropped_bytes,
+        )
+
+    def close(self) -> None:
+        """Write what is in line, then let go of the partition."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._room.notify_all()
+        self._bell.notify()
+        self._committer.join()
+        with self._files:
+            self._partition.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _encoded(self, records: Sequence[Record]) -> Chunk:
+        if not 1 <= len(records) <= MAX_APPEND_EVENTS:
+            raise BatchTooLarge(len(records), MAX_APPEND_EVENTS, "events")
+        formats = frozenset(record.format_id for record in records)
+        if formats not in self._known:
+            for format_id in formats:
+                self._formats[format_id]  # raises UnknownFormat while nothing has been promised
+            self._known.add(formats)
+        rows = encode_rows(records)
+        if len(rows) > MAX_APPEND_BYTES:
+            raise BatchTooLarge(len(rows), MAX_APPEND_BYTES, "bytes")
+        return Chunk(len(records), rows, formats)
+
+    def _has_room(self) -> bool:
+        return self._closed or self._waiting < MAX_WAITING
+
+    def _run(self) -> None:
+        try:
+            self._commit_until_closed()
+        finally:
+            # Also after a bug: nobody waits for a task that is gone.
+            self._closed = True
+            for receipt in self._line:
+                receipt.fulfil(JournalClosed(self._folder))
+
+    def _commit_until_closed(self) -> None:
+        while True:
+            self._bell.wait(self._partition.rotation_due_in())
+            while self._line:
+                self._commit()
+            if self._closed and not self._line:
+                return
+            with self._files:
+                try:
+                    self._partition.rotate_if_due()
+                except DiskError as error:
+                    log.warning("%s: %s; the head is closed later", self._folder, error)
+
+    def _commit(self) -> None:
+        batch = self._take()  # 1
+        try:
+            with self._files:
+                written = self._partition.write([receipt.chunk for receipt in batch])  # 2
+            offset = written.first
+            for receipt in batch:
+                receipt.first_offset, receipt.append_ts = offset, written.append_ts
+                offset += receipt.chunk.events
+                if receipt.level == "journal":
+                    receipt.fulfil()  # 3
+            with self._files:
+                self._partition.sync()  # 4
+        except DiskError as error:
+            self._fail(batch, error)
+            return
+        self._commits += 1
+        if self._on_durable is not None:
+            try:
+                self._on_durable(batch)  # 5
+            except Exception:
+                log.exception("%s: on_durable failed; the rows are durable all the same", self._folder)
+        for receipt in batch:
+            receipt.fulfil()  # 6
+
+    def _take(self) -> list[Receipt]:
+        """What is in line, up to the size of a frame, and the first in any case."""
+        with self._lock:
+            size = taken = 0
+            for receipt in self._line:
+                if taken and size + len(receipt.chunk.rows) > FRAME_TARGET:
+                    break
+                size += len(receipt.chunk.rows)
+                taken += 1
+            batch = self._line[:taken]
+            del self._line[:taken]
+            self._waiting -= size
+            if size:
+                self._room.notify_all()
+        return batch
+
+    def _fail(self, batch: list[Receipt], error: DiskError) -> None:
+        with self._lock:
+            batch += self._line
+            self._line.clear()
+            self._waiting = 0
+            self._room.notify_all()
+        self._failed += sum(receipt.chunk.events for receipt in batch)
+        log.warning("%s: %d appends failed: %s", self._folder, len(batch), error)
+        for receipt in batch:
+            failure = AppendFailed(self._folder, str(error))
+            failure.__cause__ = error
+            receipt.fulfil(failure)

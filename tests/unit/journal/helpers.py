@@ -1,0 +1,92 @@
+"""What the tests of the journal share: a clock set by hand, records, and ports over a simulated disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from heliograph import fieldtypes as ft
+from heliograph.formats import Field, Format, FormatRegistry
+from heliograph.journal.partition import Chunk, Limits, Partition
+from heliograph.journal.reader import PartitionReader
+from heliograph.journal.records import Record, encode_rows
+from heliograph.ports import Ports, ThreadTasks
+from heliograph.sim import SimRandom
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from heliograph.ports import Disk
+    from heliograph.sim import SimDisk
+
+FOLDER = "a1"
+TRACK = Format("air.track", (Field("id", ft.Scalar("i64")), Field("note", ft.Scalar("str"))), key=("id",))
+ALARM = Format("air.alarm", (Field("id", ft.Scalar("str")), Field("level", ft.Scalar("i64"))))
+FORMATS = FormatRegistry()
+for known in (TRACK, ALARM):
+    FORMATS.register(known)
+
+
+class HandClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def monotonic_ns(self) -> int:
+        return self.now
+
+    def time_ns(self) -> int:
+        return self.now
+
+
+def track(n: int, note: str = "") -> Record:
+    """The n-th record of one supplier."""
+    return Record("radar", 1, n, n * 10, TRACK.id, msgspec.msgpack.encode([n, note]), station_seq=n)
+
+
+def alarm(n: int) -> Record:
+    return Record("radar", 1, n, n * 10, ALARM.id, msgspec.msgpack.encode([str(n), n]))
+
+
+def tracks(first: int, count: int) -> list[Record]:
+    return [track(n) for n in range(first, first + count)]
+
+
+def ports(disk: Disk, clock: HandClock | None = None) -> Ports:
+    return Ports(clock or HandClock(), ThreadTasks(), SimRandom("journal"), disk)
+
+
+def partition(disk: Disk, limits: Limits | None = None, clock: HandClock | None = None) -> Partition:
+    return Partition(ports(disk, clock), FOLDER, FORMATS, limits or Limits())
+
+
+def chunk(records: Sequence[Record]) -> Chunk:
+    return Chunk(len(records), encode_rows(records), frozenset(r.format_id for r in records))
+
+
+def commit(target: Partition, *batches: Sequence[Record]) -> int:
+    """Write and sync the batches as one frame; returns the first offset."""
+    written = target.write([chunk(batch) for batch in batches])
+    target.sync()
+    return written.first
+
+
+def history(disk: Disk, start: int | None = None) -> list[Record]:
+    """Everything that a new reader finds, which must be dense."""
+    with PartitionReader(disk, FOLDER) as reader:
+        position = reader.earliest if start is None else start
+        found: list[Record] = []
+        while rows := reader.read(position, max_events=7):
+            assert [row.offset for row in rows] == list(range(position, position + len(rows)))
+            found += [row.record for row in rows]
+            position += len(rows)
+        assert position == max(reader.watermark, position)
+    return found
+
+
+def recovered(disk: SimDisk) -> SimDisk:
+    """The disk after another writer has opened and closed the partition."""
+    partition(disk).close()
+    return disk

@@ -1,0 +1,127 @@
+"""What a writer makes of what the last one left."""
+
+from __future__ import annotations
+
+import pytest
+
+from heliograph.errors import BadJournalFile, HistoryDamaged
+from heliograph.journal import manifest as manifests
+from heliograph.journal.frames import HEAD_SIZE
+from heliograph.journal.reader import PartitionReader
+from heliograph.sim import SimDisk
+from tests.unit.journal.helpers import FOLDER, commit, history, partition, recovered, track, tracks
+
+
+def killed(*sizes: int) -> tuple[SimDisk, str, list[int]]:
+    """A disk whose writer was killed after these commits; its head, and where the frames in it end."""
+    disk = SimDisk()
+    writer = partition(disk)
+    total, ends = 0, [HEAD_SIZE]
+    for size in sizes:
+        commit(writer, tracks(total, size))
+        total += size
+        assert writer._head is not None
+        ends.append(writer._head.end)
+    assert writer._head is not None
+    name = writer._head.file.name
+    return disk.kill(), name, ends
+
+
+def test_a_killed_writer_leaves_everything_to_the_next() -> None:
+    disk, _, _ = killed(3, 2)
+    writer = partition(disk)
+    assert writer.recovery.cut_bytes == 0
+    assert writer.next == 5
+    assert history(disk) == tracks(0, 5)
+
+
+def test_a_torn_tail_is_cut_at_every_byte_of_the_last_frame() -> None:
+    disk, name, ends = killed(3, 2)
+    whole = disk.read(name)
+    for size in range(ends[1], ends[2]):
+        disk, name, _ = killed(3)
+        with disk.open(name) as file:
+            file.append(whole[ends[1] : size])
+        writer = partition(disk)
+        assert writer.recovery.cut_bytes == size - ends[1]
+        assert writer.recovery.damage == ()
+        assert commit(writer, [track(3)]) == 3
+        assert history(disk) == tracks(0, 4)
+
+
+def test_a_frame_that_was_whole_but_never_promised_is_kept() -> None:
+    disk, name, ends = killed(3, 2)
+    tail = disk.read(name)[ends[1] :]
+    disk, name, _ = killed(3)
+    with disk.open(name) as file:
+        file.append(tail)
+    assert partition(disk).next == 5
+    assert history(recovered(disk.crash("none"))) == tracks(0, 5)
+
+
+def test_a_bad_frame_below_the_watermark_is_damage_with_exact_offsets() -> None:
+    disk, name, ends = killed(3, 2, 4)
+    disk.flip(name, ends[1] + 70, 3)
+    writer = partition(disk)
+    assert [(d.first, d.next) for d in writer.recovery.damage] == [(3, 5)]
+    assert commit(writer, [track(9)]) == 9
+    with PartitionReader(disk, FOLDER) as reader:
+        assert [row.offset for row in reader.read(0)] == [0, 1, 2]
+        with pytest.raises(HistoryDamaged) as caught:
+            reader.read(4)
+        assert (caught.value.first, caught.value.next_available) == (4, 5)
+        assert [row.record for row in reader.read(5)] == tracks(5, 5)
+
+
+def test_a_bad_last_frame_is_damage_when_the_commit_file_promised_it() -> None:
+    disk, name, ends = killed(3, 2)
+    disk.flip(name, ends[1] + 70, 3)
+    writer = partition(disk)
+    assert [(d.first, d.next) for d in writer.recovery.damage] == [(3, 5)]
+    assert writer.next == 5
+
+
+def test_without_a_commit_file_the_frames_themselves_tell_damage_from_a_torn_tail() -> None:
+    disk, name, ends = killed(3, 2, 4)
+    disk.remove(f"{FOLDER}/commit")
+    disk.flip(name, ends[1] + 70, 3)
+    disk.flip(name, ends[2] + 70, 3)
+    writer = partition(disk)
+    assert writer.recovery.damage == ()
+    assert writer.next == 3
+
+    disk, name, ends = killed(3, 2, 4)
+    disk.remove(f"{FOLDER}/commit")
+    disk.flip(name, ends[1] + 70, 3)
+    writer = partition(disk)
+    assert [(d.first, d.next) for d in writer.recovery.damage] == [(3, 5)]
+    assert writer.next == 9
+
+
+def test_a_head_whose_header_is_damaged_is_refused_by_name() -> None:
+    disk, name, _ = killed(3)
+    disk.flip(name, 40, 1)
+    with pytest.raises(BadJournalFile, match="header is damaged"):
+        partition(disk)
+
+
+def test_recovering_twice_changes_nothing_more() -> None:
+    disk, name, ends = killed(3, 2, 4)
+    disk.flip(name, ends[1] + 70, 3)
+    partition(disk).close()
+    first = manifests.load(disk, FOLDER)
+    writer = partition(disk)
+    assert writer.recovery.damage == ()
+    writer.close()
+    second = manifests.load(disk, FOLDER)
+    assert (second.heads, second.damage, second.next) == (first.heads, first.damage, first.next)
+
+
+def test_temporary_and_unlisted_files_are_removed() -> None:
+    disk, _, _ = killed(1)
+    for name in ("manifest-00000009.tmp", "heads/x.log", "sealed/y.parquet", "sealed/z.parquet.tmp"):
+        disk.create(f"{FOLDER}/{name}").close()
+    writer = partition(disk)
+    assert set(writer.recovery.removed) >= {"heads/x.log", "sealed/y.parquet", "manifest-00000009.tmp"}
+    assert disk.list(f"{FOLDER}/sealed") == ()
+    assert len(disk.list(f"{FOLDER}/heads")) == 1

@@ -1,0 +1,211 @@
+"""Group commit: what receipts say, in which order, and what happens when the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from heliograph.errors import (
+    AppendFailed,
+    AppendTimeout,
+    BatchTooLarge,
+    DiskFull,
+    JournalClosed,
+    UnknownFormat,
+)
+from heliograph.journal import writer as writers
+from heliograph.journal.partition import Limits
+from heliograph.journal.writer import PartitionWriter
+from heliograph.ports import system_ports
+from heliograph.sim import Fails, Simulation
+from tests.unit.journal.helpers import FOLDER, FORMATS, history, track, tracks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from heliograph.journal.receipt import Receipt
+
+HEAD = f"{FOLDER}/heads/00000000000000000000-00000001-0001.log"
+
+
+def test_a_receipt_gives_the_offset_once_the_rows_are_durable() -> None:
+    simulation = Simulation(seed=1)
+
+    def main() -> list[int]:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS) as writer:
+            receipts = [writer.append(tracks(3 * n, 3)) for n in range(4)]
+            return [receipt.result(timeout=1.0) for receipt in receipts]
+
+    assert simulation.run(main) == [0, 3, 6, 9]
+    assert history(simulation.disk.crash("none")) == tracks(0, 12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_reach_on_durable_in_order_before_their_receipts(seed: int) -> None:
+    simulation = Simulation(seed=seed)
+    seen: list[str] = []
+
+    def durable(receipts: list[Receipt]) -> None:
+        for receipt in receipts:
+            assert not receipt.done()
+            seen.extend(f"{receipt.attachment}{receipt.first_offset}")
+
+    def main() -> None:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS, on_durable=durable) as writer:
+
+            def supply(name: str) -> None:
+                for n in range(5):
+                    writer.append([track(n)], attachment=name).result()
+
+            tasks = [simulation.tasks.spawn(name, partial(supply, name)) for name in "ab"]
+            for task in tasks:
+                task.join()
+
+    simulation.run(main)
+    assert [int(n) for n in seen[1::2]] == list(range(10))
+    assert sorted(seen[::2]) == ["a"] * 5 + ["b"] * 5
+
+
+def test_suppliers_that_wait_together_share_a_sync(tmp_path: Path) -> None:
+    ports = system_ports(tmp_path)
+    with PartitionWriter(ports, FOLDER, FORMATS) as writer:
+        start = threading.Barrier(8)
+
+        def supply() -> None:
+            start.wait()
+            for n in range(50):
+                writer.append([track(n)]).result(timeout=10)
+
+        threads = [threading.Thread(target=supply) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stats = writer.stats()
+    assert stats.appended == stats.watermark == 400
+    assert stats.commits < 400
+
+
+def test_the_level_journal_is_met_before_the_sync_and_the_level_synced_after_it() -> None:
+    simulation = Simulation(seed=3)
+    watermarks: list[int] = []
+
+    def main() -> None:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS) as writer:
+            for level in ("journal", "synced"):
+                receipt = writer.append([track(0)], level=level)
+                receipt.add_done_callback(lambda _: watermarks.append(writer.watermark))
+                receipt.result()
+                while writer.watermark == receipt.first_offset:
+                    simulation.tasks.sleep(0.1)
+
+    simulation.run(main)
+    assert watermarks == [0, 2]
+
+
+def test_a_full_disk_fails_every_waiting_append_and_the_next_one_succeeds() -> None:
+    full = Fails("append", at=2, file=HEAD, error=errno.ENOSPC, partial=11)
+    simulation = Simulation(seed=4, faults=[full])
+
+    def main() -> None:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS) as writer:
+            failed = writer.append([track(0)])
+            with pytest.raises(AppendFailed, match="No space left") as caught:
+                failed.result()
+            assert isinstance(caught.value.__cause__, DiskFull)
+            assert writer.append([track(1)]).result() == 0
+            assert writer.stats().failed == 1
+
+    simulation.run(main)
+    assert history(simulation.disk) == [track(1)]
+
+
+def test_a_timeout_says_that_the_outcome_is_unknown_and_names_the_event() -> None:
+    simulation = Simulation(seed=5)
+
+    def main() -> None:
+        gate = simulation.tasks.event()
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS, on_durable=lambda _: gate.wait()) as writer:
+            receipt = writer.append([track(7)])
+            with pytest.raises(AppendTimeout, match="radar:1:7"):
+                receipt.result(timeout=3.0)
+            gate.set()
+            assert receipt.result() == 0
+
+    simulation.run(main)
+
+
+def test_callbacks_are_called_once_whenever_they_are_added() -> None:
+    simulation = Simulation(seed=6)
+    called: list[int] = []
+
+    def main() -> None:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS) as writer:
+            receipt = writer.append([track(0)])
+            receipt.add_done_callback(lambda r: called.append(r.first_offset))
+            receipt.add_done_callback(lambda _: 1 / 0)
+            receipt.result()
+            receipt.add_done_callback(lambda r: called.append(r.first_offset + 100))
+
+    simulation.run(main)
+    assert called == [0, 100]
+
+
+def test_closing_writes_what_is_in_line_and_refuses_more() -> None:
+    simulation = Simulation(seed=7)
+
+    def main() -> None:
+        writer = PartitionWriter(simulation.ports, FOLDER, FORMATS)
+        receipt = writer.append([track(0)])
+        writer.close()
+        assert receipt.result(timeout=0) == 0
+        with pytest.raises(JournalClosed):
+            writer.append([track(1)])
+        writer.close()
+
+    simulation.run(main)
+
+
+def test_mistakes_fail_in_append_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(seed=8)
+
+    def main() -> None:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS) as writer:
+            with pytest.raises(UnknownFormat):
+                writer.append([type(track(0))("x", 1, 1, 1, b"?" * 12, b"")])
+            with pytest.raises(BatchTooLarge, match="0 events"):
+                writer.append([])
+            monkeypatch.setattr(writers, "MAX_APPEND_BYTES", 10)
+            with pytest.raises(BatchTooLarge, match="bytes"):
+                writer.append([track(0)])
+        assert writer.watermark == 0
+
+    simulation.run(main)
+
+
+def test_an_append_that_on_durable_chokes_on_is_durable_all_the_same() -> None:
+    simulation = Simulation(seed=9)
+
+    def main() -> None:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS, on_durable=lambda _: 1 / 0) as writer:
+            assert writer.append([track(0)]).result() == 0
+            assert writer.append([track(1)]).result() == 1
+
+    simulation.run(main)
+
+
+def test_an_old_head_is_closed_even_when_nobody_appends() -> None:
+    simulation = Simulation(seed=10)
+
+    def main() -> tuple[int | None, ...]:
+        limits = Limits(head_seconds=5.0)
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS, limits=limits) as writer:
+            writer.append([track(0)]).result()
+            simulation.tasks.sleep(6.0)
+            return tuple(head.next for head in writer._partition.manifest.heads)
+
+    assert simulation.run(main) == (1,)
