@@ -100,7 +100,7 @@ def defaults_of(cls: type[Event]) -> frozenset[str]:
     return frozenset(_defaults(cls, ""))
 
 
-def widens(writer: ft.ScalarName, reader: ft.ScalarName) -> bool:
+def widens(writer: str, reader: str) -> bool:
     """Whether every value of one scalar type is, unchanged, a value of the other."""
     if writer == reader:
         return True
@@ -209,7 +209,7 @@ def _misfit(writer: ft.FieldType, reader: ft.FieldType) -> str | None:
     """Why a type cannot be read as another, or None; for all but optionals and pairs of records or lists."""
     match writer, reader:
         case _, ft.Anything():
-            return "any holds no arrays" if _holds_array(writer) else None
+            return "any holds no arrays" if holds_array(writer) else None
         case ft.Scalar(name=sent), ft.Scalar(name=wanted):
             return _scalar_misfit(sent, wanted)
         case ft.Enum(base=sent), ft.Scalar(name=wanted) if sent == wanted:
@@ -243,14 +243,15 @@ def _shape_fits(writer: tuple[int | None, ...] | None, reader: tuple[int | None,
     return all(wanted in (None, sent) for sent, wanted in zip(writer, reader, strict=True))
 
 
-def _holds_array(kind: ft.FieldType) -> bool:
+def holds_array(kind: ft.FieldType) -> bool:
+    """Whether values of this type can hold a numpy array, at any depth."""
     match kind:
         case ft.Array():
             return True
         case ft.Optional(item=item) | ft.List(item=item):
-            return _holds_array(item)
+            return holds_array(item)
         case ft.Record(format=fmt):
-            return any(_holds_array(field.type) for field in fmt.fields)
+            return any(holds_array(field.type) for field in fmt.fields)
         case _:
             return False
 

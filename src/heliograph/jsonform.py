@@ -61,6 +61,16 @@ def json_to_mapping(fmt: Format, data: bytes | str) -> dict[str, Any]:
     return check_record(fmt, record_from_tree(fmt, parse(data, at), at), at)
 
 
+def anything_to_json(value: Any, at: Place) -> str:
+    """Schema-less data alone as JSON."""
+    return msgspec.json.encode(_to_tree(ft.Anything(), value, at)).decode()
+
+
+def anything_from_json(text: str, at: Place) -> Any:
+    """The schema-less data that `anything_to_json` wrote."""
+    return _from_tree(ft.Anything(), parse(text, at), at)
+
+
 def parse(data: bytes | str, at: Place) -> Any:
     """JSON text as a tree; InvalidEvent when it is none."""
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import ROOT, InvalidEvent
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 ANY_INTEGERS: Final = (ft.INTEGER_RANGES["i64"][0], ft.INTEGER_RANGES["u64"][1])
 """Smallest and largest integer inside schema-less data."""
 
+_COMPLETE: Final[dict[str, type]] = {"f64": float, "bool": bool, "bytes": bytes}
+"""Types of which every value fits."""
+
 _NUMPY_NAMES: Final = {
     "bool": "bool", "f32": "float32", "f64": "float64",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -36,17 +39,28 @@ _NUMPY_NAMES: Final = {
 }  # fmt: skip
 
 
-class Place(NamedTuple):
-    """Where in which event a value stands."""
+class Place:
+    """Where in which event a value stands. Its path is put together only when there is an error to tell."""
 
-    event: str
-    path: str = ROOT
+    __slots__ = ("_parent", "_step", "event")
+
+    def __init__(self, event: str, step: str | int = ROOT, parent: Place | None = None) -> None:
+        self.event = event
+        self._step = step
+        self._parent = parent
+
+    @property
+    def path(self) -> str:
+        if self._parent is None:
+            return str(self._step)
+        step = f"[{self._step}]" if isinstance(self._step, int) else f".{self._step}"
+        return self._parent.path + step
 
     def field(self, name: str) -> Place:
-        return Place(self.event, f"{self.path}.{name}")
+        return Place(self.event, name, self)
 
     def item(self, index: int) -> Place:
-        return Place(self.event, f"{self.path}[{index}]")
+        return Place(self.event, index, self)
 
     def refuse(self, reason: str) -> InvalidEvent:
         return InvalidEvent(self.event, reason, path=self.path)
@@ -65,13 +79,13 @@ def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] 
     """The data as a mapping that has all fields but those that may be missing, and no others."""
     if not isinstance(data, Mapping):
         raise at.expected(f"a mapping with the fields of {fmt.name}", data)
-    for name in data:
-        if name not in fmt.by_name:
-            known = ", ".join(fmt.by_name) or "none"
-            raise at.field(str(name)).refuse(f"{fmt.name} has no field of this name; its fields are: {known}")
-    for field in fmt.fields:
-        if field.name not in data and field.name not in may_miss:
-            raise at.field(field.name).refuse(f"is missing and has no default; needs {field.type}")
+    known = fmt.by_name
+    for name in data.keys() - known.keys():
+        names = ", ".join(known) or "none"
+        raise at.field(str(name)).refuse(f"{fmt.name} has no field of this name; its fields are: {names}")
+    for name in known.keys() - data.keys():
+        if name not in may_miss:
+            raise at.field(name).refuse(f"is missing and has no default; needs {known[name].type}")
     return data
 
 
@@ -95,6 +109,8 @@ def check_value(kind: ft.FieldType, value: Any, at: Place) -> Any:
 
 
 def check_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
+    if type(value) is _COMPLETE.get(name):
+        return value
     if name in ft.INTEGER_RANGES:
         low, high = ft.INTEGER_RANGES[name]
         number = _integer(value)
@@ -103,7 +119,7 @@ def check_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
         return number
     if name in ft.FLOATS:
         return _float(name, value, at)
-    if name == "bool" and not isinstance(value, bool):
+    if name == "bool":
         # numpy's bool is not Python's, but means the same.
         if type(value).__module__ == "numpy" and str(value) in ("True", "False"):
             return bool(value)
@@ -171,7 +187,7 @@ def shape_fits(wanted: tuple[int | None, ...] | None, shape: tuple[int, ...]) ->
     return len(wanted) == len(shape) and all(n in (None, m) for n, m in zip(wanted, shape, strict=True))
 
 
-def item_dtype(name: ft.ScalarName) -> Any:
+def item_dtype(name: str) -> Any:
     """The numpy dtype of array items, in this machine's byte order."""
     import numpy as np  # noqa: PLC0415 - only records with arrays need numpy
 

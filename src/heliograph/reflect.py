@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -41,9 +42,12 @@ __all__ = [
     "event_to_mapping",
     "json_to_mapping",
     "mapping_to_json",
+    "to_plain",
 ]
 
 E = TypeVar("E", bound=Event)
+
+_ATOMS: Final = frozenset({int, float, str, bytes, bool, NoneType})
 
 
 class FieldRow(NamedTuple):
@@ -63,7 +67,7 @@ def describe(fmt: Format) -> list[FieldRow]:
 
 def event_to_mapping(event: Event) -> dict[str, Any]:
     """The event as plain nested data. Values are taken as they are; they are checked when pushed."""
-    return {name: _to_plain(getattr(event, name)) for name in event.__struct_fields__}
+    return {name: to_plain(getattr(event, name)) for name in event.__struct_fields__}
 
 
 def event_from_mapping(cls: type[E], data: Mapping[str, Any]) -> E:
@@ -99,14 +103,17 @@ def _rows(fmt: Format, path: str, base: int, key: tuple[str, ...] = ()) -> Itera
             yield from _rows(kind.format, where, offset or 0)
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """Any value of a field without its classes: events as dicts, enum members by value, also in lists."""
+    if type(value) in _ATOMS:
+        return value
     match value:
         case Event():
             return event_to_mapping(value)
         case enum.Enum():
             return value.value
         case list():
-            return [_to_plain(item) for item in value]
+            return [to_plain(item) for item in value]
         case _:
             return value
 
