@@ -118,10 +118,10 @@ def wire_annotation(annotation: Any, kind: ft.FieldType) -> Any:
         case ft.Scalar(name="f32"):
             return float
         case ft.Optional(item=item):
-            return wire_annotation(_strip_none(annotation), item) | None
+            return wire_annotation(strip_none(annotation), item) | None
         case ft.List(item=item, length=length):
             inner: Any = types.GenericAlias(
-                list, wire_annotation(typing.get_args(_bare(annotation))[0], item)
+                list, wire_annotation(typing.get_args(bare(annotation))[0], item)
             )
             return (
                 inner
@@ -129,27 +129,27 @@ def wire_annotation(annotation: Any, kind: ft.FieldType) -> Any:
                 else Annotated[inner, msgspec.Meta(min_length=length, max_length=length)]
             )
         case _:
-            return _bare(annotation)
+            return bare(annotation)
 
 
 def _annotated(annotation: Any, path: str) -> ft.FieldType:
-    bare, *marks = typing.get_args(annotation)
+    inner_type, *marks = typing.get_args(annotation)
     for mark in marks:
         match mark:
             case Width(name=name):
-                if bare is not (float if name in ft.FLOATS else int):
-                    raise FormatError(f"{name} does not go with {_text(bare)}", path=path)
+                if inner_type is not (float if name in ft.FLOATS else int):
+                    raise FormatError(f"{name} does not go with {_text(inner_type)}", path=path)
                 return ft.Scalar(name)
             case Shape():
-                if not _is_ndarray(typing.get_origin(bare)):
+                if not _is_ndarray(typing.get_origin(inner_type)):
                     raise FormatError("Shape goes with a numpy NDArray only", path=path)
-                return ft.Array(_array_item(bare, path), mark.dimensions)
+                return ft.Array(_array_item(inner_type, path), mark.dimensions)
             case Length(items=items):
-                inner = field_type(bare, path)
+                inner = field_type(inner_type, path)
                 if not isinstance(inner, ft.List) or items < 0:
                     raise FormatError("Length goes with a list only and is not negative", path=path)
                 return ft.List(inner.item, items)
-    return field_type(bare, path)
+    return field_type(inner_type, path)
 
 
 def _plain_class(cls: type, path: str) -> ft.FieldType:
@@ -180,7 +180,7 @@ def _enum(cls: type[enum.Enum], path: str) -> ft.Enum:
 
 
 def _optional(annotation: Any, path: str) -> ft.FieldType:
-    inner = _strip_none(annotation)
+    inner = strip_none(annotation)
     if inner is annotation:
         raise FormatError(f"a union is allowed only with None, not {_text(annotation)}", path=path)
     kind = field_type(inner, path)
@@ -188,14 +188,15 @@ def _optional(annotation: Any, path: str) -> ft.FieldType:
     return kind if isinstance(kind, ft.Anything | ft.Optional) else ft.Optional(kind)
 
 
-def _strip_none(annotation: Any) -> Any:
+def strip_none(annotation: Any) -> Any:
     """`T` for `T | None`; the annotation itself when it is no such union."""
-    options = typing.get_args(_bare(annotation))
+    options = typing.get_args(bare(annotation))
     rest = [option for option in options if option is not types.NoneType]
     return rest[0] if len(rest) == 1 and len(options) == 2 else annotation
 
 
-def _bare(annotation: Any) -> Any:
+def bare(annotation: Any) -> Any:
+    """The annotation without its `Annotated` marks."""
     while typing.get_origin(annotation) is Annotated:
         annotation = typing.get_args(annotation)[0]
     return annotation

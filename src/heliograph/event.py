@@ -91,6 +91,15 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
         return EventId(self.supplier, self.epoch, self.sequence)
 
 
+class EventField(NamedTuple):
+    """One field of an event class."""
+
+    type: ft.FieldType
+    annotation: Any
+    """As resolved, with the bounds written out for msgspec; leads to nested classes and enums."""
+    keyword_only: bool
+
+
 class EventInfo:
     """What Heliograph knows of an event class: `hg.format_of` and the codec read it."""
 
@@ -100,13 +109,18 @@ class EventInfo:
         name: str,
         key: tuple[str, ...],
         body: BodyKind,
-        types: dict[str, ft.FieldType],
+        fields: dict[str, EventField],
     ) -> None:
         self.cls = cls
         self.name = name
         self.key = key
         self.body: BodyKind = body
-        self.types = types
+        self.fields = fields
+
+    @cached_property
+    def types(self) -> dict[str, ft.FieldType]:
+        """Types of the fields in wire order."""
+        return {name: field.type for name, field in self.fields.items()}
 
     @cached_property
     def format(self) -> Format:
@@ -140,21 +154,34 @@ class EventMeta(msgspec.StructMeta):
                 raise FormatError(f"{clsname}: the option {option}= is Heliograph's own and cannot be set")
         if strict:
             namespace["__post_init__"] = _checked(namespace.get("__post_init__"))
-        cls = super().__new__(mcls, clsname, bases, namespace, **options)
+        try:
+            cls = super().__new__(mcls, clsname, bases, namespace, **options)
+        except TypeError as error:
+            if "cannot follow optional" not in str(error):
+                raise
+            raise FormatError(
+                f"{clsname}: {str(error).partition('.')[0].lower()}; "
+                f"give it a default, or write `class {clsname}(..., kw_only=True)`"
+            ) from None
         if not any(isinstance(base, EventMeta) for base in bases):
             return cls
         parent: EventInfo | None = getattr(cls, "__event_info__", None)
-        types = _resolve_fields(cls, parent, sys._getframe(1).f_locals)  # noqa: SLF001 - for classes inside functions
+        fields = _resolve_fields(
+            cls,
+            parent,
+            sys._getframe(1).f_locals,  # noqa: SLF001 - for classes inside functions
+            keyword_only=bool(options.get("kw_only")),
+        )
         info = EventInfo(
             cast("type[Event]", cls),
             name or clsname,
             _key_names(key, parent),
             body or (parent.body if parent else "packed"),
-            types,
+            fields,
         )
         _check_key(info)
         cls.__event_info__ = info  # type: ignore[attr-defined]
-        if any(_holds_array(kind) for kind in types.values()):
+        if any(_holds_array(kind) for kind in info.types.values()):
             if "__eq__" not in namespace:
                 cls.__eq__ = _equal_with_arrays  # type: ignore[assignment,method-assign]
             cls.__hash__ = None  # type: ignore[assignment]
@@ -214,9 +241,9 @@ def info_of(cls: Any) -> EventInfo:
 
 
 def _resolve_fields(
-    cls: type, parent: EventInfo | None, local_names: Mapping[str, Any]
-) -> dict[str, ft.FieldType]:
-    """Types of all fields in wire order. Own annotations are replaced by their bounded form for msgspec."""
+    cls: type, parent: EventInfo | None, local_names: Mapping[str, Any], *, keyword_only: bool
+) -> dict[str, EventField]:
+    """All fields in wire order. Own annotations are replaced by their bounded form for msgspec."""
     names: tuple[str, ...] = cls.__struct_fields__  # type: ignore[attr-defined]
     try:
         own = inspect.get_annotations(cls, locals={**local_names, cls.__name__: cls}, eval_str=True)
@@ -225,7 +252,7 @@ def _resolve_fields(
             f"{cls.__name__}: an annotation names {error.name!r}, which is not known here at run time; "
             "define or import it before the class (not only under TYPE_CHECKING)"
         ) from None
-    types: dict[str, ft.FieldType] = {}
+    fields: dict[str, EventField] = {}
     for name in names:
         path = f"$.{name}"
         if name in RESERVED:
@@ -235,15 +262,16 @@ def _resolve_fields(
                 raise FormatError(
                     f"{cls.__name__} cannot hold itself; use hg.Any for recursive data", path=path
                 )
-            types[name] = field_type(own[name], path)
-            cls.__annotations__[name] = wire_annotation(own[name], types[name])
-        elif parent is not None and name in parent.types:
-            types[name] = parent.types[name]
+            kind = field_type(own[name], path)
+            cls.__annotations__[name] = wire_annotation(own[name], kind)
+            fields[name] = EventField(kind, cls.__annotations__[name], keyword_only)
+        elif parent is not None and name in parent.fields:
+            fields[name] = parent.fields[name]
         else:
             raise FormatError(
                 f"{cls.__name__} inherits a field from a class that is no single event class", path=path
             )
-    return types
+    return fields
 
 
 def _key_names(key: str | tuple[str, ...] | None, parent: EventInfo | None) -> tuple[str, ...]:

@@ -1,0 +1,288 @@
+"""The interpreted decoder: reads a body value by value, looking up the format each time.
+
+It is what the generated decoders are measured against and held equal to, and shares nothing with them but
+the description of the format: it parses msgpack itself and unpacks native fields one at a time. Being slow
+and careful it also knows where it is, so when a generated decoder fails, this one is asked for the path.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import typing
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph import fieldtypes as ft
+from heliograph.annotations import bare, strip_none
+from heliograph.codec.anything import MAX_DEPTH
+from heliograph.codec.msgpack import Cursor
+from heliograph.errors import ROOT, DecodeError
+from heliograph.event import info_of
+from heliograph.layout import SCALAR_SIZES, round_up, size_and_align
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.event import Event
+    from heliograph.formats import Format
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_DIMENSIONS: Final = 32
+_CODES: Final = {
+    "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
+    "f32": "f", "f64": "d", "bool": "?", "datetime": "q",
+}  # fmt: skip
+
+
+def interpreted_decoder(wire: Format, cls: type[Event] | None) -> Callable[[Any], Any]:
+    """Like `codec.decoder`, or `codec.mapping_decoder` without a class, but interpreted."""
+    read = _read_packed if wire.body == "packed" else _read_native
+
+    def decode(body: Any) -> Any:
+        mapping = read(wire, memoryview(body).toreadonly())
+        return mapping if cls is None else build_event(mapping, cls)
+
+    return decode
+
+
+def build_event(mapping: dict[str, Any], cls: type[Event]) -> Event:
+    """An event from the plain form of one that was written in a compatible format."""
+    values: dict[str, Any] = {}
+    for name, field in info_of(cls).fields.items():
+        if name in mapping:
+            values[name] = _fit(mapping[name], field.type, field.annotation)
+    return cls(**values)
+
+
+def _fit(value: Any, kind: ft.FieldType, annotation: Any) -> Any:
+    match kind:
+        case ft.Optional(item=item):
+            return None if value is None else _fit(value, item, strip_none(annotation))
+        case ft.Record():
+            return build_event(value, bare(annotation))
+        case ft.List(item=item):
+            inner = typing.get_args(bare(annotation))[0]
+            return [_fit(each, item, inner) for each in value]
+        case ft.Enum():
+            return bare(annotation)(value)
+        case ft.Scalar(name="f32" | "f64"):
+            return float(value)
+        case ft.Array(item=item):
+            return _fit_array(value, item)
+        case _:
+            return value
+
+
+def _fit_array(array: Any, item: ft.ScalarName) -> Any:
+    wanted = _dtype(item, "=")
+    if array.dtype != wanted:
+        array = array.astype(wanted)
+        array.flags.writeable = False
+    return array
+
+
+def _dtype(item: ft.ScalarName, order: str) -> Any:
+    import numpy as np  # noqa: PLC0415 - numpy is for formats that have arrays
+
+    return np.dtype(f"{order}{_CODES[item]}")
+
+
+def _array(data: memoryview, item: ft.ScalarName, order: str, shape: tuple[int, ...]) -> Any:
+    """A read-only view in this machine's byte order if the wire has it, else a converted copy."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    return _fit_array(np.frombuffer(data, _dtype(item, order)).reshape(shape), item)
+
+
+def _check_shape(shape: tuple[int, ...], kind: ft.Array, path: str) -> None:
+    wanted = kind.shape
+    if len(shape) > _MAX_DIMENSIONS:
+        raise DecodeError(f"{len(shape)} dimensions; at most {_MAX_DIMENSIONS} are allowed", path=path)
+    if wanted is not None and (
+        len(wanted) != len(shape) or any(n not in (None, got) for n, got in zip(wanted, shape, strict=True))
+    ):
+        raise DecodeError(f"shape {shape} where {kind} is declared", path=path)
+    # Numpy refuses some shapes although a zero among the dimensions means that they need no bytes.
+    if math.prod(max(n, 1) for n in shape) >= 1 << 60:
+        raise DecodeError(f"shape {shape} is too large", path=path)
+
+
+# Packed
+
+
+def _read_packed(wire: Format, body: memoryview) -> dict[str, Any]:
+    start, end = 0, len(body)
+    if _has_arrays(wire):
+        start, end = 4, 4 + int.from_bytes(body[:4], "little")
+    # A body that ends too early is read as far as it goes, to learn in which field it ends.
+    cursor = Cursor(body[start:end])
+    mapping = _packed_record(cursor, wire, ROOT, body[round_up(end, 8) :])
+    cursor.expect_end(ROOT)
+    if end > len(body):
+        raise DecodeError(f"the body has {len(body)} bytes and should have at least {end}")
+    return mapping
+
+
+def _has_arrays(fmt: Format) -> bool:
+    return any(_may_be_array(field.type) for field in fmt.fields)
+
+
+def _may_be_array(kind: ft.FieldType) -> bool:
+    match kind:
+        case ft.Optional(item=item) | ft.List(item=item):
+            return _may_be_array(item)
+        case ft.Record(format=fmt):
+            return _has_arrays(fmt)
+        case _:
+            return isinstance(kind, ft.Array)
+
+
+def _packed_record(cursor: Cursor, wire: Format, path: str, arrays: memoryview) -> dict[str, Any]:
+    count = cursor.array_size(path)
+    if count != len(wire.fields):
+        raise DecodeError(f"a record of {count} fields where {wire.name!r} has {len(wire.fields)}", path=path)
+    return {
+        field.name: _packed_value(cursor, field.type, f"{path}.{field.name}", arrays) for field in wire.fields
+    }
+
+
+def _packed_value(cursor: Cursor, kind: ft.FieldType, path: str, arrays: memoryview) -> Any:
+    match kind:
+        case ft.Scalar(name=name):
+            return cursor.scalar(name, path)
+        case ft.Optional(item=item):
+            return None if cursor.skip_nil(path) else _packed_value(cursor, item, path, arrays)
+        case ft.Enum(base=base):
+            return _member(cursor.scalar(base, path), kind, path)
+        case ft.Record(format=fmt):
+            return _packed_record(cursor, fmt, path, arrays)
+        case ft.List(item=item, length=length):
+            count = cursor.array_size(path)
+            if length not in (None, count):
+                raise DecodeError(f"a list of {count} where {kind} is declared", path=path)
+            return [_packed_value(cursor, item, f"{path}[{index}]", arrays) for index in range(count)]
+        case ft.Array():
+            return _packed_array(cursor.scalar("bytes", path), kind, path, arrays)
+        case ft.Anything():
+            return cursor.anything(path, MAX_DEPTH)
+
+
+def _member(value: int | str, kind: ft.Enum, path: str) -> int | str:
+    if value not in kind.values:
+        raise DecodeError(f"{value!r} is no value of {kind}", path=path)
+    return value
+
+
+def _packed_array(descriptor: bytes, kind: ft.Array, path: str, arrays: memoryview) -> Any:
+    if len(descriptor) < 4 or len(descriptor) % 4:
+        raise DecodeError(f"the place of an array in {len(descriptor)} bytes", path=path)
+    place, *shape = struct.unpack(f"<{len(descriptor) // 4}I", descriptor)
+    _check_shape(tuple(shape), kind, path)
+    end = place + math.prod(shape) * SCALAR_SIZES[kind.item]
+    if end > len(arrays):
+        raise DecodeError(f"its data would end at byte {end} of {len(arrays)}", path=path)
+    return _array(arrays[place:end], kind.item, "<", tuple(shape))
+
+
+# Native
+
+
+def _read_native(wire: Format, body: memoryview) -> dict[str, Any]:
+    if len(body) < wire.size:
+        late = [field for field in wire.fields if _end_of(field.type, field.offset, wire) > len(body)]
+        path = f"{ROOT}.{late[0].name}" if late else ROOT
+        raise DecodeError(f"the body has {len(body)} bytes and should have {wire.size}", path=path)
+    if len(body) > wire.size and not any(_is_reference(field.type) for field in wire.fields):
+        raise DecodeError(f"the body has {len(body)} bytes and should have {wire.size}")
+    return _native_record(body, wire, 0, ROOT)
+
+
+def _end_of(kind: ft.FieldType, offset: int | None, wire: Format) -> int:
+    return (offset or 0) + size_and_align(kind, ROOT, wire.byte_order)[0]
+
+
+def _is_reference(kind: ft.FieldType) -> bool:
+    match kind:
+        case ft.Optional(item=item):
+            return _is_reference(item)
+        case ft.Record(format=fmt):
+            return any(_is_reference(field.type) for field in fmt.fields)
+        case ft.Array():
+            return kind.fixed_count is None
+        case _:
+            return kind in (ft.Scalar("str"), ft.Scalar("bytes")) or getattr(kind, "base", None) == "str"
+
+
+def _native_record(body: memoryview, wire: Format, base: int, path: str) -> dict[str, Any]:
+    return {
+        field.name: _native_value(body, field.type, base + (field.offset or 0), wire, f"{path}.{field.name}")
+        for field in wire.fields
+    }
+
+
+def _native_value(body: memoryview, kind: ft.FieldType, offset: int, wire: Format, path: str) -> Any:
+    order = wire.byte_order
+    match kind:
+        case ft.Scalar(name="str"):
+            return _text(_referred(body, offset, order, path), path)
+        case ft.Scalar(name="bytes"):
+            return bytes(_referred(body, offset, order, path))
+        case ft.Scalar(name="datetime"):
+            return _moment(struct.unpack_from(f"{order}q", body, offset)[0], path)
+        case ft.Scalar(name=name):
+            return struct.unpack_from(order + _CODES[name], body, offset)[0]
+        case ft.Enum(base="str"):
+            return _member(_text(_referred(body, offset, order, path), path), kind, path)
+        case ft.Enum():
+            return _member(struct.unpack_from(f"{order}q", body, offset)[0], kind, path)
+        case ft.Optional(item=item):
+            if not body[offset]:
+                return None
+            return _native_value(body, item, offset + size_and_align(item, path, order)[1], wire, path)
+        case ft.Record(format=fmt):
+            return _native_record(body, fmt, offset, path)
+        case ft.Array() if kind.fixed_count is not None and kind.shape is not None:
+            shape = tuple(n for n in kind.shape if n is not None)
+            size = kind.fixed_count * SCALAR_SIZES[kind.item]
+            return _array(body[offset : offset + size], kind.item, order, shape)
+        case ft.Array():
+            return _native_array(_referred(body, offset, order, path), kind, order, path)
+    raise AssertionError(kind)
+
+
+def _referred(body: memoryview, offset: int, order: str, path: str) -> memoryview:
+    place, length = struct.unpack_from(f"{order}2I", body, offset)
+    if place + length > len(body):
+        raise DecodeError(f"it would end at byte {place + length} of {len(body)}", path=path)
+    return body[place : place + length]
+
+
+def _text(data: memoryview, path: str) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"no UTF-8 text: {error.reason}", path=path) from None
+
+
+def _moment(microseconds: int, path: str) -> datetime:
+    try:
+        return EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise DecodeError(
+            f"{microseconds} µs since 1970 is no time in the years 1 to 9999", path=path
+        ) from None
+
+
+def _native_array(data: memoryview, kind: ft.Array, order: str, path: str) -> Any:
+    if len(data) < 4:
+        raise DecodeError(f"an array in {len(data)} bytes", path=path)
+    (count,) = struct.unpack_from(f"{order}I", data)
+    if count > _MAX_DIMENSIONS or 4 + 4 * count > len(data):
+        raise DecodeError(f"{count} dimensions in {len(data)} bytes", path=path)
+    shape = struct.unpack_from(f"{order}{count}I", data, 4)
+    _check_shape(shape, kind, path)
+    start = round_up(4 + 4 * count, 8)
+    if start + math.prod(shape) * SCALAR_SIZES[kind.item] != len(data):
+        raise DecodeError(f"{len(data)} bytes, which is not what shape {shape} needs", path=path)
+    return _array(data[start:], kind.item, order, shape)

@@ -1,0 +1,415 @@
+"""Native bodies: a C-like struct in the sender's byte order, as `heliograph.layout` describes it.
+
+Writing packs the fixed part with one `struct` call and gathers text, bytes and arrays behind it; an array of
+fixed shape stands inside the fixed part and splits it, so that it need not be copied. Reading unpacks the
+wire's fixed part with one call, in the wire's byte order and widths, with fields that nobody wants as
+padding, and hands the values to the receiver's constructor.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from heliograph import fieldtypes as ft
+from heliograph.codec.construct import construction
+from heliograph.codec.failures import DECODING_ERRORS
+from heliograph.codec.source import Source
+from heliograph.errors import DecodeError
+from heliograph.layout import SCALAR_SIZES, round_up, size_and_align
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.codec.failures import Explain
+    from heliograph.codec.plan import Record, Value
+    from heliograph.event import Event
+    from heliograph.formats import ByteOrder, Format
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+
+CODES: Final[dict[str, str]] = {
+    "bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I",
+    "i64": "q", "u64": "Q", "f32": "f", "f64": "d", "datetime": "q",
+}  # fmt: skip
+"""How `struct` calls each scalar that has a fixed size."""
+
+
+# Writing
+
+
+class _Packed(NamedTuple):
+    """A value of the fixed part: where it stands, its struct code and the variable that holds it."""
+
+    offset: int
+    size: int
+    code: str
+    variable: str
+
+
+class _Inline(NamedTuple):
+    """An array inside the fixed part; the variable holds its bytes."""
+
+    offset: int
+    size: int
+    variable: str
+
+
+def has_references(fmt: Format) -> bool:
+    """Whether anything stands behind the fixed part."""
+    return any(_refers(field.type) for field in fmt.fields)
+
+
+def _refers(kind: ft.FieldType) -> bool:
+    match kind:
+        case ft.Optional(item=item):
+            return _refers(item)
+        case ft.Record(format=fmt):
+            return has_references(fmt)
+        case ft.Array():
+            return kind.fixed_count is None
+        case ft.Scalar(name="str" | "bytes") | ft.Enum(base="str"):
+            return True
+        case _:
+            return False
+
+
+def _padding(size: int) -> str:
+    return f"{size}x" if size else ""
+
+
+def _heading(order: ByteOrder) -> Callable[[int, tuple[int, ...]], bytes]:
+    """Padding, then count of dimensions, dimensions and padding: what stands before the items of an array."""
+    from heliograph.codec.arrays import PADDING, unsigned  # noqa: PLC0415 - numpy is for formats that have arrays
+
+    def heading(padding: int, shape: tuple[int, ...]) -> bytes:
+        dimensions = unsigned(1 + len(shape), order).pack(len(shape), *shape)
+        return PADDING[padding] + dimensions + PADDING[-len(dimensions) % 8]
+
+    return heading
+
+
+def make_encoder(fmt: Format) -> tuple[Callable[[Event], bytes], Callable[[Event], list[bytes | memoryview]]]:
+    """Two functions for events of a format: to one buffer, and to a list of buffers that copies no array."""
+    source = Source()
+    for name in ("encode", "encode_parts"):
+        source.line(f"def {name}(event):", 0)
+        writer = _Writer(source, fmt)
+        writer.record(fmt, "event", base=0, depth=1)
+        parts = [*writer.fixed_parts(), *writer.tail]
+        if name == "encode_parts":
+            source.line(f"return [{', '.join(parts)}]")
+        elif len(parts) == 1:
+            source.line(f"return {parts[0]}")
+        else:
+            source.line(f"return {source.bind(b''.join)}(({', '.join(parts)}))")
+    made = source.functions()
+    return made["encode"], made["encode_parts"]
+
+
+class _Writer:
+    """Writes the lines that take an event apart, and remembers what stands where."""
+
+    def __init__(self, source: Source, fmt: Format) -> None:
+        self._source = source
+        self._order: ByteOrder = fmt.byte_order
+        self._size = fmt.size
+        self._fixed: list[_Packed | _Inline] = []
+        self.tail: list[str] = []
+        """Variables that hold what stands behind the fixed part."""
+        if has_references(fmt):
+            source.line(f"end = {fmt.size}")
+
+    def record(self, fmt: Format, variable: str, base: int, depth: int) -> None:
+        for field in fmt.fields:
+            assert field.offset is not None
+            text = f"{variable}.{self._source.attribute(field.name)}"
+            self._value(field.type, text, base + field.offset, depth)
+
+    def _value(self, kind: ft.FieldType, text: str, offset: int, depth: int) -> None:
+        match kind:
+            case ft.Scalar(name="str"):
+                self._reference(f"{text}.encode()", offset, depth)
+            case ft.Enum(base="str"):
+                self._reference(f"{text}._value_.encode()", offset, depth)
+            case ft.Scalar(name="bytes"):
+                self._reference(text, offset, depth)
+            case ft.Scalar(name="datetime"):
+                since = f"({text} - {self._source.bind(EPOCH)}) // {self._source.bind(MICROSECOND)}"
+                self._pack("q", 8, since, offset, depth)
+            case ft.Scalar(name=name):
+                code = CODES[name]
+                self._pack(code, struct.calcsize(code), text, offset, depth)
+            case ft.Enum():
+                self._pack("q", 8, f"{text}._value_", offset, depth)
+            case ft.Optional(item=item):
+                self._optional(item, text, offset, depth)
+            case ft.Record(format=fmt):
+                variable = self._assign("record", text, depth)
+                self.record(fmt, variable, offset, depth)
+            case ft.Array():
+                self._array(kind, text, offset, depth)
+            case _:
+                raise AssertionError(kind)
+
+    def _assign(self, prefix: str, text: str, depth: int) -> str:
+        variable = self._source.fresh(prefix)
+        self._source.line(f"{variable} = {text}", depth)
+        return variable
+
+    def _pack(self, code: str, size: int, text: str, offset: int, depth: int) -> None:
+        # Outside of any condition the expression itself can stand in the call.
+        variable = text if depth == 1 else self._assign("value", text, depth)
+        self._fixed.append(_Packed(offset, size, code, variable))
+
+    def _reference(self, text: str, offset: int, depth: int) -> None:
+        data = self._assign("data", text, depth)
+        place = self._assign("place", "end", depth)
+        length = self._assign("length", f"len({data})", depth)
+        self._source.line(f"end += {length}", depth)
+        self._refer(place, length, offset)
+        self.tail.append(data)
+
+    def _refer(self, place: str, length: str, offset: int) -> None:
+        self._fixed += [_Packed(offset, 4, "I", place), _Packed(offset + 4, 4, "I", length)]
+
+    def _array(self, kind: ft.Array, text: str, offset: int, depth: int) -> None:
+        from heliograph.codec.arrays import array_writer  # noqa: PLC0415 - numpy is for formats that have arrays
+
+        data_of = self._source.bind(array_writer(kind, self._order))
+        if kind.fixed_count is not None:
+            size, _ = size_and_align(kind, "$", self._order)
+            self._fixed.append(_Inline(offset, size, self._assign("data", f"{data_of}({text})", depth)))
+            return
+        array = self._assign("array", text, depth)
+        place = self._assign("place", "end + -end % 8", depth)
+        heading = self._source.bind(_heading(self._order))
+        head = self._assign("head", f"{heading}({place} - end, {array}.shape)", depth)
+        data = self._assign("data", f"{data_of}({array})", depth)
+        self._source.line(f"end += len({head}) + len({data})", depth)
+        length = self._assign("length", f"end - {place}", depth)
+        self._refer(place, length, offset)
+        self.tail += [head, data]
+
+    def _optional(self, item: ft.FieldType, text: str, offset: int, depth: int) -> None:
+        source = self._source
+        variable = self._assign("option", text, depth)
+        flag = source.fresh("flag")
+        _, align = size_and_align(item, "$", self._order)
+        first_fixed, first_tail = len(self._fixed), len(self.tail)
+        source.line(f"if {variable} is not None:", depth)
+        source.line(f"{flag} = 1", depth + 1)
+        self._value(item, variable, offset + align, depth + 1)
+        source.line("else:", depth)
+        source.line(f"{flag} = 0", depth + 1)
+        for slot in self._fixed[first_fixed:]:
+            absent = source.bind(bytes(slot.size)) if isinstance(slot, _Inline) else "0"
+            source.line(f"{slot.variable} = {absent}", depth + 1)
+        for tail in self.tail[first_tail:]:
+            source.line(f"{tail} = {source.bind(b'')}", depth + 1)
+        self._fixed.append(_Packed(offset, 1, "B", flag))
+
+    def fixed_parts(self) -> list[str]:
+        """Expressions for the fixed part: packed stretches, and between them the arrays that stand inside."""
+        parts: list[str] = []
+        code, variables, end = "", [], 0
+        for slot in sorted(self._fixed):
+            code += _padding(slot.offset - end)
+            end = slot.offset + slot.size
+            if isinstance(slot, _Packed):
+                code += slot.code
+                variables.append(slot.variable)
+                continue
+            if code:
+                parts.append(self._pack_call(code, variables))
+            parts.append(slot.variable)
+            code, variables = "", []
+        code += _padding(self._size - end)
+        if code or not parts:
+            parts.append(self._pack_call(code, variables))
+        return parts
+
+    def _pack_call(self, code: str, variables: list[str]) -> str:
+        return f"{self._source.bind(struct.Struct(self._order + code).pack)}({', '.join(variables)})"
+
+
+# Reading
+
+
+def make_decoder(plan: Record, explain: Explain) -> Callable[[Any], Any]:
+    """A function from a body to what the plan says; what goes wrong in it is raised as `explain` makes it."""
+    source = Source()
+    reader = _Reader(source, plan.wire)
+    built = reader.record(plan, base=0)
+    values = reader.unpack_call()
+    source.line("def decode(body):", 0)
+    source.line("try:")
+    if built.partition("(")[2] == f"{', '.join(reader.variables)})":
+        # Nothing changes on the way, so the values need no names.
+        source.line(f"return {source.bind(plan.cls)}(*{values})", 2)
+    else:
+        source.line(
+            "".join(f"{name}, " for name in reader.variables) + "= " * bool(reader.variables) + values, 2
+        )
+        for line in reader.checks():
+            source.line(line, 2)
+        source.line(f"return {built}", 2)
+    source.line(f"except {source.bind(DECODING_ERRORS)} as error:")
+    source.line(f"raise {source.bind(explain)}(error, body) from None", 2)
+    decode: Callable[[Any], Any] = source.functions()["decode"]
+    return decode
+
+
+class _Reader:
+    """Writes the expression that makes an event, and remembers what must be unpacked for it."""
+
+    def __init__(self, source: Source, wire: Format) -> None:
+        self._source = source
+        self._wire = wire
+        self._packed: list[_Packed] = []
+        self._lengths: list[str] = []
+        self._has_arrays = False
+
+    @property
+    def variables(self) -> list[str]:
+        return [packed.variable for packed in sorted(self._packed)]
+
+    def unpack_call(self) -> str:
+        code, end = "", 0
+        for packed in sorted(self._packed):
+            code += _padding(packed.offset - end) + packed.code
+            end = packed.offset + packed.size
+        layout = struct.Struct(self._wire.byte_order + code + _padding(self._wire.size - end))
+        # Without references the fixed part is all there is, and a body of another size is refused.
+        unpack = layout.unpack_from if has_references(self._wire) else layout.unpack
+        return f"{self._source.bind(unpack)}(body)"
+
+    def checks(self) -> list[str]:
+        lines = []
+        if self._lengths:
+            # Forged references can overlap; together they must not exceed what was received.
+            lines.append(f"if {' + '.join(self._lengths)} > len(body): {self._source.bind(_overlap)}()")
+        if self._has_arrays:
+            from heliograph.codec.arrays import Region  # noqa: PLC0415 - as above
+
+            lines.append(f"region = {self._source.bind(Region)}(body)")
+        return lines
+
+    def record(self, plan: Record, base: int) -> str:
+        values: list[str | None] = []
+        for slot in plan.slots:
+            if slot.value is None or slot.source is None:
+                values.append(None)
+                continue
+            offset = plan.wire.fields[slot.source].offset
+            assert offset is not None
+            values.append(self._value(slot.value, base + offset))
+        return construction(self._source, plan, values)
+
+    def _unpacked(self, offset: int, code: str) -> str:
+        variable = self._source.fresh("v")
+        self._packed.append(_Packed(offset, struct.calcsize(code), code, variable))
+        return variable
+
+    def _reference(self, offset: int) -> str:
+        place, length = self._unpacked(offset, "I"), self._unpacked(offset + 4, "I")
+        self._lengths.append(length)
+        return f"{place}, {length}"
+
+    def _value(self, value: Value, offset: int) -> str:
+        bind = self._source.bind
+        match value.wire, value.reader:
+            case ft.Scalar(name="str"), _:
+                return f"{bind(read_text)}(body, {self._reference(offset)})"
+            case ft.Scalar(name="bytes"), _:
+                return f"{bind(read_bytes)}(body, {self._reference(offset)})"
+            case ft.Scalar(name="datetime"), _:
+                return f"{bind(EPOCH)} + {bind(timedelta)}(0, 0, {self._unpacked(offset, 'q')})"
+            case ft.Scalar(name=sent), ft.Scalar(name=wanted):
+                variable = self._unpacked(offset, CODES[sent])
+                is_widened = sent in ft.INTEGER_RANGES and wanted in ft.FLOATS
+                return f"{bind(float)}({variable})" if is_widened else variable
+            case ft.Enum() as kind, _:
+                return f"{bind(members_of(kind, value))}[{self._enum_value(kind, offset)}]"
+            case ft.Optional(item=item), _:
+                assert value.item is not None
+                flag = self._unpacked(offset, "B")
+                _, align = size_and_align(item, "$", self._wire.byte_order)
+                return f"({self._value(value.item, offset + align)} if {flag} else None)"
+            case ft.Record(), _:
+                assert value.record is not None
+                return self.record(value.record, offset)
+            case ft.Array() as wire, ft.Array() as reader:
+                return self._array(wire, reader, offset)
+        raise AssertionError(value)
+
+    def _enum_value(self, kind: ft.Enum, offset: int) -> str:
+        if kind.base == "i64":
+            return self._unpacked(offset, "q")
+        return f"{self._source.bind(read_text)}(body, {self._reference(offset)})"
+
+    def _array(self, wire: ft.Array, reader: ft.Array, offset: int) -> str:
+        from heliograph.codec.arrays import array_reader  # noqa: PLC0415 - as above
+
+        self._has_arrays = True
+        view_of = array_reader(wire, reader, self._wire.byte_order)
+        if wire.fixed_count is not None:
+            return f"{self._source.bind(view_of)}(region, {offset}, {self._source.bind(wire.shape)})"
+        getter = _array_getter(wire, view_of, self._wire.byte_order)
+        return f"{self._source.bind(getter)}(region, {self._reference(offset)})"
+
+
+def members_of(kind: ft.Enum, value: Value) -> dict[int | str, Any]:
+    """From the values of a wire's enum to the receiver's members, or to themselves where it has no class."""
+    return {member: value.enum(member) if value.enum else member for member in kind.values}
+
+
+def read_bytes(body: Any, place: int, length: int) -> bytes:
+    """A copy of a referred stretch; IndexError when it is not all there."""
+    part = bytes(body[place : place + length])
+    if len(part) != length:
+        raise IndexError(place)
+    return part
+
+
+def read_text(body: Any, place: int, length: int) -> str:
+    """The text of a referred stretch; IndexError when it is not all there."""
+    part = body[place : place + length]
+    if len(part) != length:
+        raise IndexError(place)
+    return str(part, "utf-8")
+
+
+def _overlap() -> None:
+    raise DecodeError("its references are longer than the body")
+
+
+def _array_getter(
+    wire: ft.Array, view_of: Callable[[Any, int, tuple[int, ...]], Any], order: ByteOrder
+) -> Callable[[Any, int, int], Any]:
+    from heliograph.codec.arrays import (  # noqa: PLC0415 - as above
+        MAX_DIMENSIONS,
+        BadArray,
+        shape_checker,
+        unsigned,
+    )
+
+    checked = shape_checker(wire)
+    one = unsigned(1, order)
+    size = SCALAR_SIZES[wire.item]
+
+    def get(region: Any, place: int, length: int) -> Any:
+        data = region.view[place : place + length]
+        (count,) = one.unpack_from(data)
+        if count > MAX_DIMENSIONS:
+            raise BadArray(f"{count} dimensions; at most {MAX_DIMENSIONS} are allowed")
+        shape = checked(unsigned(count, order).unpack_from(data, 4))
+        head = round_up(4 + 4 * count, 8)
+        if head + math.prod(shape) * size != length:
+            raise BadArray(f"{length} bytes, which is not what shape {shape} needs")
+        return view_of(region, place + head, shape)
+
+    return get

@@ -1,0 +1,345 @@
+"""Packed bodies: a msgpack array of the fields, written and read by msgspec.
+
+Without arrays a body is the bare msgpack. With arrays anywhere in the format it is
+
+    u32 size of the msgpack   msgpack   padding to 8   data of the arrays, each padded to 8
+
+in little-endian, and in the msgpack an array is a `bin` of u32: where its data starts, counted from the
+first array, then its dimensions.
+
+    enum                       its value
+    record                     array of its fields
+    datetime                   msgpack timestamp
+    optional                   the value or nil
+
+To read as a receiver wants it, msgspec decodes the wire's own shape, a tuple of exactly the wire's types in
+which fields that nobody wants are skipped unread, and generated code hands the values to the constructor.
+Where that would change nothing, msgspec decodes straight to the class.
+"""
+
+from __future__ import annotations
+
+import types
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+
+from heliograph import fieldtypes as ft
+from heliograph.codec.anything import check_received
+from heliograph.codec.construct import construction
+from heliograph.codec.failures import DECODING_ERRORS
+from heliograph.codec.source import Source
+from heliograph.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.codec.failures import Explain
+    from heliograph.codec.plan import Record, Value
+    from heliograph.event import Event
+    from heliograph.formats import Format
+
+PREFIX: Final = 4
+"""Bytes that say how long the msgpack is, when arrays follow it."""
+
+
+def holds(kind: ft.FieldType, wanted: type) -> bool:
+    """Whether a type is, or has inside, a type of that kind."""
+    match kind:
+        case ft.Optional(item=item) | ft.List(item=item):
+            return isinstance(kind, wanted) or holds(item, wanted)
+        case ft.Record(format=fmt):
+            return isinstance(kind, wanted) or format_holds(fmt, wanted)
+        case _:
+            return isinstance(kind, wanted)
+
+
+def format_holds(fmt: Format, wanted: type) -> bool:
+    return any(holds(field.type, wanted) for field in fmt.fields)
+
+
+# Writing
+
+
+def make_encoder(fmt: Format) -> tuple[Callable[[Event], bytes], Callable[[Event], list[bytes | memoryview]]]:
+    """Two functions for events of a format: to one buffer, and to a list of buffers that copies no array."""
+    encode = msgspec.msgpack.Encoder().encode
+    if not format_holds(fmt, ft.Array):
+        return encode, lambda event: [encode(event)]
+    source = Source()
+    record = _Writer(source).record(fmt)
+    source.line("def encode_parts(event):", 0)
+    source.line(f"arrays = {source.bind(_parts_class())}()")
+    source.line(f"return {source.bind(_assemble)}({source.bind(encode)}({record}(event, arrays)), arrays)")
+    source.line("def encode(event):", 0)
+    source.line(f"return {source.bind(b''.join)}(encode_parts(event))")
+    made = source.functions()
+    return made["encode"], made["encode_parts"]
+
+
+def _assemble(main: bytes, arrays: Any) -> list[bytes | memoryview]:
+    head = len(main).to_bytes(PREFIX, "little") + main
+    return [head + bytes(-len(head) % 8), *arrays.buffers]
+
+
+def _parts_class() -> type:
+    from heliograph.codec.arrays import Parts  # noqa: PLC0415 - numpy is for formats that have arrays
+
+    return Parts
+
+
+class _Writer:
+    """Writes, for each record that has arrays inside, a function from the event to what msgspec encodes."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def record(self, fmt: Format) -> str:
+        source = self._source
+        name = source.fresh("record")
+        values = [
+            self._value(field.type, f"event.{source.attribute(field.name)}", level=0) for field in fmt.fields
+        ]
+        source.line(f"def {name}(event, arrays):", 0)
+        source.line(f"return ({', '.join(values)},)")
+        return name
+
+    def _value(self, kind: ft.FieldType, text: str, level: int) -> str:
+        if not holds(kind, ft.Array):
+            return text
+        match kind:
+            case ft.Array():
+                return f"{self._source.bind(_array_putter(kind))}({text}, arrays)"
+            case ft.Record(format=fmt):
+                return f"{self.record(fmt)}({text}, arrays)"
+            case ft.Optional(item=item):
+                return f"(None if {text} is None else {self._value(item, text, level)})"
+            case ft.List(item=item):
+                each = f"item_{level}"
+                return f"[{self._value(item, each, level + 1)} for {each} in {text}]"
+        raise AssertionError(kind)
+
+
+def _array_putter(kind: ft.Array) -> Callable[[Any, Any], bytes]:
+    from heliograph.codec.arrays import array_writer, unsigned  # noqa: PLC0415 - as above
+
+    data_of = array_writer(kind, "<")
+
+    def put(array: Any, arrays: Any) -> bytes:
+        data = data_of(array)
+        place = arrays.size
+        arrays.add(data)
+        arrays.align()
+        return unsigned(1 + array.ndim, "<").pack(place, *array.shape)
+
+    return put
+
+
+# Reading
+
+
+def make_decoder(plan: Record, explain: Explain) -> Callable[[Any], Any]:
+    """A function from a body to what the plan says; what goes wrong in it is raised as `explain` makes it."""
+    if plan.cls is not None and reads_directly(plan):
+        return _direct(plan.wire, plan.cls, explain)
+    source = Source()
+    arrays = format_holds(plan.wire, ft.Array)
+    build = _Reader(source, arrays=arrays).record(plan)
+    source.line("def decode(body):", 0)
+    source.line("try:")
+    source.line(f"main, region = {source.bind(_split)}(body)" if arrays else "main = body", 2)
+    if format_holds(plan.wire, ft.Anything):
+        # Passing over the bytes first costs little and finds truncated nests before anything is built.
+        source.line(f"{source.bind(msgspec.msgpack.Decoder(msgspec.Raw).decode)}(main)", 2)
+    read = source.bind(msgspec.msgpack.Decoder(packed_type(plan)).decode)
+    source.line(f"return {build}({read}(main){', region' if arrays else ''})", 2)
+    source.line(f"except {source.bind(DECODING_ERRORS)} as error:")
+    source.line(f"raise {source.bind(explain)}(error, body) from None", 2)
+    decode: Callable[[Any], Any] = source.functions()["decode"]
+    return decode
+
+
+def _direct(wire: Format, cls: type[Event], explain: Explain) -> Callable[[Any], Any]:
+    """msgspec's own decoder. It would fill in what is missing, so the count of fields is looked at first."""
+    count = len(wire.fields)
+    read = msgspec.msgpack.Decoder(cls).decode
+    first = 0x90 + count if count < 16 else 0xDC
+    rest = b"" if count < 16 else count.to_bytes(2, "big")
+
+    def decode(body: Any) -> Any:
+        try:
+            if body[0] != first or (rest and body[1:3] != rest):
+                raise DecodeError(f"this is no msgpack array of {count} fields")
+            return read(body)
+        except DECODING_ERRORS as error:
+            raise explain(error, body) from None
+
+    return decode
+
+
+def reads_directly(plan: Record) -> bool:
+    """Whether msgspec, told to decode the receiver's class, would do exactly what the plan says.
+
+    It takes fields by position, so the wire's must be the receiver's first ones; the rest take defaults.
+    """
+    if plan.cls is None or len(plan.wire.fields) > len(plan.slots):
+        return False
+    count = len(plan.wire.fields)
+    return all(
+        slot.source == (index if index < count else None)
+        and (slot.value is None or _value_reads_directly(slot.value))
+        for index, slot in enumerate(plan.slots)
+    )
+
+
+def _value_reads_directly(value: Value) -> bool:
+    match value.wire, value.reader:
+        case ((ft.Array() | ft.Anything()), _):
+            return False
+        case ft.Scalar(name=sent), ft.Scalar(name=wanted):
+            return (sent in ft.INTEGER_RANGES) == (wanted in ft.INTEGER_RANGES)
+        case ft.Enum(), _:
+            return value.enum is not None
+        case ft.Record(), _:
+            return value.record is not None and reads_directly(value.record)
+        case ((ft.Optional() | ft.List()), _):
+            return value.item is not None and _value_reads_directly(value.item)
+        case _:
+            return True
+
+
+def packed_type(plan: Record) -> Any:
+    """The Python type that makes msgspec decode a record of the wire, passing over what is not used."""
+    by_source = {slot.source: slot.value for slot in plan.slots if slot.value is not None}
+    items = tuple(
+        _value_type(by_source[index]) if index in by_source else msgspec.Raw
+        for index in range(len(plan.wire.fields))
+    )
+    return types.GenericAlias(tuple, items or ((),))
+
+
+def _value_type(value: Value) -> Any:
+    match value.wire:
+        case ft.Scalar(name=name):
+            return _SCALARS[name]
+        case ft.Optional():
+            assert value.item is not None
+            return _value_type(value.item) | None if not isinstance(value.wire.item, ft.Anything) else Any
+        case ft.Enum() as kind:
+            return value.enum or Literal.__getitem__(tuple(sorted(kind.values, key=str)))
+        case ft.Record():
+            assert value.record is not None
+            return packed_type(value.record)
+        case ft.List(length=length):
+            assert value.item is not None
+            items: Any = types.GenericAlias(list, (_value_type(value.item),))
+            return (
+                items
+                if length is None
+                else Annotated[items, msgspec.Meta(min_length=length, max_length=length)]
+            )
+        case ft.Array():
+            return bytes
+        case ft.Anything():
+            return Any
+
+
+def _integer(name: str) -> Any:
+    low, high = ft.INTEGER_RANGES[name]
+    return Annotated[int, msgspec.Meta(ge=low) if name == "u64" else msgspec.Meta(ge=low, le=high)]
+
+
+_SCALARS: Final[dict[str, Any]] = {
+    **{name: _integer(name) for name in ft.INTEGER_RANGES},
+    "f32": float,
+    "f64": float,
+    "bool": bool,
+    "str": str,
+    "bytes": bytes,
+    "datetime": Annotated[datetime, msgspec.Meta(tz=True)],
+}
+
+
+class _Reader:
+    """Writes, for each record of a plan, a function from the decoded tuple to the event or mapping."""
+
+    def __init__(self, source: Source, *, arrays: bool) -> None:
+        self._source = source
+        self._region = ", region" if arrays else ""
+
+    def record(self, plan: Record) -> str:
+        source = self._source
+        count = len(plan.wire.fields)
+        names = [f"v{index}" if index in plan.used else "_" for index in range(count)]
+        values = [
+            None
+            if slot.value is None or slot.source is None
+            else self._value(slot.value, names[slot.source], 0)
+            for slot in plan.slots
+        ]
+        name = source.fresh("record")
+        source.line(f"def {name}(fields{self._region}):", 0)
+        unchanged = plan.cls is not None and values == names
+        if unchanged and not any(slot.keyword_only for slot in plan.slots):
+            source.line(f"return {source.bind(plan.cls)}(*fields)")
+            return name
+        if count:
+            source.line(f"{', '.join(names)}, = fields")
+        source.line(f"return {construction(source, plan, values)}")
+        return name
+
+    def _value(self, value: Value, text: str, level: int) -> str:
+        """An expression that turns what msgspec decoded into what the receiver wants."""
+        match value.wire, value.reader:
+            case ft.Scalar(name=sent), ft.Scalar(name=wanted):
+                is_widened = sent in ft.INTEGER_RANGES and wanted in ft.FLOATS
+                return f"{self._source.bind(float)}({text})" if is_widened else text
+            case ft.Optional(), _:
+                assert value.item is not None
+                inner = self._value(value.item, text, level)
+                return text if inner == text else f"(None if {text} is None else {inner})"
+            case ft.Record(), _:
+                assert value.record is not None
+                return f"{self.record(value.record)}({text}{self._region})"
+            case ft.List(), _:
+                assert value.item is not None
+                each = f"item_{level}"
+                inner = self._value(value.item, each, level + 1)
+                return text if inner == each else f"[{inner} for {each} in {text}]"
+            case ft.Array() as wire, ft.Array() as reader:
+                return f"{self._source.bind(_array_getter(wire, reader))}({text}, region)"
+            case ft.Anything(), _:
+                return f"{self._source.bind(check_received)}({text})"
+            case _:
+                return text
+
+
+def _array_getter(wire: ft.Array, reader: ft.Array) -> Callable[[bytes, Any], Any]:
+    from heliograph.codec.arrays import array_reader, shape_checker, unsigned  # noqa: PLC0415 - as above
+
+    view_of = array_reader(wire, reader, "<")
+    checked = shape_checker(wire)
+
+    def get(descriptor: bytes, region: Any) -> Any:
+        place, *shape = unsigned(len(descriptor) // 4, "<").unpack(descriptor)
+        return view_of(region, place, checked(tuple(shape)))
+
+    return get
+
+
+def _split(body: bytes | bytearray | memoryview) -> tuple[memoryview, Any]:
+    """The msgpack of a body with arrays, and the region of their data."""
+    from heliograph.codec.arrays import Region  # noqa: PLC0415 - as above
+
+    main, data = split(body)
+    return main, Region(data)
+
+
+def split(body: bytes | bytearray | memoryview) -> tuple[memoryview, memoryview]:
+    """The msgpack of a body with arrays, and the data behind it."""
+    view = memoryview(body)
+    end = PREFIX + int.from_bytes(view[:PREFIX], "little")
+    if len(view) < PREFIX or end > len(view):
+        raise DecodeError(f"the body has {len(view)} bytes and should have at least {max(end, PREFIX)}")
+    return view[PREFIX:end], view[end + (-end % 8) :]

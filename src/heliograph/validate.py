@@ -1,0 +1,143 @@
+"""Whether the values of an event fit its fields; called for every event that is pushed.
+
+    validate(track)                  # InvalidEvent: air.track: 'x' is no i64 (at $.id)
+    check = validator(Track)         # the same for one class, a little faster
+
+For each class one condition is generated that is true of a good event and touches each value once or twice.
+Only when it is false does a slower walk look for the field, and for what can be put right: an int in a float
+field is stored as float and a value of a subclass as the plain value, so that filters always meet the
+declared type; an f32 is rounded to what an f32 holds, so that they meet the value that travels.
+"""
+
+from __future__ import annotations
+
+import typing
+from ctypes import c_float
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph import fieldtypes as ft
+from heliograph.annotations import bare, strip_none
+from heliograph.codec.source import Source
+from heliograph.event import Event, EventInfo, info_of
+from heliograph.mending import anything_fits, is_encodable, mend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CLASSES: Final[dict[str, type]] = {
+    **dict.fromkeys(ft.INTEGER_RANGES, int),
+    "f32": float,
+    "f64": float,
+    "bool": bool,
+    "str": str,
+    "bytes": bytes,
+    "datetime": datetime,
+}
+
+
+def validate(event: Event) -> None:
+    """Raise InvalidEvent, with the path, unless every value fits its field."""
+    _validators[event.__class__](event)
+
+
+def validator(cls: type[Event]) -> Callable[[Any], None]:
+    """What `validate` calls for events of this class, for callers that have only one class."""
+    return _validators[cls]
+
+
+class _Validators(dict[type, "Callable[[Any], None]"]):
+    def __missing__(self, cls: type) -> Callable[[Any], None]:
+        made = self[cls] = _make_validator(info_of(cls))
+        return made
+
+
+_validators: Final = _Validators()
+
+
+def _make_validator(info: EventInfo) -> Callable[[Any], None]:
+    source = Source()
+    conditions = _Conditions(source).record(info, "event")
+    source.line("def check(event):", 0)
+    source.line(f"if {' and '.join(conditions) or 'True'}: return")
+    source.line(f"{source.bind(mend)}(event)")
+    check: Callable[[Any], None] = source.functions()["check"]
+    return check
+
+
+class _Conditions:
+    """Writes what is true of a value that needs no second look."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def record(self, info: EventInfo, text: str) -> list[str]:
+        return [
+            condition
+            for name, field in info.fields.items()
+            for condition in self._value(
+                field.type, field.annotation, f"{text}.{self._source.attribute(name)}", 0
+            )
+        ]
+
+    def _value(self, kind: ft.FieldType, annotation: Any, text: str, level: int) -> list[str]:
+        match kind:
+            case ft.Scalar(name=name):
+                return self._scalar(name, text)
+            case ft.Optional(item=item):
+                inner = self._value(item, strip_none(annotation), text, level)
+                return [f"({text} is None or {' and '.join(inner)})"]
+            case ft.Enum():
+                return [self._is(text, bare(annotation))]
+            case ft.Record():
+                nested = info_of(bare(annotation))
+                return [self._is(text, nested.cls), *self.record(nested, text)]
+            case ft.List():
+                return self._list(kind, annotation, text, level)
+            case ft.Array():
+                return self._array(kind, text)
+            case ft.Anything():
+                return [f"{self._source.bind(anything_fits)}({text})"]
+
+    def _is(self, text: str, cls: type) -> str:
+        return f"{text}.__class__ is {self._source.bind(cls)}"
+
+    def _scalar(self, name: str, text: str) -> list[str]:
+        is_class = self._is(text, _CLASSES[name])
+        if name in ft.INTEGER_RANGES:
+            low, high = ft.INTEGER_RANGES[name]
+            return [is_class, f"{low} <= {text} <= {high}"]
+        match name:
+            case "f32":
+                return [is_class, f"{self._source.bind(c_float)}({text}).value == {text}"]
+            case "str":
+                return [is_class, f"({text}.isascii() or {self._source.bind(is_encodable)}({text}))"]
+            case "datetime":
+                # At the edges of the calendar another zone may have no such moment: look again.
+                return [is_class, f"{text}.tzinfo is {self._source.bind(UTC)}", f"1 < {text}.year < 9999"]
+            case _:
+                return [is_class]
+
+    def _list(self, kind: ft.List, annotation: Any, text: str, level: int) -> list[str]:
+        conditions = [self._is(text, list)]
+        if kind.length is not None:
+            conditions.append(f"len({text}) == {kind.length}")
+        each = f"item_{level}"
+        inner = self._value(kind.item, typing.get_args(bare(annotation))[0], each, level + 1)
+        return [*conditions, f"False not in [{' and '.join(inner)} for {each} in {text}]"]
+
+    def _array(self, kind: ft.Array, text: str) -> list[str]:
+        import numpy as np  # noqa: PLC0415 - numpy is for classes that have arrays
+
+        from heliograph.codec.arrays import MAX_DIMENSIONS, native_dtype  # noqa: PLC0415 - as above
+
+        conditions = [
+            self._is(text, np.ndarray),
+            f"{text}.dtype == {self._source.bind(native_dtype(kind.item))}",
+        ]
+        if kind.shape is None:
+            return [*conditions, f"{text}.ndim <= {MAX_DIMENSIONS}"]
+        if kind.fixed_count is not None:
+            return [*conditions, f"{text}.shape == {self._source.bind(kind.shape)}"]
+        fixed = [f"{text}.shape[{axis}] == {n}" for axis, n in enumerate(kind.shape) if n is not None]
+        return [*conditions, f"{text}.ndim == {len(kind.shape)}", *fixed]
