@@ -28,15 +28,27 @@ if TYPE_CHECKING:
     from heliograph.annotations import u16 as u16
     from heliograph.annotations import u32 as u32
     from heliograph.annotations import u64 as u64
+    from heliograph.channel.consumer import Consumer as Consumer
+    from heliograph.channel.core import Channel as Channel
+    from heliograph.errors import ChannelError as ChannelError
+    from heliograph.errors import ChannelExists as ChannelExists
+    from heliograph.errors import Closed as Closed
     from heliograph.errors import DecodeError as DecodeError
     from heliograph.errors import DiskError as DiskError
     from heliograph.errors import DiskFull as DiskFull
     from heliograph.errors import ExpressionError as ExpressionError
+    from heliograph.errors import ForkedStation as ForkedStation
     from heliograph.errors import FormatError as FormatError
     from heliograph.errors import HeliographError as HeliographError
     from heliograph.errors import IncompatibleFormats as IncompatibleFormats
     from heliograph.errors import InvalidEvent as InvalidEvent
+    from heliograph.errors import InvalidQoS as InvalidQoS
+    from heliograph.errors import NoSuchChannel as NoSuchChannel
+    from heliograph.errors import NotPossible as NotPossible
+    from heliograph.errors import QueueFull as QueueFull
     from heliograph.errors import UnknownFormat as UnknownFormat
+    from heliograph.errors import WouldDeadlock as WouldDeadlock
+    from heliograph.errors import WrongEventType as WrongEventType
     from heliograph.event import Event as Event
     from heliograph.event import EventId as EventId
     from heliograph.event import Header as Header
@@ -44,14 +56,21 @@ if TYPE_CHECKING:
     from heliograph.expr.build import col as col
     from heliograph.expr.build import param as param
     from heliograph.formats import Format as Format
+    from heliograph.qos import QoS as QoS
+    from heliograph.station import Station as Station
 
 _HOMES = {
     "annotations": "Length Shape f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
-    "errors": "DecodeError DiskError DiskFull ExpressionError FormatError HeliographError "
-    "IncompatibleFormats InvalidEvent UnknownFormat",
+    "channel.consumer": "Consumer",
+    "channel.core": "Channel",
+    "errors": "ChannelError ChannelExists Closed DecodeError DiskError DiskFull ExpressionError "
+    "ForkedStation FormatError HeliographError IncompatibleFormats InvalidEvent InvalidQoS NoSuchChannel "
+    "NotPossible QueueFull UnknownFormat WouldDeadlock WrongEventType",
     "event": "Event EventId Header format_of",
     "expr.build": "col param",
     "formats": "Format",
+    "qos": "QoS",
+    "station": "Station",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -693,6 +693,7 @@ class QueueFull(ChannelError):
         name: of the consumer.
         limit: events that may wait for it.
         waited: seconds that `push` waited.
+        pushed: in `push_many`, how many events had been pushed before this one.
     """
 
     retriable = True
@@ -701,6 +702,7 @@ class QueueFull(ChannelError):
         super().__init__(name, limit, waited)
         self.limit = limit
         self.waited = waited
+        self.pushed = 0
 
     def __str__(self) -> str:
         return (

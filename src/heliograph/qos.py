@@ -32,7 +32,7 @@ DEFAULT_QUEUE: Final = 100_000
 """Events that wait for one consumer before its overflow policy acts."""
 DEFAULT_HISTORY_BYTES: Final = 64 << 20
 DEFAULT_MAX_BLOCKING: Final = 1.0
-"""Seconds a push waits for room in a full queue; long enough for a collection pause, short enough to notice."""
+"""Seconds a push waits for room in a full queue: longer than a pause of the collector."""
 
 
 class QoS(msgspec.Struct, frozen=True, kw_only=True):

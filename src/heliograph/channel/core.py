@@ -1,0 +1,467 @@
+"""The channel: a named, typed stream inside one process.
+
+It opens and closes suppliers and receivers and keeps them in step. Whenever receivers change it builds the
+next routes (`heliograph.channel.pipeline`) and swaps them in while it holds every supplier still for an
+instant: event n leaves by the old routes before n + 1 enters the new ones, and a receiver that joins sees
+everything from one instant on. Snapshots of the ledger are taken the same way.
+
+Lock order: the channel's own lock, then suppliers in the order they were opened, then lanes. User code runs
+under none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+import msgspec
+
+from heliograph.channel.consumer import (
+    AsyncSubscription,
+    Consumer,
+    InlineSubscription,
+    QueuedReceiver,
+    Receiver,
+    Subscription,
+)
+from heliograph.channel.groups import Group
+from heliograph.channel.history import History
+from heliograph.channel.lane import CoalescingLane, Lane, LanePolicy
+from heliograph.channel.ledger import ChannelStats, LaneCounts
+from heliograph.channel.pipeline import Condition, Route, Target, build_route
+from heliograph.channel.supplier import Supplier, closed_routes, forked_routes
+from heliograph.errors import Closed, ExpressionError, NotPossible, WrongEventType
+from heliograph.event import Event, Header, info_of
+from heliograph.ports import seconds_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from heliograph.channel.dispatch import DispatchPool
+    from heliograph.ports import Ports
+    from heliograph.qos import QoS
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Event)
+Callback = TypeVar("Callback", bound="Callable[..., object]")
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What a receiver asked for, checked."""
+
+    conditions: dict[type[Event], Condition]
+    """Per event type that it wants, the condition; absent types are not wanted."""
+    tree: Any = None
+    """The condition as it was written, for event types that the channel will carry later."""
+    sources: frozenset[str] | None = None
+    all_types: bool = True
+    """Whether it named no types, so that it wants those to come as well."""
+    priority: int | None = None
+    group: str | None = None
+    queue: int | None = None
+    overflow: LanePolicy | None = None
+
+
+class Services(msgspec.Struct, frozen=True):
+    """What a channel shares with the other channels of its station."""
+
+    ports: Ports
+    pool: DispatchPool
+    next_station_seq: Callable[[], int]
+    new_supplier_name: Callable[[], str]
+    loop: Callable[[], asyncio.AbstractEventLoop]
+    on_error: Callable[[str, Header, BaseException], None]
+
+
+class Channel(Generic[T]):
+    """Opened with `station.channel(name, *event_types)`."""
+
+    def __init__(self, name: str, types: tuple[type[T], ...], qos: QoS, services: Services) -> None:
+        self.name = name
+        self.qos = qos
+        self.ports = services.ports
+        self.pool = services.pool
+        self.next_station_seq = services.next_station_seq
+        self._services = services
+        self._types: tuple[type[T], ...] = types
+        self._lock = services.ports.tasks.lock(f"channel {name}")
+        self._members_changed = services.ports.tasks.condition(self._lock, f"members of {name}")
+        self._suppliers: list[Supplier[T]] = []
+        self._receivers: dict[str, Receiver] = {}
+        self._names: set[str] = set()
+        self._groups: dict[str, Group] = {}
+        self._history = History(qos, services.ports.clock, services.ports.tasks)
+        self._routes: Mapping[type, Route] = {}
+        self._numbers = count(1)
+        self._closed = False
+        # What members that have left had counted; a lane that still delivers goes on counting in `_leaving`.
+        self._left_pushed = 0
+        self._left_matched = 0
+        self._departed = LaneCounts()
+        self._leaving: list[Receiver] = []
+        self._rebuild()
+        self._own = self.supplier()
+        # The bound methods themselves: pushing through the channel costs no further call.
+        self.push = self._own.push
+        self.push_many = self._own.push_many
+        self.push_nowait = self._own.push_nowait
+        self.apush = self._own.apush
+
+    # The face
+
+    @property
+    def types(self) -> tuple[type[T], ...]:
+        return self._types
+
+    @property
+    def type_names(self) -> tuple[str, ...]:
+        return tuple(info_of(cls).name for cls in self._types)
+
+    def supplier(self, name: str | None = None) -> Supplier[T]:
+        """A source of its own, with its own order. Without a name it gets one that is unique for ever."""
+        supplier: Supplier[T] = Supplier(self, name or self._services.new_supplier_name(), 1)
+        with self._lock:
+            self._check_open()
+            if any(other.name == supplier.name for other in self._suppliers):
+                raise NotPossible(self.name, f"there is a supplier {supplier.name!r} already; close it first")
+            supplier.use(self._routes)
+            self._suppliers.append(supplier)
+        return supplier
+
+    @overload
+    def subscribe(self, callback: Callback, **options: Any) -> Receiver: ...
+    @overload
+    def subscribe(self, **options: Any) -> Callable[[Callback], Callback]: ...
+    def subscribe(
+        self, callback: Any = None, *, inline: bool = False, name: str | None = None, **options: Any
+    ) -> Any:
+        """Have a function called with each event that matches; also as a decorator.
+
+        Args:
+            callback: takes (event) or (event, header); may be `async def`.
+            inline: call it in the pushing thread: fastest, not isolated.
+            name: in statistics and errors; else the function's own.
+            **options: what `select` takes, and `start` as in `consumer`.
+        """
+        if callback is None:
+            return self._decorator(inline=inline, name=name, **options)
+        start = options.pop("start", None)
+        selection = self.select(**options)
+        own_name: str = getattr(callback, "__name__", type(callback).__name__)
+        full_name = self._unique(name or own_name)
+        receiver: Receiver
+        if inline:
+            if selection.group is not None or selection.queue is not None or selection.overflow is not None:
+                raise NotPossible(full_name, "inline=True has no queue, so no group=, queue= or overflow=")
+            receiver = InlineSubscription(self, full_name, selection, callback)
+        elif inspect.iscoroutinefunction(callback):
+            receiver = AsyncSubscription(self, full_name, selection, callback, self._loop())
+        else:
+            receiver = Subscription(self, full_name, selection, callback, self.pool)
+        self._join(receiver, self._wants_history(start))
+        return receiver
+
+    def unsubscribe(self, callback: Callable[..., object]) -> None:
+        """Close every subscription of that function on this channel."""
+        with self._lock:
+            found = [r for r in self._receivers.values() if getattr(r, "callback", None) == callback]
+        if not found:
+            raise NotPossible(self.name, f"{callback!r} is not subscribed here")
+        for receiver in found:
+            receiver.close()
+
+    def consumer(
+        self, *, name: str | None = None, start: str | None = None, until: str | None = None, **options: Any
+    ) -> Consumer[T]:
+        """Something to ask for events: iterate it, await it, `pull`, `read` or go through `deliveries`.
+
+        Args:
+            name: in statistics and errors.
+            start: "earliest" for what the channel has kept, else from now on.
+            until: "now" ends when what had been kept at this moment has been read.
+            **options: as in `subscribe`.
+        """
+        if until not in (None, "now"):
+            raise NotPossible(
+                self.name, f"until={until!r}: this channel keeps no journal, so only 'now' is known"
+            )
+        selection = self.select(**options)
+        consumer: Consumer[T] = Consumer(
+            self, self._unique(name or "consumer"), selection, ends=until == "now"
+        )
+        self._join(consumer, self._wants_history(start))
+        return consumer
+
+    def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:
+        """Wait until so many receivers are there; False when the time ran out."""
+        with self._lock:
+            return self._members_changed.wait_for(lambda: len(self._receivers) >= consumers, timeout)
+
+    def stats(self) -> ChannelStats:
+        """One instant of this channel, in balance."""
+        with self._still():
+            self._fold()
+            return ChannelStats(
+                self.name,
+                self._left_pushed + sum(s.pushed for s in self._suppliers),
+                self._left_matched + sum(s.matched for s in self._suppliers),
+                len(self._suppliers),
+                {name: receiver.counts() for name, receiver in self._receivers.items()},
+                sum((r.counts() for r in self._leaving), self._departed),
+            )
+
+    def close(self, timeout: float = 5.0) -> dict[str, int]:
+        """Take no more events, deliver what waits for up to `timeout` seconds, then close the receivers.
+
+        Returns:
+            How many events each receiver had not been given in time; empty when all were delivered.
+        """
+        with self._still():
+            if self._closed:
+                return {}
+            self._closed = True
+            for supplier in self._suppliers:
+                supplier.use(closed_routes(self.name))
+            receivers = list(self._receivers.values())
+        deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
+        left: dict[str, int] = {}
+        for receiver in receivers:
+            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer):
+                receiver.lane.wait_empty(seconds_until(self.ports.clock, deadline))
+            pending = receiver.counts().pending
+            if pending and not isinstance(receiver, Consumer):
+                left[receiver.name] = pending
+            receiver.close()
+        if left:
+            log.warning("channel %s closed with events undelivered: %s", self.name, left)
+        return left
+
+    # For suppliers and receivers
+
+    def select(
+        self,
+        *,
+        where: Any = None,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        types: Iterable[type[Event]] | None = None,
+        sources: Iterable[str] | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        queue: int | None = None,
+        overflow: LanePolicy | None = None,
+    ) -> Selection:
+        """Check what a receiver asks for; a mistake fails here, where it is written."""
+        wanted = self._types if types is None else tuple(types)
+        for cls in wanted:
+            if cls not in self._types:
+                raise WrongEventType(self.name, info_of(cls).name, self.type_names)
+        if priority is not None and priority not in (1, 2, 3, 4, 5):
+            raise NotPossible(self.name, f"a priority is 1 (low) to 5 (high), not {priority!r}")
+        if overflow == "coalesce" and not all(info_of(cls).key for cls in wanted):
+            raise NotPossible(self.name, "overflow='coalesce' needs event types with a key=")
+        if queue is not None and queue < 1:
+            raise NotPossible(self.name, f"queue={queue!r}: a queue has room for at least one event")
+        tree = None
+        if where is not None:
+            from heliograph.expr.parser import parse  # noqa: PLC0415 - the parser is loaded when a filter is used
+
+            tree = parse(where, params)
+        only = None if sources is None else frozenset((sources,) if isinstance(sources, str) else sources)
+        conditions = _conditions(wanted, tree, only)
+        return Selection(conditions, tree, only, types is None, priority, group, queue, overflow)
+
+    def new_lane(self, name: str, selection: Selection, on_ready: Callable[[Lane], None]) -> Lane:
+        policy: Any = selection.overflow or self.qos.overflow_policy
+        kind = CoalescingLane if policy == "coalesce" else Lane
+        return kind(
+            name,
+            clock=self.ports.clock,
+            tasks=self.ports.tasks,
+            limit=selection.queue or self.qos.queue,
+            policy=policy,
+            priority=selection.priority,
+            on_ready=on_ready,
+        )
+
+    def drop_receiver(self, receiver: Receiver, reason: str = "closed") -> None:
+        """Close a receiver. A push that waits for it holds no lock, and lets go."""
+        with self._still():
+            if self._receivers.pop(receiver.name, None) is None:
+                return
+            self._fold()
+            if receiver.group is not None and isinstance(receiver, QueuedReceiver):
+                group = self._groups[receiver.group]
+                group.leave(receiver.lane)
+                if not len(group):
+                    del self._groups[receiver.group]
+            receiver.shut(reason)
+            self._names.discard(receiver.name)
+            self._leaving.append(receiver)
+            self._rebuild()
+            self._members_changed.notify_all()
+
+    def drop_supplier(self, supplier: Supplier[T]) -> None:
+        with self._still():
+            if supplier not in self._suppliers:
+                return
+            supplier.leave()
+            self._left_pushed += supplier.pushed
+            self._left_matched += supplier.matched
+            self._suppliers.remove(supplier)
+            self._history.supplier_left(supplier.name)
+
+    def add_inline(self, route: Route, called: int, raised: int, times: int) -> None:
+        """Inline callbacks ran; a subscription may have left while they did. While still."""
+        for i, subscription in enumerate(route.inline_lanes):
+            if called >> i & 1:
+                failed = bool(raised >> i & 1)
+                known = self._receivers.get(subscription.name) is subscription
+                if known or subscription in self._leaving:
+                    subscription.add(times, failed=failed)
+                else:
+                    self._departed += LaneCounts(failed=times) if failed else LaneCounts(delivered=times)
+
+    def count_inline(self, route: Route, called: int, raised: int) -> None:
+        """Inline callbacks ran for a supplier that left meanwhile."""
+        with self._still():
+            self._left_matched += called.bit_count()
+            self.add_inline(route, called, raised, 1)
+
+    def report(self, receiver: str, header: Header, error: BaseException) -> None:
+        """A callback raised."""
+        self._services.on_error(receiver, header, error)
+
+    def forked(self) -> None:
+        """In the child of a fork: no lock can be trusted, so only plain stores are made."""
+        for supplier in self._suppliers:
+            supplier.use(forked_routes(f"channel {self.name}"))
+
+    def events_from_columns(self, columns: Any) -> list[Event]:
+        """Events from a mapping of columns, or from an Arrow batch or table."""
+        if len(self._types) != 1:
+            raise NotPossible(self.name, "carries several types: push events, not columns")
+        from heliograph.channel.batches import events_from_columns  # noqa: PLC0415 - few push columns
+
+        return events_from_columns(self._types[0], columns)
+
+    def add_types(self, types: tuple[type[T], ...]) -> None:
+        """Carry further event types. Receivers that named no types get them where their condition fits."""
+        with self._still():
+            new = tuple(cls for cls in types if cls not in self._types)
+            for receiver in self._receivers.values():
+                wants = receiver.selection
+                if wants.all_types:
+                    with suppress(ExpressionError):  # its condition is about fields that these types lack
+                        wants.conditions.update(_conditions(new, wants.tree, wants.sources))
+            self._types += new
+            self._rebuild()
+
+    # Inside
+
+    def _decorator(self, **options: Any) -> Callable[[Callback], Callback]:
+        def decorate(callback: Callback) -> Callback:
+            self.subscribe(callback, **options)
+            return callback
+
+        return decorate
+
+    def _join(self, receiver: Receiver, with_history: bool) -> None:
+        with self._still():
+            self._check_open()
+            self._receivers[receiver.name] = receiver
+            if receiver.group is not None:
+                assert isinstance(receiver, QueuedReceiver)
+                self._groups.setdefault(receiver.group, Group(receiver.group)).join(receiver.lane)
+            if with_history and isinstance(receiver, QueuedReceiver):
+                self._left_matched += self._history.replay(receiver.lane, receiver.selection.conditions)
+            self._rebuild()
+            self._members_changed.notify_all()
+
+    def _wants_history(self, start: str | None) -> bool:
+        if start not in (None, "now", "latest", "earliest"):
+            raise NotPossible(
+                self.name,
+                f"start={start!r}: this channel keeps no journal, so only 'earliest' and 'now' are known",
+            )
+        return start == "earliest" or (start is None and self.qos.durability != "volatile")
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            return self._services.loop()
+
+    def _unique(self, name: str) -> str:
+        with self._lock:
+            unique = name
+            while unique in self._names:
+                unique = f"{name}-{next(self._numbers)}"
+            self._names.add(unique)
+        return unique
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"channel {self.name}")
+
+    @contextmanager
+    def _still(self) -> Iterator[None]:
+        """Hold the channel and all its suppliers: no push is half done."""
+        with ExitStack() as stack:
+            stack.enter_context(self._lock)
+            for supplier in self._suppliers:
+                stack.enter_context(supplier.lock)
+            yield
+
+    def _fold(self) -> None:
+        """Bring the counts of inline callbacks and of members that have left up to date. While still."""
+        for supplier in self._suppliers:
+            supplier.fold_inline()
+        for receiver in list(self._leaving):
+            counts = receiver.counts()
+            if not counts.pending:
+                self._departed += counts
+                self._leaving.remove(receiver)
+
+    def _rebuild(self) -> None:
+        """Make the routes for the receivers of this moment and give them to all suppliers. While still."""
+        targets: list[Target] = []
+        seen_groups: set[str] = set()
+        for receiver in self._receivers.values():
+            if isinstance(receiver, InlineSubscription):
+                targets.append(Target(receiver.selection.conditions, inline=receiver))
+            elif receiver.group is None:
+                assert isinstance(receiver, QueuedReceiver)
+                targets.append(Target(receiver.selection.conditions, lane=receiver.lane))
+            elif receiver.group not in seen_groups:
+                seen_groups.add(receiver.group)
+                targets.append(Target(receiver.selection.conditions, group=self._groups[receiver.group]))
+        keep = self._history.keep if self._history.keeps else None
+        self._routes = {cls: build_route(cls, self.qos, targets, keep) for cls in self._types}
+        if not self._closed:
+            for supplier in self._suppliers:
+                supplier.use(self._routes)
+
+
+def _conditions(
+    wanted: Iterable[type[Event]], tree: Any, sources: frozenset[str] | None
+) -> dict[type[Event], Condition]:
+    """The condition for each type that it fits; the first problem when it fits none."""
+    if tree is None:
+        return {cls: Condition(None, sources) for cls in wanted}
+    from heliograph.expr.check import check  # noqa: PLC0415 - as above
+
+    found: dict[type[Event], Condition] = {}
+    problem: ExpressionError | None = None
+    for cls in wanted:
+        try:
+            found[cls] = Condition(check(tree, info_of(cls).format), sources)
+        except ExpressionError as error:
+            problem = problem or error
+    if problem is not None and not found:
+        raise problem
+    return found

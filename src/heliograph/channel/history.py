@@ -1,0 +1,63 @@
+"""What a channel without a journal keeps for late joiners: the last events per key, in memory.
+
+    volatile          nothing
+    transient_local   for as long as the supplier that pushed them is open
+    transient         for as long as the channel is open
+
+With `history=n` the last n of each key are kept, without it the last `queue` of all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.pipeline import Condition
+    from heliograph.event import Event
+    from heliograph.ports import Clock, Tasks
+    from heliograph.qos import QoS
+
+
+class History:
+    """Kept events. Suppliers add to it at the same time; a replay happens while they are all held still."""
+
+    def __init__(self, qos: QoS, clock: Clock, tasks: Tasks) -> None:
+        self.keeps = qos.durability in ("transient_local", "transient")
+        self._clock = clock
+        self._per_supplier = qos.durability == "transient_local"
+        self._depth = qos.history
+        self._limit = qos.queue
+        self._lock = tasks.lock("history")
+        self._items: dict[tuple[Any, ...], deque[Item]] = {}
+
+    def keep(self, item: Item) -> None:
+        header = item[1]
+        owner = header.supplier if self._per_supplier else ""
+        where = (owner,) if self._depth is None else (owner, header.type, header.key)
+        with self._lock:
+            kept = self._items.get(where)
+            if kept is None:
+                kept = self._items[where] = deque(maxlen=self._depth or self._limit)
+            kept.append(item)
+
+    def supplier_left(self, name: str) -> None:
+        if self._per_supplier:
+            with self._lock:
+                self._items = {where: kept for where, kept in self._items.items() if where[0] != name}
+
+    def replay(self, lane: Lane, conditions: Mapping[type[Event], Condition]) -> int:
+        """Give a new lane what it would have matched, in the order of intake; returns how many."""
+        now = self._clock.monotonic_ns()
+        with self._lock:
+            items = [item for kept in self._items.values() for item in kept if not item[2] or item[2] > now]
+        matched = 0
+        for item in sorted(items, key=lambda item: item[1].station_seq):
+            condition = conditions.get(type(item[0]))
+            if condition is not None and condition.holds(item[0], item[1]):
+                lane.put_extra(item)
+                matched += 1
+        return matched

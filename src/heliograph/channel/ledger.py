@@ -1,0 +1,71 @@
+"""What became of every match, as frozen counts that balance.
+
+A push adds the number of consumers that its event matched to `matched`. Independently each consumer's lane
+counts what it did with the events it was given. A snapshot is taken while no push is half done, so
+
+    matched == sum over lanes of delivered + failed + expired + dropped + pending
+
+holds in every snapshot, under load. Lanes that have been closed go on counting in `departed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads annotations at run time
+from typing import Final
+
+import msgspec
+
+NONE_DROPPED: Final[Mapping[str, int]] = {}
+
+
+class LaneCounts(msgspec.Struct, frozen=True):
+    """What one consumer's lane did with the events that matched."""
+
+    delivered: int = 0
+    failed: int = 0
+    """The callback raised."""
+    expired: int = 0
+    """Their lifespan ended while they waited."""
+    dropped: Mapping[str, int] = NONE_DROPPED
+    """By reason: `oldest`, `newest`, `coalesced`, `closed`, `stuck`."""
+    pending: int = 0
+    """Waiting, or being delivered right now."""
+
+    @property
+    def total(self) -> int:
+        return self.delivered + self.failed + self.expired + sum(self.dropped.values()) + self.pending
+
+    def __add__(self, other: LaneCounts) -> LaneCounts:
+        reasons = {**self.dropped}
+        for reason, n in other.dropped.items():
+            reasons[reason] = reasons.get(reason, 0) + n
+        return LaneCounts(
+            self.delivered + other.delivered,
+            self.failed + other.failed,
+            self.expired + other.expired,
+            reasons,
+            self.pending + other.pending,
+        )
+
+
+class ChannelStats(msgspec.Struct, frozen=True):
+    """One channel at one instant."""
+
+    channel: str
+    pushed: int
+    """Events taken in."""
+    matched: int
+    """Pairs of (event, consumer that wants it)."""
+    suppliers: int
+    consumers: Mapping[str, LaneCounts]
+    departed: LaneCounts
+    """What consumers that have been closed had counted."""
+
+    @property
+    def total(self) -> LaneCounts:
+        return sum(self.consumers.values(), self.departed)
+
+    @property
+    def balanced(self) -> bool:
+        """Always true; a test or an audit may look."""
+        return self.matched == self.total.total

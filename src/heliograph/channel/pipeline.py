@@ -1,0 +1,201 @@
+"""One generated function per event type: every receiver's filter in one pass, what they share computed once.
+
+`build_route` makes, for one event class of a channel, what a push of such an event needs. Nothing about
+configuration is asked while an event passes: a stage that is not configured is not in the code.
+
+    queued(event, header)    the lanes that want it; a group gives the member whose turn it is
+    inline(event, header)    calls every inline callback that wants it; (called, raised) as bits
+
+The source holds only names made here; callbacks, lanes and sources are bound as values. See
+`heliograph.expr.emit` for how conditions become code.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heliograph.event import Event, Header, info_of
+from heliograph.validate import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from heliograph.channel.consumer import InlineSubscription
+    from heliograph.channel.groups import Group
+    from heliograph.channel.lane import Item, Lane
+    from heliograph.expr.typed import Checked
+    from heliograph.qos import QoS
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """When a receiver wants an event of one type: the filter, and the suppliers it listens to."""
+
+    checked: Checked | None = None
+    sources: frozenset[str] | None = None
+
+    def holds(self, event: Event, header: Header) -> bool:
+        """The same answer as the generated code, for one event at a time: history, tests."""
+        if self.sources is not None and header.supplier not in self.sources:
+            return False
+        if self.checked is None:
+            return True
+        from heliograph.expr.python import compile_one  # noqa: PLC0415 - only channels with filters load it
+
+        return compile_one(self.checked)(event, header) is True
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where events go: exactly one of a lane, a group and an inline subscription."""
+
+    conditions: Mapping[type[Event], Condition]
+    lane: Lane | None = None
+    group: Group | None = None
+    inline: InlineSubscription | None = None
+
+
+class Route(msgspec.Struct, frozen=True, eq=False):
+    """What a push of one event type needs, decided beforehand."""
+
+    type_name: str
+    format_id: bytes
+    priority: int
+    lifetime_ns: int | None
+    validate: Callable[[Any], None]
+    key_of: Callable[[Any], tuple[Any, ...]]
+    queued: Callable[[Any, Header], list[Lane]] | None
+    inline: Callable[[Any, Header], tuple[int, int]] | None
+    inline_lanes: tuple[InlineSubscription, ...]
+    """The subscription behind each bit that `inline` returns."""
+    keep: Callable[[Item], None] | None
+    """Remembers the event for late joiners, when the channel does."""
+
+
+def build_route(
+    cls: type[Event], qos: QoS, targets: Sequence[Target], keep: Callable[[Item], None] | None
+) -> Route:
+    """The route of one event class to these targets."""
+    info = info_of(cls)
+    wanted = [(target, target.conditions[cls]) for target in targets if cls in target.conditions]
+    inline = [(t, c) for t, c in wanted if t.inline is not None]
+    queued = [(t, c) for t, c in wanted if t.inline is None]
+    return Route(
+        info.name,
+        info.format.id,
+        qos.priority,
+        None if qos.lifespan is None else round(qos.lifespan * 1e9),
+        validate,
+        _key_of(info.key),
+        _queued_function(queued) if queued or keep is not None else None,
+        _inline_function(inline) if inline else None,
+        tuple(t.inline for t, _ in inline if t.inline is not None),
+        keep,
+    )
+
+
+def _key_of(key: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if not key:
+        return lambda _: ()
+    if len(key) == 1:
+        first = attrgetter(key[0])
+        return lambda event: (first(event),)
+    return attrgetter(*key)
+
+
+class _Function:
+    """A function in the making: conditions first, then what happens when they hold."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._tests: list[Any] = []
+        self._emitter: Any = None
+
+    def bind(self, value: Any) -> str:
+        name = f"bound_{len(self._values)}"
+        self._values[name] = value
+        return name
+
+    def test(self, condition: Condition) -> tuple[Any, ...]:
+        """Pieces of a test, to be joined by `and` once the code is known; empty when it always holds."""
+        pieces: list[Any] = []
+        if condition.sources is not None:
+            pieces.append(f"header.supplier in {self.bind(condition.sources)}")
+        if condition.checked is not None:
+            pieces.append(self._emit().add(condition.checked.node))
+        return tuple(pieces)
+
+    def compile(self, body: Callable[[], list[str]]) -> Callable[..., Any]:
+        if self._emitter is None:
+            return _compile_plain(body(), self._values)
+        self._emitter.finish()
+        source = ["def route(event, header):", *(f"    {line}" for line in (*self._emitter.lines, *body()))]
+        function: Callable[..., Any] = self._emitter.function("route", source, self._values)
+        return function
+
+    def _emit(self) -> Any:
+        if self._emitter is None:
+            from heliograph.expr.emit import Emitter  # noqa: PLC0415 - only channels with filters load it
+
+            self._emitter = Emitter()
+        return self._emitter
+
+
+def _compile_plain(lines: list[str], values: dict[str, Any]) -> Callable[..., Any]:
+    namespace = dict(values)
+    source = "\n".join(["def route(event, header):", *(f"    {line}" for line in lines)])
+    exec(compile(source, "<heliograph route>", "exec"), namespace)  # noqa: S102 - every name in it was made here
+    route: Callable[..., Any] = namespace["route"]
+    return route
+
+
+def _if(test: tuple[Any, ...], action: str) -> str:
+    return f"if {' and '.join(map(str, test))}: {action}" if test else action
+
+
+def _queued_function(targets: Sequence[tuple[Target, Condition]]) -> Callable[[Any, Header], list[Lane]]:
+    function = _Function()
+    steps: list[tuple[tuple[Any, ...], str]] = []
+    for target, condition in targets:
+        if target.group is not None:
+            action = f"found.append({function.bind(target.group.choose)}(header))"
+        else:
+            action = f"found.append({function.bind(target.lane)})"
+        steps.append((function.test(condition), action))
+
+    def body() -> list[str]:
+        return ["found = []", *(_if(test, action) for test, action in steps), "return found"]
+
+    return function.compile(body)
+
+
+def _inline_function(
+    targets: Sequence[tuple[Target, Condition]],
+) -> Callable[[Any, Header], tuple[int, int]]:
+    function = _Function()
+    steps: list[tuple[tuple[Any, ...], int, str, str]] = []
+    for bit, (target, condition) in enumerate(targets):
+        inline = target.inline
+        assert inline is not None
+        arguments = "event, header" if inline.with_header else "event"
+        call = f"{function.bind(inline.callback)}({arguments})"
+        steps.append((function.test(condition), 1 << bit, call, function.bind(inline.raised)))
+
+    exception = function.bind(Exception)
+
+    def body() -> list[str]:
+        lines = ["called = raised = 0"]
+        for test, bit, call, report in steps:
+            lines += [
+                f"if {' and '.join(map(str, test)) or 'True'}:",
+                "    try:",
+                f"        {call}",
+                f"    except {exception} as error:",
+                f"        raised |= {bit}",
+                f"        {report}(header, error)",
+                f"    called |= {bit}",
+            ]
+        return [*lines, "return called, raised"]
+
+    return function.compile(body)

@@ -1,0 +1,263 @@
+"""A station: the event service inside one process.
+
+    with hg.Station() as station:
+        tracks = station.channel("air.tracks", Track)
+
+It puts the rooms together: it owns the ports, the workers that call callbacks, and the channels. Leaving the
+`with` block delivers what waits, up to a limit, and closes everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import weakref
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from heliograph.channel.core import Channel, Services
+from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
+from heliograph.errors import ChannelExists, Closed, ForkedStation, NoSuchChannel, NotPossible
+from heliograph.event import Event, info_of
+from heliograph.ports import Ports, system_ports
+from heliograph.qos import QoS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.channel.consumer import Receiver
+    from heliograph.channel.ledger import ChannelStats
+    from heliograph.event import Header
+    from heliograph.ports import Task
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Event)
+
+MAX_CHANNEL_NAME = 255
+DRAIN_LIMIT = 5.0
+"""Seconds that closing waits for deliveries."""
+
+_CHANNEL_NAME = re.compile(r"[^\s.*\x00-\x1f/\\]+(\.[^\s.*\x00-\x1f/\\]+)*")
+
+
+class Station:
+    """See the module.
+
+    Args:
+        callback_limit: seconds after which a callback that does not return is reported and detached.
+        on_error: called with (receiver's name, header, exception) when a callback raises; else it is logged.
+        ports: clock, tasks and chance; tests pass simulated ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        callback_limit: float = CALLBACK_LIMIT,
+        on_error: Callable[[str, Header, BaseException], None] | None = None,
+        ports: Ports | None = None,
+    ) -> None:
+        self.ports = ports or system_ports()
+        self.id = self.ports.random.id64()
+        self._pool = DispatchPool(self.ports.clock, self.ports.tasks, callback_limit=callback_limit)
+        self._lock = self.ports.tasks.lock("station")
+        self._channels: dict[str, Channel[Any]] = {}
+        self._patterns: list[PatternSubscription] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_task: Task | None = None
+        self._closed = False
+        self._forked = False
+        suppliers = count(1)
+        self._services = Services(
+            self.ports,
+            self._pool,
+            count(1).__next__,
+            lambda: f"{self.id:016x}-{next(suppliers)}",
+            self._own_loop,
+            on_error or _log_error,
+        )
+        _STATIONS.add(self)
+
+    def channel(
+        self,
+        name: str,
+        *types: type[T],
+        qos: QoS | None = None,
+        mode: Literal["create", "open"] | None = None,
+    ) -> Channel[T]:
+        """The channel of that name: opened, or created; `mode` insists on one of the two.
+
+        Args:
+            name: parts joined by dots, such as "air.tracks".
+            *types: event classes that it carries; needed to create it, added when opening it.
+            qos: of a new channel; opening one with another quality of service is refused.
+            mode: "create" or "open".
+        """
+        self._check_usable()
+        if not _CHANNEL_NAME.fullmatch(name) or len(name) > MAX_CHANNEL_NAME:
+            raise NotPossible(
+                repr(name[:40]),
+                f"a channel's name is 1 to {MAX_CHANNEL_NAME} characters, parts joined by dots",
+            )
+        for cls in types:
+            info_of(cls)
+        with self._lock:
+            channel = self._channels.get(name)
+            if channel is None:
+                channel = self._create(name, types, qos or QoS(), mode)
+            elif mode == "create":
+                raise ChannelExists(name)
+            elif qos is not None and qos != channel.qos:
+                raise NotPossible(name, f"is open with {channel.qos}; leave out qos= to use that")
+            else:
+                channel.add_types(types)
+            patterns = list(self._patterns)
+        for pattern in patterns:
+            pattern.meet(channel)
+        return channel
+
+    def subscribe(self, pattern: str, callback: Callable[..., object], **options: Any) -> PatternSubscription:
+        """Subscribe to every channel whose name fits, now and later.
+
+        `*` stands for one part of a name, `**` for any number: "air.*" fits "air.tracks", "**" fits all.
+        """
+        self._check_usable()
+        subscription = PatternSubscription(self, pattern, callback, options)
+        with self._lock:
+            self._patterns.append(subscription)
+            channels = list(self._channels.values())
+        for channel in channels:
+            subscription.meet(channel)
+        return subscription
+
+    def channels(self) -> tuple[Channel[Any], ...]:
+        with self._lock:
+            return tuple(self._channels.values())
+
+    def stats(self) -> dict[str, ChannelStats]:
+        """A snapshot of every channel."""
+        return {channel.name: channel.stats() for channel in self.channels()}
+
+    def close(self, timeout: float = DRAIN_LIMIT) -> dict[str, int]:
+        """Deliver what waits for up to `timeout` seconds, then close everything.
+
+        Returns:
+            How many events each receiver had not been given in time; empty when all were delivered.
+        """
+        with self._lock:
+            if self._closed or self._forked:
+                return {}
+            self._closed = True
+            channels = list(self._channels.values())
+        left: dict[str, int] = {}
+        deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
+        for channel in channels:
+            seconds = max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9)
+            left.update({f"{channel.name}/{name}": n for name, n in channel.close(seconds).items()})
+        self._pool.close()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            assert self._loop_task is not None
+            self._loop_task.join(timeout)
+        return left
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def forget_pattern(self, subscription: PatternSubscription) -> None:
+        with self._lock:
+            if subscription in self._patterns:
+                self._patterns.remove(subscription)
+
+    def _create(self, name: str, types: tuple[type[Any], ...], qos: QoS, mode: str | None) -> Channel[Any]:
+        if mode == "open":
+            raise NoSuchChannel(name)
+        if not types:
+            raise NotPossible(
+                name, f"a new channel needs its event types: station.channel({name!r}, MyEvent)"
+            )
+        if qos.journalled:
+            raise NotPossible(name, "durability='persistent' needs a station with a folder")
+        channel = self._channels[name] = Channel(name, types, qos, self._services)
+        return channel
+
+    def _check_usable(self) -> None:
+        if self._forked:
+            raise ForkedStation("this station")
+        if self._closed:
+            raise Closed("this station")
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        """A loop for `async def` callbacks that were subscribed outside of one."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._loop_task = self.ports.tasks.spawn("asyncio callbacks", self._run_loop)
+            return self._loop
+
+    def _run_loop(self) -> None:
+        assert self._loop is not None
+        self._loop.run_forever()
+        self._loop.close()
+
+    def _after_fork(self) -> None:
+        self._forked = True
+        for channel in self._channels.values():
+            channel.forked()
+
+
+class PatternSubscription:
+    """One callback on every channel whose name fits a pattern."""
+
+    def __init__(
+        self, station: Station, pattern: str, callback: Callable[..., object], options: dict[str, Any]
+    ) -> None:
+        self.pattern = pattern
+        self._station = station
+        self._callback = callback
+        self._options = options
+        self._regex = re.compile(_pattern_regex(pattern))
+        self._met: dict[str, Receiver] = {}
+
+    def meet(self, channel: Channel[Any]) -> None:
+        """Subscribe to a channel if its name fits and it has not been met before."""
+        if channel.name not in self._met and self._regex.fullmatch(channel.name):
+            self._met[channel.name] = channel.subscribe(self._callback, **self._options)
+
+    def close(self) -> None:
+        self._station.forget_pattern(self)
+        for receiver in self._met.values():
+            receiver.close()
+
+
+def _pattern_regex(pattern: str) -> str:
+    """Parts are matched as they are; only a whole part can be `*` or `**`."""
+    if not pattern:
+        raise NotPossible("subscribe", "a pattern has at least one part, such as 'air.*' or '**'")
+    parts = []
+    for part in pattern.split("."):
+        if "*" in part and part not in ("*", "**"):
+            raise NotPossible(f"pattern {pattern!r}", "'*' and '**' stand for whole parts of a name")
+        parts.append({"*": r"[^.]+", "**": r"[^.]+(?:\.[^.]+)*"}.get(part, re.escape(part)))
+    return r"\.".join(parts)
+
+
+def _log_error(receiver: str, header: Header, error: BaseException) -> None:
+    log.error("%s raised for event %s on %s", receiver, header.id, header.channel, exc_info=error)
+
+
+# After a fork the child has no threads: its copies of open stations must refuse instead of waiting for ever.
+_STATIONS: weakref.WeakSet[Station] = weakref.WeakSet()
+
+
+def _mark_forked() -> None:
+    for station in list(_STATIONS):
+        station._after_fork()  # noqa: SLF001 - of this room
+
+
+os.register_at_fork(after_in_child=_mark_forked)

@@ -1,0 +1,155 @@
+"""One consumer's queue: order, limits, policies and counts."""
+
+from __future__ import annotations
+
+import heliograph as hg
+from heliograph.channel.lane import CoalescingLane, Item, Lane, LanePolicy
+from heliograph.event import Header
+from heliograph.ports import SystemClock, ThreadTasks
+
+
+class Reading(hg.Event, key="sensor"):
+    sensor: int
+    value: int
+
+
+def item(sensor: int, value: int = 0, *, priority: int = 3, deadline: int = 0) -> Item:
+    header = Header("c", "Reading", "s", 1, value, 0, b"", priority, (sensor,))
+    return Reading(sensor, value), header, deadline
+
+
+def lane(policy: LanePolicy = "block", limit: int = 4, rings: list[Lane] | None = None) -> Lane:
+    kind = CoalescingLane if policy == "coalesce" else Lane
+    ring = (lambda _: None) if rings is None else rings.append
+    return kind("test", clock=SystemClock(), tasks=ThreadTasks(), limit=limit, policy=policy, on_ready=ring)
+
+
+def put(target: Lane, *items: Item) -> None:
+    for one in items:
+        if target.blocking:
+            assert target.reserve()
+        target.put(one)
+
+
+def taken(target: Lane) -> list[tuple[int, int]]:
+    return [(event.sensor, event.value) for event, _, _ in target.take() if isinstance(event, Reading)]
+
+
+def test_events_come_out_in_the_order_they_went_in() -> None:
+    queue = lane()
+    put(queue, item(1, 1), item(2, 2), item(3, 3))
+    assert taken(queue) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_a_higher_priority_overtakes_and_equal_ones_keep_their_order() -> None:
+    queue = lane(limit=10)
+    put(queue, item(1, 1), item(2, 2, priority=5), item(3, 3), item(4, 4, priority=5))
+    assert taken(queue) == [(2, 2), (4, 4), (1, 1), (3, 3)]
+
+
+def test_a_full_blocking_lane_refuses_a_reservation_until_something_is_taken() -> None:
+    queue = lane(limit=2)
+    put(queue, item(1), item(2))
+    assert not queue.reserve()
+    assert not queue.wait_for_room(0.0)
+    queue.take(1)
+    assert queue.wait_for_room(0.0)
+    assert queue.reserve()
+
+
+def test_reserved_places_count_against_the_limit() -> None:
+    queue = lane(limit=1)
+    assert queue.reserve()
+    assert not queue.reserve()
+    queue.unreserve()
+    assert queue.reserve()
+
+
+def test_drop_oldest_keeps_the_newest_and_counts() -> None:
+    queue = lane("drop_oldest", limit=2)
+    put(queue, item(1), item(2), item(3))
+    assert taken(queue) == [(2, 0), (3, 0)]
+    assert queue.counts().dropped == {"oldest": 1}
+
+
+def test_drop_oldest_sacrifices_the_lowest_priority_first() -> None:
+    queue = lane("drop_oldest", limit=2)
+    put(queue, item(1, priority=5), item(2, priority=1), item(3, priority=5))
+    assert taken(queue) == [(1, 0), (3, 0)]
+
+
+def test_drop_newest_keeps_what_waits_and_counts() -> None:
+    queue = lane("drop_newest", limit=2)
+    put(queue, item(1), item(2), item(3))
+    assert taken(queue) == [(1, 0), (2, 0)]
+    assert queue.counts().dropped == {"newest": 1}
+
+
+def test_coalescing_keeps_the_latest_of_a_key_in_the_place_of_the_first() -> None:
+    queue = lane("coalesce")
+    put(queue, item(1, 10), item(2, 20), item(1, 11), item(1, 12))
+    assert taken(queue) == [(1, 12), (2, 20)]
+    assert queue.counts().dropped == {"coalesced": 2}
+
+
+def test_a_full_coalescing_lane_drops_its_oldest_key() -> None:
+    queue = lane("coalesce", limit=2)
+    put(queue, item(1), item(2), item(3))
+    assert taken(queue) == [(2, 0), (3, 0)]
+
+
+def test_an_event_whose_lifespan_is_over_is_counted_and_not_delivered() -> None:
+    queue = lane()
+    put(queue, item(1, deadline=1), item(2, deadline=SystemClock.monotonic_ns() + 10**12))
+    assert taken(queue) == [(2, 0)]
+    assert queue.counts().expired == 1
+
+
+def test_ready_rings_once_until_the_taker_found_it_empty() -> None:
+    rings: list[Lane] = []
+    queue = lane(rings=rings)
+    put(queue, item(1), item(2))
+    assert len(rings) == 1
+    queue.take()
+    put(queue, item(3))
+    assert len(rings) == 1, "the taker has not been told that the lane is empty, so it will look again"
+    queue.take()
+    assert queue.take() == []
+    put(queue, item(4))
+    assert len(rings) == 2
+
+
+def test_counts_add_up_at_every_step() -> None:
+    queue = lane(limit=10)
+    put(queue, *(item(n) for n in range(5)))
+    assert queue.counts().pending == 5
+    queue.take(3)
+    assert queue.counts().pending == 5
+    queue.done += 1
+    assert (queue.counts().delivered, queue.counts().pending) == (1, 4)
+    queue.failed_one()
+    assert (queue.counts().failed, queue.counts().pending) == (1, 3)
+    queue.settle()
+    assert queue.counts().dropped == {"closed": 1}, "one of the three was neither delivered nor failed"
+    queue.close()
+    counts = queue.counts()
+    assert (counts.delivered, counts.failed, counts.pending, counts.total) == (1, 1, 0, 5)
+    assert counts.dropped == {"closed": 3}
+
+
+def test_a_closed_lane_takes_nothing_in_and_lets_waiters_go() -> None:
+    queue = lane(limit=1)
+    put(queue, item(1))
+    queue.close()
+    assert queue.wait_for_room(0.0)
+    assert queue.reserve()
+    queue.put(item(2))
+    assert len(queue) == 0
+    assert queue.counts().dropped == {"closed": 2}
+
+
+def test_handing_over_gives_what_waits_without_counting_it() -> None:
+    queue = lane()
+    put(queue, item(1), item(2))
+    assert len(queue.hand_over()) == 2
+    assert queue.counts().total == 0
