@@ -1,0 +1,68 @@
+"""What all commands share: printing tables and JSON, and failing with a sentence."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+"""The `--json` that every command takes."""
+
+
+class CommandFailed(Exception):
+    """A command cannot be carried out; the message is for the user."""
+
+
+def show_help_without_command(context: typer.Context) -> None:
+    """For groups: `helio formats` alone explains itself."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def print_json(document: Any) -> None:
+    """One JSON document, indented."""
+    import msgspec  # noqa: PLC0415 - `helio --help` needs none
+
+    typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+def print_line(text: str) -> None:
+    typer.echo(printable(text))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table: drawn on a terminal, plain columns that never wrap where another program reads along."""
+    cells = [[printable("" if cell is None else str(cell)) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_drawn(columns, cells)
+    else:
+        _print_plain(columns, cells)
+
+
+def printable(text: str) -> str:
+    """The text without control characters: names in formats come from outside and could steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _print_drawn(columns: Sequence[str], rows: list[list[str]]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only terminals need it
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    table = Table(*columns)
+    for row in rows:
+        # As Text, because square brackets in a plain cell would be markup.
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def _print_plain(columns: Sequence[str], rows: list[list[str]]) -> None:
+    lines = [list(columns), *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

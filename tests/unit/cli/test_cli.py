@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import heliograph as hg
+from heliograph import cli
+from heliograph.cli import app, run
+
+
+def test_version_is_printed() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout == f"helio {hg.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["formats"], ["formats", "--help"]])
+def test_a_command_alone_explains_itself(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    assert "Usage: helio" in result.stdout
+
+
+def test_every_command_takes_json() -> None:
+    groups = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # get_command gives a group here
+    commands = [command for group in groups.values() for command in group.commands.values()]
+    assert len(commands) >= 3
+    for command in commands:
+        assert any("--json" in parameter.opts for parameter in command.params), command.name
+
+
+def test_an_interrupt_ends_with_the_code_of_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(target: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.formats, "load", interrupted)
+    assert run(["formats", "show", "x"]) == 130
+
+
+def test_starting_loads_nothing_heavy() -> None:
+    script = (
+        "import sys; from heliograph.cli import run; run(['--version']); "
+        "print(sorted({'rich', 'numpy', 'pyarrow', 'pandas', 'pyspark', 'msgspec'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
