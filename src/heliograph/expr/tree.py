@@ -27,6 +27,10 @@ MAX_NODES: Final = 10_000
 """Nodes in one tree, or in one projection."""
 MAX_DEPTH: Final = 64
 """Levels of a tree. Chains of AND and OR are flat; every other operator, call and parenthesis is a level."""
+MIN_INT: Final = -(1 << 63)
+MAX_INT: Final = (1 << 63) - 1
+MAX_WIDE: Final = (1 << 64) - 1
+"""Integers are 64-bit signed; constants and u64 fields may go on to 2**64-1, for comparing only."""
 MAX_IN: Final = 4_096
 """Values in one IN list."""
 

@@ -41,12 +41,13 @@ class Step(msgspec.Struct, frozen=True, cache_hash=True):
 
     Attributes:
         key: a field's name, an element's position, an array's positions, or the key of a user's header.
-        how: `field` of a record, `item` of a list, `array` (all positions at once), `map` for user headers.
+        how: `field` of a record, `item` of a list, `array` (of one dimension), `tensor` (any other array,
+            all positions at once), `map` for user headers.
         nullable: whether the value that the step gives can be NULL though the one before it is not.
     """
 
     key: str | int | tuple[int, ...]
-    how: Literal["field", "item", "array", "map"]
+    how: Literal["field", "item", "array", "tensor", "map"]
     nullable: bool
 
 
@@ -69,7 +70,7 @@ class Column(msgspec.Struct, frozen=True, cache_hash=True):
         kind: what it is as a value.
         nullable: whether any step of the way can give NULL.
         load: what must be done to the stored value to make it one of `kind`.
-        rank: for a list, how many positions its columns nest; None for an array whose shape is free.
+        rank: 1 for a list or an array of one dimension, None for any other array, 0 for everything else.
         header: whether the way starts in the header.
     """
 
@@ -196,8 +197,12 @@ class Or(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class Case(msgspec.Struct, frozen=True, cache_hash=True):
-    """The value of the first branch whose condition is TRUE, else `otherwise`; all values are of `kind`."""
+    """The value of the first branch that applies, else `otherwise`; all values are of `kind`.
 
+    Without `of`, a branch applies when its condition is TRUE; with it, when its value equals `of`.
+    """
+
+    of: Node | None
     branches: tuple[tuple[Node, Node], ...]
     otherwise: Node
     kind: Kind
@@ -338,3 +343,29 @@ def _comparison(node: Node) -> tuple[Predicate, ...]:
     if value is None:
         return ()
     return (Predicate(column, _NEGATED[op] if negated else op, value, (), node),)
+
+
+def columns(node: Node) -> tuple[Column, ...]:
+    """The columns that an expression reads, each once, in the order they are met."""
+    found: dict[Column, None] = {}
+    ahead: list[Node] = [node]
+    while ahead:
+        match ahead.pop():
+            case Column() as column:
+                found[column] = None
+            case Convert() | Negate() | In() | Like() | IsNull() | Not() as one:
+                ahead.append(one.of)
+            case Arith() | Compare() as two:
+                ahead += [two.right, two.left]
+            case Between() as three:
+                ahead += [three.high, three.low, three.of]
+            case And() | Or() as many:
+                ahead += reversed(many.items)
+            case Call() as call:
+                ahead += reversed(call.args)
+            case Case() as case:
+                parts = [part for branch in case.branches for part in branch]
+                ahead += reversed([*([] if case.of is None else [case.of]), *parts, case.otherwise])
+            case Const():
+                pass
+    return tuple(found)

@@ -1,0 +1,134 @@
+"""Values for parameters, and values in trees: what a Python value is in the filter language.
+
+A parameter becomes a value in the tree. It never becomes text, so nothing a value holds can change what the
+expression means.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from heliograph.errors import ExpressionError
+from heliograph.expr import tree as t
+
+Params: TypeAlias = Mapping[str, Any] | Mapping[int, Any] | Mapping[str | int, Any] | Sequence[Any]
+"""Values by name for `:name`, by number (or as a list) for `%0`."""
+
+_KINDS: dict[type, t.ConstantKind] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "text",
+    bytes: "bytes",
+    datetime: "datetime",
+    type(None): "null",
+}
+
+
+def kind_of(value: t.Constant) -> t.ConstantKind:
+    """The kind of a value that `constant` has made plain."""
+    return _KINDS[type(value)]
+
+
+def constant(value: Any, text: str = "", at: t.At = t.NOWHERE) -> t.Value:
+    """A Python value as a node; ExpressionError for what no expression can hold."""
+    plain = _plain(value)
+    reason = _problem(plain)
+    if reason is not None:
+        raise ExpressionError(reason, text=text, column=max(1, at.column))
+    return t.Value(plain, kind_of(plain), at)
+
+
+def _plain(value: Any) -> Any:
+    # Subclasses (enum members, numpy scalars) are taken for the plain value they stand for.
+    if isinstance(value, enum.Enum):
+        return _plain(value.value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, datetime):
+        return value.astimezone(UTC) if value.tzinfo is not None else value
+    if isinstance(value, float):
+        # One NaN object, so that trees which hold it are equal.
+        return math.nan if math.isnan(value) else float(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value
+
+
+def _problem(value: Any) -> str | None:
+    match value:
+        case datetime() if value.tzinfo is None:
+            return f"the time {value} has no zone; give it one, such as datetime.timezone.utc"
+        case str() if any("\ud800" <= character <= "\udfff" for character in value):
+            return "the text holds half a surrogate pair, which no encoding can carry"
+        case str() | bytes() if len(value) > t.MAX_TEXT:
+            return f"a value of {len(value)} characters or bytes; at most {t.MAX_TEXT} are allowed"
+        case bool():
+            return None
+        case int() if not t.MIN_INT <= value <= t.MAX_WIDE:
+            return "this integer is out of range; integers go from -2**63 to 2**64-1"
+        case None | int() | float() | str() | bytes() | datetime():
+            return None
+        case _:
+            return (
+                f"a {type(value).__name__} is no value for an expression; "
+                "bool, int, float, str, bytes, datetime, enum members and None are"
+            )
+
+
+def bind(expr: t.Expr, params: Params) -> t.Expr:
+    """The expression with its parameters replaced by values."""
+    return t.Expr(_bound(expr.tree, params, expr.text.text), expr.text)
+
+
+def bind_projection(projection: t.Projection, params: Params) -> t.Projection:
+    """The projection with its parameters replaced by values."""
+    text = projection.text.text
+    outputs = (msgspec.structs.replace(o, tree=_bound(o.tree, params, text)) for o in projection.outputs)
+    return t.Projection(tuple(outputs), projection.text)
+
+
+def _bound(tree: t.Tree, params: Params, text: str) -> t.Tree:
+    if isinstance(tree, t.Param):
+        return constant(_look_up(tree, params, text), text, tree.at)
+    if not t.children(tree):
+        return tree
+    return msgspec.structs.replace(
+        tree, **{name: _bound_part(getattr(tree, name), params, text) for name in tree.__struct_fields__}
+    )
+
+
+def _bound_part(part: Any, params: Params, text: str) -> Any:
+    if isinstance(part, tuple):
+        return tuple(_bound_part(item, params, text) for item in part)
+    if isinstance(part, msgspec.Struct) and not isinstance(part, t.At):
+        return _bound(part, params, text)  # type: ignore[arg-type]  # every other struct in a tree is a tree
+    return part
+
+
+def _look_up(param: t.Param, params: Params, text: str) -> Any:
+    if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
+        raise ExpressionError(
+            f"params is a mapping of names to values, or a list for %0, %1, …; not a {type(params).__name__}",
+            text=text,
+            column=max(1, param.at.column),
+        )
+    known: Mapping[Any, Any] = params if isinstance(params, Mapping) else dict(enumerate(params))
+    if param.name not in known:
+        given = ", ".join(str(t.Param(name)) for name in list(known)[:20]) or "none"
+        raise ExpressionError(
+            f"parameter {param} has no value (given: {given})", text=text, column=max(1, param.at.column)
+        )
+    return known[param.name]
