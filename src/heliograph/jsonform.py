@@ -94,7 +94,7 @@ def record_from_tree(fmt: Format, tree: object, at: Place) -> dict[str, Any]:
 def _to_tree(kind: ft.FieldType, value: Any, at: Place) -> Any:
     match kind:
         case ft.Scalar(name=name):
-            return _scalar_to_tree(name, check_scalar(name, value, at), at)
+            return _scalar_to_tree(name, check_scalar(name, value, at))
         case ft.Optional(item=item):
             return None if value is None else _to_tree(item, value, at)
         case ft.Enum():
@@ -106,7 +106,7 @@ def _to_tree(kind: ft.FieldType, value: Any, at: Place) -> Any:
         case ft.Array():
             return _array_to_tree(check_array(kind, value, at))
         case ft.Anything():
-            return _anything_to_tree(check_anything(value, at), at)
+            return _anything_to_tree(check_anything(value, at))
 
 
 def _from_tree(kind: ft.FieldType, tree: Any, at: Place) -> Any:
@@ -127,11 +127,11 @@ def _from_tree(kind: ft.FieldType, tree: Any, at: Place) -> Any:
             return check_anything(_anything_from_tree(tree, at), at)
 
 
-def _scalar_to_tree(name: str, value: Any, at: Place) -> Any:
+def _scalar_to_tree(name: str, value: Any) -> Any:
     if name == "bytes":
         return _bytes_text(value)
     if name == "datetime":
-        return _datetime_text(value, at)
+        return _datetime_text(value)
     if name in ft.FLOATS:
         return _float_tree(value)
     return value
@@ -147,20 +147,20 @@ def _scalar_from_tree(name: str, tree: Any, at: Place) -> Any:
     return tree
 
 
-def _anything_to_tree(value: Any, at: Place) -> Any:
+def _anything_to_tree(value: Any) -> Any:
     match value:
         case bytes():
             return {"$bytes": _bytes_text(value)}
         case datetime():
-            return {"$datetime": _datetime_text(value, at)}
+            return {"$datetime": _datetime_text(value)}
         case float() if not math.isfinite(value):
             return {"$float": _float_tree(value)}
         case list():
-            return [_anything_to_tree(v, at.item(i)) for i, v in enumerate(value)]
+            return [_anything_to_tree(item) for item in value]
         case dict():
             return {
-                f"${name}" if name.startswith("$") else name: _anything_to_tree(v, at.field(name))
-                for name, v in value.items()
+                f"${name}" if name.startswith("$") else name: _anything_to_tree(item)
+                for name, item in value.items()
             }
         case _:
             return value
@@ -270,11 +270,8 @@ def _read_bytes(text: Any, at: Place) -> bytes:
         raise at.expected("text in base64", text) from None
 
 
-def _datetime_text(value: datetime, at: Place) -> str:
-    try:
-        return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-    except OverflowError:
-        raise at.expected("a datetime between the years 1 and 9999 in UTC", value) from None
+def _datetime_text(value: datetime) -> str:
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _read_datetime(text: Any, at: Place) -> datetime:

@@ -5,19 +5,25 @@
     array                  numpy array of exactly the field's item type
     any other type         the same value that an event of the class holds
 
-`check_record` and `check_value` return the data with numbers brought to their field's type (an int in a float
-field becomes a float, a numpy scalar a Python number), or raise InvalidEvent with the path of what is wrong.
+`check_record` and `check_value` return the data with each value brought to its field's type (an int in a float
+field becomes a float, an f32 is rounded to what travels, a numpy scalar becomes a Python number), or raise
+InvalidEvent with the path of what is wrong. They take what `heliograph.validate` takes, and numpy scalars.
 """
 
 from __future__ import annotations
 
-import struct
+import enum
 from collections.abc import Mapping
+from ctypes import c_float
 from datetime import datetime
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph import fieldtypes as ft
+from heliograph.codec.anything import MAX_DEPTH
 from heliograph.errors import ROOT, InvalidEvent
+from heliograph.formats import MAX_DEPTH as MAX_DIMENSIONS
+from heliograph.mending import anything_fits, is_encodable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,12 +32,10 @@ if TYPE_CHECKING:
 
     from heliograph.formats import Format
 
-ANY_INTEGERS: Final = (ft.INTEGER_RANGES["i64"][0], ft.INTEGER_RANGES["u64"][1])
-"""Smallest and largest integer inside schema-less data."""
-
 _COMPLETE: Final[dict[str, type]] = {"f64": float, "bool": bool, "bytes": bytes}
 """Types of which every value fits."""
 
+_PLAIN_TYPES: Final[tuple[Any, ...]] = (float, int, str, bytes)
 _NUMPY_NAMES: Final = {
     "bool": "bool", "f32": "float32", "f64": "float64",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -126,11 +130,11 @@ def check_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
         raise at.expected("bool", value)
     if name == "str":
         return _text(value, at)
-    if name == "bytes" and not isinstance(value, bytes):
+    if name == "datetime":
+        return _moment(value, at)
+    if not isinstance(value, bytes):
         raise at.expected("bytes", value)
-    if name == "datetime" and (not isinstance(value, datetime) or value.utcoffset() is None):
-        raise at.expected("datetime with a time zone", value)
-    return value
+    return bytes(value)
 
 
 def check_enum(kind: ft.Enum, value: Any, at: Place) -> int | str:
@@ -150,34 +154,38 @@ def check_list(kind: ft.List, value: Any, at: Place) -> list[Any]:
 
 def check_array(kind: ft.Array, value: Any, at: Place) -> NDArray[Any]:
     dtype = getattr(value, "dtype", None)
-    if dtype is None or dtype != item_dtype(kind.item) or not shape_fits(kind.shape, value.shape):
+    if (
+        dtype is None
+        or dtype != item_dtype(kind.item)
+        or not shape_fits(kind.shape, value.shape)
+        or value.ndim > MAX_DIMENSIONS
+    ):
         have = _show(value) if dtype is None else f"array of {dtype} and shape {value.shape}"
         raise at.refuse(f"needs {kind} (a numpy array of {_NUMPY_NAMES[kind.item]}), not {have}")
     return value  # type: ignore[no-any-return]
 
 
-def check_anything(value: Any, at: Place) -> Any:
+def check_anything(value: Any, at: Place, depth: int = MAX_DEPTH) -> Any:
+    if anything_fits(value, depth):
+        return value
     match value:
-        case None | bool() | bytes():
-            return value
-        case str():
-            return _text(value, at)
-        case float():
-            return float(value)
-        case datetime() if value.utcoffset() is not None:
-            return value
-        case int() if ANY_INTEGERS[0] <= value <= ANY_INTEGERS[1]:
-            return int(value)
+        case list() | dict() if depth == 0:
+            raise at.refuse(f"is nested deeper than {MAX_DEPTH} levels")
         case list():
-            return [check_anything(v, at.item(i)) for i, v in enumerate(value)]
+            return [check_anything(v, at.item(i), depth - 1) for i, v in enumerate(value)]
         case dict() if all(isinstance(name, str) for name in value):
-            return {_text(name, at): check_anything(v, at.field(name)) for name, v in value.items()}
-        case _:
-            raise at.expected(
-                "plain data (None, bool, 64-bit int, float, str, bytes, datetime with a time zone, list, "
-                "dict with text keys)",
-                value,
-            )
+            return {
+                _text(name, at): check_anything(v, at.field(name), depth - 1) for name, v in value.items()
+            }
+        case float() | int() | str() | bytes() if not isinstance(value, enum.Enum):
+            plain = next(kind(value) for kind in _PLAIN_TYPES if isinstance(value, kind))
+            if anything_fits(plain):
+                return plain
+    raise at.expected(
+        "plain data (None, bool, 64-bit int, float, str, bytes, datetime with a time zone, list, "
+        "dict with text keys)",
+        value,
+    )
 
 
 def shape_fits(wanted: tuple[int | None, ...] | None, shape: tuple[int, ...]) -> bool:
@@ -195,34 +203,40 @@ def item_dtype(name: str) -> Any:
 
 
 def _integer(value: Any) -> int | None:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool | enum.Enum) or not hasattr(value, "__index__"):
         return None
     return value if type(value) is int else int(value.__index__())
 
 
 def _float(name: str, value: Any, at: Place) -> float:
-    if isinstance(value, bool) or not (isinstance(value, float | int) or hasattr(value, "dtype")):
+    if isinstance(value, bool | enum.Enum) or not (isinstance(value, float | int) or hasattr(value, "dtype")):
         raise at.expected(name, value)
     try:
         number = float(value)
-        if name == "f32":
-            struct.pack("<f", number)  # in native mode it would turn into an infinity
     except (OverflowError, TypeError):
         raise at.expected(f"{name} within its range", value) from None
-    if isinstance(value, int) and number != value:
-        raise at.expected(f"{name}, or an integer that it holds exactly", value)
-    return number
+    if name == "f64" or not isfinite(number):
+        return number
+    rounded = c_float(number).value
+    if not isfinite(rounded):
+        raise at.expected("f32 within its range", value)
+    return rounded
 
 
 def _text(value: Any, at: Place) -> str:
-    if not isinstance(value, str):
+    if isinstance(value, enum.Enum) or not isinstance(value, str):
         raise at.expected("str", value)
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise at.expected("text that has a UTF-8 form", value) from None
-    return value if type(value) is str else str.__str__(value)
+    if not is_encodable(value):
+        raise at.expected("text that has a UTF-8 form", value)
+    return str(value)
+
+
+def _moment(value: Any, at: Place) -> datetime:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise at.expected("datetime with a time zone", value)
+    if not anything_fits(value):
+        raise at.expected("datetime between the years 1 and 9999 in UTC", value)
+    return value
 
 
 def _show(value: object) -> str:

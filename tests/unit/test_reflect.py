@@ -187,6 +187,9 @@ def test_text_that_is_no_json_object_is_refused(text: bytes | str) -> None:
         ("extra", {1: 2}, "needs plain data"),
         ("extra", 2**64, "needs plain data"),
         ("extra", np.zeros(3), "needs plain data"),
+        ("extra", Color.RED, "needs plain data"),
+        ("extra", {"a": NOON.replace(tzinfo=None)}, "needs plain data"),
+        ("free", np.zeros((1,) * 40, np.int64), "needs array[i64]"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_with_its_path(field: str, value: Any, sentence: str) -> None:
@@ -204,13 +207,26 @@ def test_writing_json_checks_values_that_the_constructor_did_not() -> None:
         everything(position=None).to_json()
 
 
-def test_an_integer_that_a_float_holds_exactly_becomes_a_float() -> None:
+def test_an_integer_in_a_float_field_becomes_a_float() -> None:
     position = Position.from_dict({"lat": 48})
     assert type(position.lat) is float
-    with pytest.raises(InvalidEvent, match="an integer that it holds exactly"):
-        Position.from_dict({"lat": 2**53 + 1})
     with pytest.raises(InvalidEvent, match="within its range"):
         Position.from_dict({"lat": 10**400})
+
+
+def test_an_f32_is_rounded_to_the_value_that_travels() -> None:
+    event = Everything.from_dict(everything().to_dict() | {"ratio": 0.1})
+    assert event.ratio == float(np.float32(0.1))
+
+
+def test_schema_less_data_deeper_than_its_limit_is_refused() -> None:
+    deep: Any = 7
+    for _ in range(65):
+        deep = [deep]
+    assert everything(extra=deep[0]).to_dict()["extra"] == deep[0]
+    Everything.from_json(everything(extra=deep[0]).to_json())
+    with pytest.raises(InvalidEvent, match="nested deeper than 64 levels"):
+        everything(extra=deep).to_json()
 
 
 def test_numpy_scalars_become_python_numbers() -> None:
