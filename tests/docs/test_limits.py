@@ -1,0 +1,45 @@
+"""docs/limits.md lists every limit of the code with its number."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib import import_module
+
+from tests.docs.pages import ROOT
+
+SOURCE = ROOT / "src"
+LIMIT = re.compile(r"(MAX|DEFAULT)_[A-Z0-9_]+|[A-Z0-9_]+_(LIMIT|TIMEOUT)")
+ROW = re.compile(r"^\| `([\w.]+)` \| ([\d,.]+) \|", re.MULTILINE)
+
+
+def documented() -> dict[str, float]:
+    page = (ROOT / "docs" / "limits.md").read_text()
+    rows = ((name, number.replace(",", "")) for name, number in ROW.findall(page))
+    return {f"heliograph.{name}": float(n) if "." in n else int(n) for name, n in rows}
+
+
+def constants_in_the_code() -> set[str]:
+    found: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        for node in ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            found.update(f"{module}.{name}" for name in names if LIMIT.fullmatch(name))
+    return found
+
+
+def test_every_limit_of_the_code_is_documented() -> None:
+    assert constants_in_the_code() - set(documented()) == set()
+
+
+def test_every_documented_number_is_the_one_in_the_code() -> None:
+    wrong = {}
+    for name, number in documented().items():
+        module, _, constant = name.rpartition(".")
+        value = getattr(import_module(module), constant)
+        if value != number:
+            wrong[name] = value
+    assert wrong == {}
+    assert documented()
