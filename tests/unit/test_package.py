@@ -30,7 +30,7 @@ HEAVY = {
 }
 PARSER = {"heliograph.expr.lexer", "heliograph.expr.parser"}
 ROOMS_OF_HEAVY = {
-    "numpy": {"codec/arrays", "columns", "expr/arrow"},
+    "numpy": {"codec/arrays", "columns", "expr/arrow", "expr/arrow_columns"},
     "pyarrow": {
         "columns",
         "expr/arrow",
