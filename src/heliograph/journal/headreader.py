@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from heliograph.errors import HistoryDamaged
+from heliograph.errors import BadJournalFile, HistoryDamaged
 from heliograph.formats import Format
 from heliograph.journal.frames import HEAD_SIZE, ROWS, BadFrame, Frame, HeadFile
 from heliograph.journal.records import Rows, decode_rows
@@ -37,7 +37,10 @@ class Mark(NamedTuple):
 
 
 class HeadReader:
-    """One head file, open for reading. `below` is always a watermark: rows from there on are not touched."""
+    """One head file, open for reading; BadJournalFile when it is none.
+
+    `below` is always a watermark: rows from there on are not touched.
+    """
 
     def __init__(
         self, disk: Disk, folder: str, entry: Head, partition: bytes, formats: FormatRegistry
@@ -46,7 +49,11 @@ class HeadReader:
         self._first = entry.first
         self._formats = formats
         self._file = disk.open(f"{folder}/{entry.name}", readonly=True)
-        self._frames = HeadFile(self._file, partition)
+        try:
+            self._frames = HeadFile(self._file, partition)
+        except BadJournalFile:
+            self._file.close()
+            raise
         self._index: list[Mark] = []
         self._position = HEAD_SIZE
         """Behind the last frame that was looked at; `_next` is the offset expected there."""

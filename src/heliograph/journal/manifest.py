@@ -51,6 +51,8 @@ class Segment(msgspec.Struct, array_like=True, frozen=True):
     last_ts: int
     formats: tuple[bytes, ...] = ()
     """Ids of the formats in it."""
+    crc: int = 0
+    """CRC32C of the file."""
 
 
 class Damage(msgspec.Struct, array_like=True, frozen=True):

@@ -186,9 +186,12 @@ class Partition:
             self._close_head()
             self._publish(self.manifest)
 
-    def rotate_if_due(self) -> None:
-        if self._rotation_due():
+    def rotate_if_due(self) -> bool:
+        """Close the head if it is full or old; True when it was."""
+        due = self._rotation_due()
+        if due:
             self.rotate()
+        return due
 
     def rotation_due_in(self) -> float | None:
         """Seconds until the head will be old enough; None without a head."""
@@ -197,26 +200,39 @@ class Partition:
         age = (self._clock.monotonic_ns() - self._head.born_ns) / 1e9
         return max(0.0, self.limits.head_seconds - age)
 
-    def seal_job(self) -> SealJob | None:
-        """The oldest closed heads that together make one segment; damaged ones stay as they are."""
+    def seal_job(self, *, ripe: bool = False) -> SealJob | None:
+        """The oldest closed heads that together make one segment; damaged ones stay as they are.
+
+        With `ripe`, small ones wait for others until they are as old as a head may become.
+        """
         group: list[Head] = []
         events = size = 0
         for head in self.manifest.heads:
-            sealable = head.next is not None and not self._damaged(head)
-            if not sealable or (group and group[-1].next != head.first):
+            end = head.next
+            if end is None or self._damaged(head) or (group and group[-1].next != head.first):
                 if group:
                     break
                 continue
-            events += (head.next or head.first) - head.first
-            size += head.size
-            if group and (events > self.limits.head_events or size > self.limits.head_bytes):
+            if group and (
+                events + end - head.first > self.limits.head_events
+                or size + head.size > self.limits.head_bytes
+            ):
                 break
             group.append(head)
-        if not group:
+            events, size = events + end - head.first, size + head.size
+        if not group or (ripe and not self._ripe(group, events, size)):
             return None
         self._generation += 1
         name = segment_name(group[0].first, group[-1].next or 0, self._generation)
         return SealJob(self.folder, name, self.manifest.partition, tuple(group))
+
+    def _ripe(self, group: list[Head], events: int, size: int) -> bool:
+        age = (self._clock.time_ns() - group[0].last_ts) / 1e9
+        return (
+            2 * events >= self.limits.head_events
+            or 2 * size >= self.limits.head_bytes
+            or age >= self.limits.head_seconds
+        )
 
     def install(self, job: SealJob, segment: Segment) -> None:
         """List a sealed segment instead of the heads that it was made from, then remove these."""

@@ -16,13 +16,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from heliograph.errors import HistoryDamaged, HistoryGone, NoSuchFile
+from heliograph.errors import BadJournalFile, HistoryDamaged, HistoryGone, NoSuchFile
 from heliograph.formats import FormatRegistry
 from heliograph.journal import manifest as manifests
 from heliograph.journal.commitfile import CommitView
 from heliograph.journal.headreader import HeadReader
 from heliograph.journal.manifest import Head
 from heliograph.journal.records import JournalRecord, Rows
+from heliograph.journal.segmentreader import SegmentReader
 from heliograph.ports import SystemClock, ThreadTasks, seconds_until
 
 if TYPE_CHECKING:
@@ -189,14 +190,17 @@ class PartitionReader:
         while True:
             manifest = self.manifest
             entry = self._entry_of(manifest, offset)
+            entry_end = entry.next or self.watermark
             try:
-                return self._opened(entry, manifest.partition), min(end, entry.next or end)
+                return self._opened(entry, manifest.partition), min(end, entry_end)
+            except BadJournalFile as error:
+                raise HistoryDamaged(self.folder, offset, entry_end, str(error)) from error
             except NoSuchFile:
                 # Either the manifest has been replaced since it was read, or the file is lost.
                 self._reload()
                 if self._manifest.generation == manifest.generation:
-                    lost = entry.next or self.watermark
-                    raise HistoryDamaged(self.folder, offset, lost, f"{entry.name} is missing") from None
+                    reason = f"{entry.name} is missing"
+                    raise HistoryDamaged(self.folder, offset, entry_end, reason) from None
 
     def _entry_of(self, manifest: Manifest, offset: int) -> Head | Segment:
         if offset < manifest.earliest:
@@ -216,9 +220,10 @@ class PartitionReader:
         if source is None:
             while len(self._open) >= MAX_OPEN:
                 self._open.pop(next(iter(self._open))).close()
-            if not isinstance(entry, Head):
-                raise TypeError(entry)
-            source = HeadReader(self._disk, self.folder, entry, partition, self.formats)
+            if isinstance(entry, Head):
+                source = HeadReader(self._disk, self.folder, entry, partition, self.formats)
+            else:
+                source = SegmentReader(self._disk, self.folder, entry, self.formats)
             self._open[entry.name] = source
         return source
 

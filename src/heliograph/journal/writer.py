@@ -24,14 +24,17 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from heliograph.errors import AppendFailed, BatchTooLarge, DiskError, JournalBusy, JournalClosed
 from heliograph.journal.frames import MAX_BODY
+from heliograph.journal.keeper import Keeper
 from heliograph.journal.partition import Chunk, Limits, Partition
 from heliograph.journal.receipt import Level, Receipt
 from heliograph.journal.records import encode_rows
+from heliograph.journal.seal import seal_in_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.formats import FormatRegistry
+    from heliograph.journal.keeper import Sealer
     from heliograph.journal.records import Record
     from heliograph.journal.recovery import Recovery
     from heliograph.ports import Ports
@@ -66,6 +69,10 @@ class WriterStats:
     """Bytes in line."""
     bytes: int
     """Size of the partition on disk."""
+    heads: int
+    segments: int
+    keeper_failures: int
+    """Seals and removals that will be tried again."""
     damaged: int
     """Events that were durable once and cannot be read."""
     dropped_events: int
@@ -84,6 +91,7 @@ class PartitionWriter:
         *,
         limits: Limits | None = None,
         on_durable: Callable[[list[Receipt]], object] | None = None,
+        sealer: Sealer | None = seal_in_process,
         note: str = "",
     ) -> None:
         self._tasks = ports.tasks
@@ -104,6 +112,7 @@ class PartitionWriter:
         self._failed = 0
         self._opened_at = self._partition.watermark
         self._bell = ports.tasks.signal("journal bell")
+        self._keeper = Keeper(ports, self._partition, self._files, sealer)
         self._committer = ports.tasks.spawn(f"journal {folder}", self._run)
 
     @property
@@ -150,6 +159,16 @@ class PartitionWriter:
         """Close the head file now."""
         with self._files:
             self._partition.rotate()
+        self._keeper.look()
+
+    def retain(self) -> None:
+        """Drop what exceeds the limits, now."""
+        self._keeper.retain()
+
+    def seal(self) -> int:
+        """Close the head and seal all that can be sealed, now; returns how many segments that made."""
+        self.rotate()
+        return self._keeper.seal_all()
 
     def stats(self) -> WriterStats:
         manifest = self._partition.manifest
@@ -162,6 +181,9 @@ class PartitionWriter:
             failed=self._failed,
             waiting=self._waiting,
             bytes=self._partition.size,
+            heads=len(manifest.heads),
+            segments=len(manifest.segments),
+            keeper_failures=self._keeper.failures,
             damaged=sum(damage.next - damage.first for damage in manifest.damage),
             dropped_events=manifest.dropped_events,
             dropped_bytes=manifest.dropped_bytes,
@@ -176,6 +198,7 @@ class PartitionWriter:
             self._room.notify_all()
         self._bell.notify()
         self._committer.join()
+        self._keeper.close()
         with self._files:
             self._partition.close()
 
@@ -217,14 +240,18 @@ class PartitionWriter:
                 self._commit()
             if self._closed and not self._line:
                 return
-            with self._files:
-                try:
-                    self._partition.rotate_if_due()
-                except DiskError as error:
-                    log.warning("%s: %s; the head is closed later", self._folder, error)
+            try:
+                with self._files:
+                    rotated = self._partition.rotate_if_due()
+            except DiskError as error:
+                log.warning("%s: %s; the head is closed later", self._folder, error)
+            else:
+                if rotated:
+                    self._keeper.look()
 
     def _commit(self) -> None:
         batch = self._take()  # 1
+        generation = self._partition.manifest.generation
         try:
             with self._files:
                 written = self._partition.write([receipt.chunk for receipt in batch])  # 2
@@ -240,6 +267,8 @@ class PartitionWriter:
             self._fail(batch, error)
             return
         self._commits += 1
+        if self._partition.manifest.generation != generation:
+            self._keeper.look()  # the head was rotated on the way
         if self._on_durable is not None:
             try:
                 self._on_durable(batch)  # 5

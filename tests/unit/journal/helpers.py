@@ -11,6 +11,7 @@ from heliograph.formats import Field, Format, FormatRegistry
 from heliograph.journal.partition import Chunk, Limits, Partition
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import Record, encode_rows
+from heliograph.journal.seal import seal
 from heliograph.ports import Ports, ThreadTasks
 from heliograph.sim import SimRandom
 
@@ -71,6 +72,16 @@ def commit(target: Partition, *batches: Sequence[Record]) -> int:
     written = target.write([chunk(batch) for batch in batches])
     target.sync()
     return written.first
+
+
+def seal_everything(target: Partition, disk: Disk) -> int:
+    """Close the head and seal all closed ones; returns how many segments that made."""
+    target.rotate()
+    made = 0
+    while (job := target.seal_job()) is not None:
+        target.install(job, seal(disk, job))
+        made += 1
+    return made
 
 
 def history(disk: Disk, start: int | None = None) -> list[Record]:

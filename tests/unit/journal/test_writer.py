@@ -203,7 +203,7 @@ def test_an_old_head_is_closed_even_when_nobody_appends() -> None:
 
     def main() -> tuple[int | None, ...]:
         limits = Limits(head_seconds=5.0)
-        with PartitionWriter(simulation.ports, FOLDER, FORMATS, limits=limits) as writer:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS, limits=limits, sealer=None) as writer:
             writer.append([track(0)]).result()
             simulation.tasks.sleep(6.0)
             return tuple(head.next for head in writer._partition.manifest.heads)

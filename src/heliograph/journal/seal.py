@@ -1,0 +1,117 @@
+"""Turns closed heads into one sealed Parquet file, in a process of its own.
+
+Sealing is Python at full speed, and in a thread it would take most of the writer's. So the writer starts
+
+    python -m heliograph.journal.seal FOLDER < job > segment
+
+once per segment, niced; the job and the answer are msgpack. The steps of a seal, numbered in the code:
+
+    1 read the heads              4 sync the folder
+    2 write and sync a new file   5 (the writer) publish a manifest that lists it
+    3 rename it into `sealed/`    6 (the writer) remove the heads
+
+Whatever is interrupted leaves a file that no manifest lists, which the next writer removes.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from heliograph.errors import BadJournalFile, DiskError
+from heliograph.formats import FormatRegistry
+from heliograph.journal.frames import checksum
+from heliograph.journal.headreader import HeadReader
+from heliograph.journal.manifest import Segment
+from heliograph.journal.names import SEALED, TEMPORARY
+from heliograph.journal.partition import SealJob
+from heliograph.ports import LocalDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from heliograph.journal.records import Rows
+    from heliograph.ports import Disk
+
+NICENESS: Final = 10
+SECONDS: Final = 600.0
+"""A seal takes seconds; one that takes so long is hanging."""
+
+
+def seal(disk: Disk, job: SealJob) -> Segment:
+    """Seal the heads of a job; returns what the manifest will say of the new file."""
+    from heliograph.journal.segmentwriter import segment_file  # noqa: PLC0415 - Arrow is for sealing only
+
+    formats = FormatRegistry()
+    runs = _rows(disk, job, formats)  # 1
+    data, ids = segment_file(runs, formats)
+    temporary = f"{job.folder}/{job.segment.rpartition('/')[2]}{TEMPORARY}"
+    try:
+        with disk.create(temporary) as file:
+            file.append(data)
+            file.sync()  # 2
+    except DiskError:
+        with suppress(DiskError):
+            disk.remove(temporary)
+        raise
+    disk.rename(temporary, f"{job.folder}/{job.segment}")  # 3
+    disk.sync_folder(f"{job.folder}/{SEALED}")  # 4
+    return Segment(
+        name=job.segment,
+        first=job.heads[0].first,
+        next=job.heads[-1].next or 0,
+        size=len(data),
+        first_ts=job.heads[0].first_ts,
+        last_ts=job.heads[-1].last_ts,
+        formats=ids,
+        crc=checksum(data),
+    )
+
+
+def seal_in_process(disk: Disk, job: SealJob) -> Segment:
+    """As `seal`, in another process if the disk is one that another process can open."""
+    if not isinstance(disk, LocalDisk):
+        return seal(disk, job)
+    done = subprocess.run(  # noqa: S603 - our own module, run by our own interpreter
+        [sys.executable, "-m", "heliograph.journal.seal", disk.folder],
+        input=msgspec.msgpack.encode(job),
+        capture_output=True,
+        check=False,
+        timeout=SECONDS,
+        start_new_session=True,  # Ctrl-C in a terminal is for the program, not for its sealing
+    )
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise BadJournalFile(job.segment, f"sealing ended with {done.returncode}: {' '.join(reason)}")
+    return msgspec.msgpack.decode(done.stdout, type=Segment)
+
+
+def _rows(disk: Disk, job: SealJob, formats: FormatRegistry) -> Iterator[Rows]:
+    for head in job.heads:
+        assert head.next is not None, "only closed heads are sealed"
+        with closing(HeadReader(disk, job.folder, head, job.partition, formats)) as reader:
+            end = head.first
+            for rows in reader.rows(head.first, head.next):
+                end = rows.first + len(rows.records)
+                yield rows
+            if end != head.next:
+                raise BadJournalFile(head.name, f"its rows end at {end}, and should at {head.next}")
+
+
+def main() -> None:
+    """What the process does."""
+    os.nice(NICENESS)
+    gc.disable()  # millions of short-lived objects without a cycle among them
+    job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SealJob)
+    segment = seal(LocalDisk(sys.argv[1], create=False), job)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(segment))
+
+
+if __name__ == "__main__":
+    main()

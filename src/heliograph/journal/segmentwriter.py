@@ -1,0 +1,216 @@
+"""Rows as a Parquet file: what a sealed segment holds.
+
+Every row has its header in columns that begin with `_`, the columns of its event under their own names, and
+its body as it was in `_body`, so that reading a segment gives back exactly what was appended. The columns are
+for Spark and anything else that reads Parquet; nothing of a record depends on them. They come in the first of
+these layouts that the events allow:
+
+    unified   one column per field, formats joined by field name
+    structs   one struct column per format, named after its id: types that conflict, or a name that we use
+    bodies    no columns but ours: fields that Parquet cannot hold
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from heliograph import columns
+from heliograph.codec import mapping_decoder
+from heliograph.errors import DecodeError, FormatError
+from heliograph.unify import unified
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from heliograph.formats import Format, FormatRegistry
+    from heliograph.journal.records import Record, Rows
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = 1
+ROW_GROUP: Final = 65_536
+"""Rows per row group: the unit in which a reader decodes. 100 rows out of one cost a few milliseconds."""
+
+INTEGERS: Final = ("_offset", "_append_ts", "_source_ts", "_epoch", "_sequence", "_priority", "_station_seq",
+                   "_lifetime_ns", "_hops", "_kind")  # fmt: skip
+RISING: Final = ("_offset", "_append_ts", "_source_ts", "_sequence", "_station_seq")
+"""Columns in which neighbours are close to each other."""
+FEW_VALUES: Final = ("_supplier", "_type", "_format_id")
+OTHERS: Final = {
+    "_supplier": pa.string(),
+    "_type": pa.string(),
+    "_format_id": pa.binary(),
+    "_correlation_id": pa.string(),
+    "_headers": pa.map_(pa.string(), pa.string()),
+    "_key": pa.binary(),
+    "_body": pa.binary(),
+}
+HEADER_COLUMNS: Final = frozenset(INTEGERS) | OTHERS.keys()
+
+FORMATS_KEY: Final = b"heliograph.formats"
+VERSION_KEY: Final = b"heliograph.version"
+LAYOUT_KEY: Final = b"heliograph.layout"
+
+Typed = list[tuple[pa.Field, pa.Array]]
+
+
+def segment_file(runs: Iterable[Rows], formats: FormatRegistry) -> tuple[bytes, tuple[bytes, ...]]:
+    """A Parquet file with these rows, and the ids of the formats in it."""
+    groups = list(_groups(runs))
+    ids = tuple(sorted({record.format_id for _, _, records in groups for record in records}))
+    used = [formats[format_id] for format_id in ids]
+    for layout, typed in (("unified", _unified), ("structs", _structs)):
+        try:
+            return _written(groups, used, layout, typed(used)), ids
+        except (FormatError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            log.info("no %s layout for %s: %s", layout, ", ".join(map(str, used)), error)
+    return _written(groups, used, "bodies", lambda _: []), ids
+
+
+def _groups(runs: Iterable[Rows]) -> Iterable[tuple[list[int], list[int], list[Record]]]:
+    """Offsets, times and records, one row group at a time."""
+    offsets: list[int] = []
+    times: list[int] = []
+    records: list[Record] = []
+    for rows in runs:
+        offsets += range(rows.first, rows.first + len(rows.records))
+        times += [rows.append_ts] * len(rows.records)
+        records += rows.records
+        while len(records) >= ROW_GROUP:
+            yield offsets[:ROW_GROUP], times[:ROW_GROUP], records[:ROW_GROUP]
+            del offsets[:ROW_GROUP], times[:ROW_GROUP], records[:ROW_GROUP]
+    if records:
+        yield offsets, times, records
+
+
+def _written(
+    groups: Sequence[tuple[list[int], list[int], list[Record]]],
+    formats: Sequence[Format],
+    layout: str,
+    typed: Callable[[Sequence[Record]], Typed],
+) -> bytes:
+    names = {fmt.id: fmt.name for fmt in formats}
+    metadata = {
+        VERSION_KEY: str(VERSION).encode(),
+        LAYOUT_KEY: layout.encode(),
+        FORMATS_KEY: msgspec.msgpack.encode([fmt.description for fmt in formats]),
+    }
+    sink = pa.BufferOutputStream()
+    writer: pq.ParquetWriter | None = None
+    for offsets, times, records in groups:
+        pairs = _header(offsets, times, records, names) + typed(records)
+        table = pa.Table.from_arrays(
+            [array for _, array in pairs], schema=pa.schema([f for f, _ in pairs], metadata)
+        )
+        writer = writer or _parquet_writer(sink, table.schema)
+        writer.write_table(table, row_group_size=ROW_GROUP)
+    assert writer is not None, "a segment has rows"
+    writer.close()
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _parquet_writer(sink: pa.BufferOutputStream, schema: pa.Schema) -> pq.ParquetWriter:
+    texts = [field.name for field in schema if field.name not in HEADER_COLUMNS and field.type == pa.string()]
+    rising = {name: "DELTA_BINARY_PACKED" for name in RISING if schema.field(name).type == pa.int64()}
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[*FEW_VALUES, *texts],
+        column_encoding=rising,
+        write_page_checksum=True,
+    )
+
+
+def _header(
+    offsets: list[int], times: list[int], records: Sequence[Record], names: dict[bytes, str]
+) -> Typed:
+    integers: tuple[Sequence[int | None], ...] = (
+        offsets,
+        times,
+        [r.source_ts for r in records],
+        [r.epoch for r in records],
+        [r.sequence for r in records],
+        [r.priority for r in records],
+        [r.station_seq for r in records],
+        [r.lifetime_ns for r in records],
+        [r.hops for r in records],
+        [r.kind for r in records],
+    )
+    others: tuple[list[Any], ...] = (
+        [r.supplier for r in records],
+        [names[r.format_id] for r in records],
+        [r.format_id for r in records],
+        [r.correlation_id for r in records],
+        [None if r.headers is None else list(r.headers.items()) for r in records],
+        [r.key for r in records],
+        [r.body for r in records],
+    )
+    arrays = [
+        *((name, _integers(values)) for name, values in zip(INTEGERS, integers, strict=True)),
+        *((name, pa.array(values, OTHERS[name])) for name, values in zip(OTHERS, others, strict=True)),
+    ]
+    return [(pa.field(name, array.type), array) for name, array in arrays]
+
+
+def _integers(values: Sequence[int | None]) -> pa.Array:
+    try:
+        return pa.array(values, pa.int64())
+    except OverflowError:  # what msgpack can carry and int64 cannot
+        return pa.array(values, pa.decimal128(20, 0))
+
+
+def _unified(formats: Sequence[Format]) -> Callable[[Sequence[Record]], Typed]:
+    joined = unified(formats)
+    taken = [field.name for field in joined.fields if field.name in HEADER_COLUMNS]
+    if taken:
+        raise FormatError(f"{taken[0]!r} is a column of ours")
+    decoders = {fmt.id: mapping_decoder(fmt) for fmt in formats}
+
+    def typed(records: Sequence[Record]) -> Typed:
+        array = _structs_of(joined, decoders, records, range(len(records)))
+        return list(zip(array.type, array.flatten(), strict=True))
+
+    return typed
+
+
+def _structs(formats: Sequence[Format]) -> Callable[[Sequence[Record]], Typed]:
+    decoders = {fmt.id: mapping_decoder(fmt) for fmt in formats}
+
+    def typed(records: Sequence[Record]) -> Typed:
+        pairs = []
+        for fmt in formats:
+            places = [place for place, record in enumerate(records) if record.format_id == fmt.id]
+            array = _structs_of(unified([fmt]), decoders, records, places)
+            pairs.append((pa.field(fmt.id.hex(), array.type), array))
+        return pairs
+
+    return typed
+
+
+def _structs_of(
+    fmt: Format,
+    decoders: Mapping[bytes, Callable[[bytes], dict[str, Any]]],
+    records: Sequence[Record],
+    places: Sequence[int],
+) -> pa.StructArray:
+    """One struct per record: null for those that are not at `places` or do not decode."""
+    mappings: list[dict[str, Any]] = []
+    source: list[int | None] = [None] * len(records)
+    for place in places:
+        record = records[place]
+        try:
+            mapping = decoders[record.format_id](record.body)
+        except DecodeError:
+            continue  # a supplier's bad bytes; they stay readable as `_body`
+        source[place] = len(mappings)
+        mappings.append(mapping)
+    structs = columns.to_batch(fmt, mappings, spark_safe=True).to_struct_array()
+    return structs if len(mappings) == len(records) else structs.take(pa.array(source, pa.int64()))
