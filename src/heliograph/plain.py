@@ -5,7 +5,7 @@
     array                  numpy array of exactly the field's item type
     any other type         the same value that an event of the class holds
 
-`check_record` and `check_value` return the data with each value brought to its field's type (an int in a float
+`check_record` and `check_value` return the data with values brought to their field's type (an int in a float
 field becomes a float, an f32 is rounded to what travels, a numpy scalar becomes a Python number), or raise
 InvalidEvent with the path of what is wrong. They take what `heliograph.validate` takes, and numpy scalars.
 """
