@@ -304,6 +304,21 @@ def test_taking_stops_at_the_limit(world: World) -> None:
     world.run(story)
 
 
+def test_taking_several_makes_room_for_as_many_who_wait(world: World) -> None:
+    def story() -> None:
+        queue: Queue[int] = world.tasks.queue("q", 2)
+        queue.put(1)
+        queue.put(2)
+        writers = [world.tasks.spawn("writer", lambda: queue.put(3, NEVER)) for _ in range(2)]
+        world.tasks.sleep(SOON)  # in a simulation both writers wait now
+        assert queue.take(2) == [1, 2]
+        for writer in writers:
+            assert writer.join(NEVER / 2)
+        assert len(queue) == 2
+
+    world.run(story)
+
+
 def test_evicting_drops_the_oldest_and_returns_it(world: World) -> None:
     def story() -> None:
         queue: Queue[int] = world.tasks.queue("q", 2)
