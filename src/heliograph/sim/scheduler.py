@@ -28,6 +28,9 @@ T = TypeVar("T")
 STEPS_AT_ONE_INSTANT: Final = 1_000_000
 """So many port calls without time passing are taken for polling that never ends."""
 
+CALLS_KEPT: Final = 10_000
+"""The trace shows so many of the last port calls; its digest covers all of them."""
+
 SECONDS_TO_UNWIND: Final = 10.0
 """How long, in real time, an ended task may take to leave its `finally` blocks before it is named."""
 
@@ -48,8 +51,8 @@ class Call(NamedTuple):
 class Trace:
     """Which task called which port when: the last calls, and a digest and count of all of them."""
 
-    def __init__(self, keep: int) -> None:
-        self.last: deque[Call] = deque(maxlen=keep)
+    def __init__(self) -> None:
+        self.last: deque[Call] = deque(maxlen=CALLS_KEPT)
         self.count = 0
         self.digest = 0
 
@@ -88,10 +91,10 @@ class Scheduler:
     makes times exact; with more, time-outs overtake work as they do on a busy machine.
     """
 
-    def __init__(self, seed: int, *, step_ns: int = 0, keep_calls: int = 10_000) -> None:
+    def __init__(self, seed: int, *, step_ns: int = 0) -> None:
         self.seed = seed
         self.now_ns = 0
-        self.trace = Trace(keep_calls)
+        self.trace = Trace()
         self.current: ScheduledTask | None = None
         self._step_ns = step_ns
         self._chance = Generator(f"{seed}/schedule").random  # noqa: S311 - repeatable by intent
@@ -273,7 +276,8 @@ class Scheduler:
         except Killed:
             task.killed = True
         except BaseException as error:  # noqa: BLE001 - whatever ended the task belongs to who joins it
-            task.error = error
+            if not task.killed:  # what goes wrong while unwinding happens to nobody
+                task.error = error
         task.ended = True
         if task.reaper is not None:
             task.reaper.release()

@@ -106,6 +106,25 @@ def test_a_power_cut_takes_the_whole_process_with_it() -> None:
         assert ended == ["killed"]
 
 
+def test_what_goes_wrong_while_a_killed_task_unwinds_is_no_failure() -> None:
+    simulation = Simulation(1)
+
+    def clean_up_badly(process: Process) -> None:
+        try:
+            process.tasks.sleep(1000)
+        finally:
+            raise LookupError("nothing to clean")
+
+    def main() -> None:
+        process = simulation.process("brief")
+        task = process.tasks.spawn("worker", lambda: clean_up_badly(process))
+        simulation.tasks.sleep(1)
+        process.kill()
+        assert task.join()
+
+    simulation.run(main)
+
+
 def test_a_process_can_kill_itself() -> None:
     simulation = Simulation(1)
     reached: list[str] = []
