@@ -32,7 +32,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -186,25 +186,27 @@ def _no_fields(count: int) -> pa.StructArray:
 def _columns(fmt: Format, rows: Sequence[Any]) -> list[list[Any]]:
     """The values of each field of records, which are events or mappings."""
     kinds = set(map(type, rows))
-    if kinds == {dict}:
-        return [_of_mappings(field, rows) for field in fmt.fields]
-    if all(issubclass(kind, Event) for kind in kinds):
-        return [_of_events(field, rows) for field in fmt.fields]
-    mappings = [row if isinstance(row, Mapping) else event_to_mapping(row) for row in rows]
-    return [_of_mappings(field, mappings) for field in fmt.fields]
+    if not kinds <= {dict} and not all(issubclass(kind, Event) for kind in kinds):
+        rows = [row if isinstance(row, Mapping) else event_to_mapping(row) for row in rows]
+        kinds = {dict}
+    getter = itemgetter if kinds == {dict} else _attribute
+    return [_values_of(field, rows, getter(field.name)) for field in fmt.fields]
 
 
-def _of_mappings(field: Field, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    if _takes_none(field.type):
-        return [row.get(field.name) for row in rows]
-    return list(map(itemgetter(field.name), rows))
+def _attribute(name: str) -> Callable[[Any], Any]:
+    # A dot would lead attrgetter into the value; no event has a field with one, nor with a blank.
+    return attrgetter(name.replace(".", " "))
 
 
-def _of_events(field: Field, rows: Sequence[Event]) -> list[Any]:
-    if _takes_none(field.type):
-        return [getattr(row, field.name, None) for row in rows]
-    # Not by attrgetter, which would take a dot in a name for a step into the value.
-    return [getattr(row, field.name) for row in rows]
+def _values_of(field: Field, rows: Sequence[Any], get: Callable[[Any], Any]) -> list[Any]:
+    """The values of one field, with None where an optional one is missing."""
+    try:
+        return list(map(get, rows))
+    except (KeyError, AttributeError):
+        if not _takes_none(field.type):
+            raise
+    name = field.name
+    return [row.get(name) if isinstance(row, Mapping) else getattr(row, name, None) for row in rows]
 
 
 def _takes_none(kind: ft.FieldType) -> bool:
@@ -315,7 +317,7 @@ def _plain_record(fmt: Format, row: Any, at: Place) -> dict[str, Any]:
         found = field.name in row if isinstance(row, Mapping) else hasattr(row, field.name)
         if found:
             value = row[field.name] if isinstance(row, Mapping) else getattr(row, field.name)
-            plain[field.name] = _plain(field.type, value, at.field(field.name))
+            plain[field.name] = _plain(field.type, value, at.inside(field.name))
         elif _takes_none(field.type):
             plain[field.name] = None
     return plain
@@ -327,7 +329,7 @@ def _plain(kind: ft.FieldType, value: Any, at: Place) -> Any:
         case ft.Record(), Event() | Mapping():
             return _plain_record(kind.format, value, at)
         case ft.List(), list():
-            return [_plain(kind.item, v, at.item(i)) for i, v in enumerate(value)]
+            return [_plain(kind.item, v, at.inside(i)) for i, v in enumerate(value)]
         case ft.Array(), np.ndarray():
             return _widened(value, kind.item)
         case _:
@@ -348,10 +350,10 @@ def _records(fmt: Format, array: pa.StructArray, at: Place) -> list[dict[str, An
 
 def _field_values(field: Field, array: pa.Array | None, count: int, at: Place) -> Sequence[Any]:
     if array is not None:
-        return _values(field.type, array, at.field(field.name))
+        return _values(field.type, array, at.inside(field.name))
     if _takes_none(field.type):
         return [None] * count
-    raise at.field(field.name).refuse(f"has no column in this batch; needs {field.type}")
+    raise at.inside(field.name).refuse(f"has no column in this batch; needs {field.type}")
 
 
 def _values(kind: ft.FieldType, array: pa.Array, at: Place) -> list[Any]:

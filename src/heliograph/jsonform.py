@@ -82,13 +82,13 @@ def parse(data: bytes | str, at: Place) -> Any:
 def record_to_tree(fmt: Format, data: Mapping[str, Any], at: Place) -> dict[str, Any]:
     """What JSON can hold, for the plain data of a record."""
     check_names(fmt, data, at)
-    return {field.name: _to_tree(field.type, data[field.name], at.field(field.name)) for field in fmt.fields}
+    return {field.name: _to_tree(field.type, data[field.name], at.inside(field.name)) for field in fmt.fields}
 
 
 def record_from_tree(fmt: Format, tree: object, at: Place) -> dict[str, Any]:
     """The plain data of a record, out of what JSON holds; fields may be missing, for a class has defaults."""
     given = check_names(fmt, tree, at, may_miss=fmt.by_name)
-    return {name: _from_tree(fmt.by_name[name].type, value, at.field(name)) for name, value in given.items()}
+    return {name: _from_tree(fmt.by_name[name].type, value, at.inside(name)) for name, value in given.items()}
 
 
 def _to_tree(kind: ft.FieldType, value: Any, at: Place) -> Any:
@@ -102,7 +102,7 @@ def _to_tree(kind: ft.FieldType, value: Any, at: Place) -> Any:
         case ft.Record(format=fmt):
             return record_to_tree(fmt, value, at)
         case ft.List(item=item):
-            return [_to_tree(item, v, at.item(i)) for i, v in enumerate(check_list(kind, value, at))]
+            return [_to_tree(item, v, at.inside(i)) for i, v in enumerate(check_list(kind, value, at))]
         case ft.Array():
             return _array_to_tree(check_array(kind, value, at))
         case ft.Anything():
@@ -120,7 +120,7 @@ def _from_tree(kind: ft.FieldType, tree: Any, at: Place) -> Any:
         case ft.Record(format=fmt):
             return record_from_tree(fmt, tree, at)
         case ft.List(item=item):
-            return [_from_tree(item, v, at.item(i)) for i, v in enumerate(check_list(kind, tree, at))]
+            return [_from_tree(item, v, at.inside(i)) for i, v in enumerate(check_list(kind, tree, at))]
         case ft.Array():
             return check_array(kind, _array_from_tree(kind.item, tree, at), at)
         case ft.Anything():
@@ -175,9 +175,9 @@ def _anything_from_tree(tree: Any, at: Place) -> Any:
         case {"$float": text, **rest} if not rest:
             return _read_not_finite(text, at)
         case list():
-            return [_anything_from_tree(v, at.item(i)) for i, v in enumerate(tree)]
+            return [_anything_from_tree(v, at.inside(i)) for i, v in enumerate(tree)]
         case dict():
-            return {_unescape(name, at): _anything_from_tree(v, at.field(name)) for name, v in tree.items()}
+            return {_unescape(name, at): _anything_from_tree(v, at.inside(name)) for name, v in tree.items()}
         case _:
             return tree
 

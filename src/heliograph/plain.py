@@ -13,11 +13,11 @@ InvalidEvent with the path of what is wrong. They take what `heliograph.validate
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import c_float
 from datetime import datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from heliograph import fieldtypes as ft
 from heliograph.codec.anything import MAX_DEPTH
@@ -43,6 +43,10 @@ _NUMPY_NAMES: Final = {
 }  # fmt: skip
 
 
+Checker: TypeAlias = Callable[[Any, "Place", str | int], Any]
+"""Takes a value, the place that holds it and the step to it; returns what stands for it in its field."""
+
+
 class Place:
     """Where in which event a value stands. Its path is put together only when there is an error to tell."""
 
@@ -60,11 +64,9 @@ class Place:
         step = f"[{self._step}]" if isinstance(self._step, int) else f".{self._step}"
         return self._parent.path + step
 
-    def field(self, name: str) -> Place:
-        return Place(self.event, name, self)
-
-    def item(self, index: int) -> Place:
-        return Place(self.event, index, self)
+    def inside(self, step: str | int) -> Place:
+        """The place of a field, by name, or of an item, by index."""
+        return Place(self.event, step, self)
 
     def refuse(self, reason: str) -> InvalidEvent:
         return InvalidEvent(self.event, reason, path=self.path)
@@ -76,7 +78,7 @@ class Place:
 def check_record(fmt: Format, data: object, at: Place) -> dict[str, Any]:
     """The plain form of a record of this format, complete and with nothing else in it."""
     given = check_names(fmt, data, at)
-    return {f.name: check_value(f.type, given[f.name], at.field(f.name)) for f in fmt.fields}
+    return {f.name: check_value(f.type, given[f.name], at.inside(f.name)) for f in fmt.fields}
 
 
 def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] = ()) -> Mapping[str, Any]:
@@ -86,10 +88,10 @@ def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] 
     known = fmt.by_name
     for name in data.keys() - known.keys():
         names = ", ".join(known) or "none"
-        raise at.field(str(name)).refuse(f"{fmt.name} has no field of this name; its fields are: {names}")
+        raise at.inside(str(name)).refuse(f"{fmt.name} has no field of this name; its fields are: {names}")
     for name in known.keys() - data.keys():
         if name not in may_miss:
-            raise at.field(name).refuse(f"is missing and has no default; needs {known[name].type}")
+            raise at.inside(name).refuse(f"is missing and has no default; needs {known[name].type}")
     return data
 
 
@@ -105,7 +107,7 @@ def check_value(kind: ft.FieldType, value: Any, at: Place) -> Any:
         case ft.Record(format=fmt):
             return check_record(fmt, value, at)
         case ft.List(item=item):
-            return [check_value(item, v, at.item(i)) for i, v in enumerate(check_list(kind, value, at))]
+            return [check_value(item, v, at.inside(i)) for i, v in enumerate(check_list(kind, value, at))]
         case ft.Array():
             return check_array(kind, value, at)
         case ft.Anything():
@@ -135,6 +137,25 @@ def check_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
     if not isinstance(value, bytes):
         raise at.expected("bytes", value)
     return bytes(value)
+
+
+def scalar_checker(name: ft.ScalarName) -> Checker:
+    """`check_scalar` for one type, which looks at the usual case first and makes no Place for it."""
+    if name in ft.INTEGER_RANGES:
+        low, high = ft.INTEGER_RANGES[name]
+
+        def check(value: Any, at: Place, step: str | int) -> Any:
+            if type(value) is int and low <= value <= high:
+                return value
+            return check_scalar(name, value, at.inside(step))
+
+    else:
+        complete = _COMPLETE.get(name)
+
+        def check(value: Any, at: Place, step: str | int) -> Any:
+            return value if type(value) is complete else check_scalar(name, value, at.inside(step))
+
+    return check
 
 
 def check_enum(kind: ft.Enum, value: Any, at: Place) -> int | str:
@@ -172,10 +193,10 @@ def check_anything(value: Any, at: Place, depth: int = MAX_DEPTH) -> Any:
         case list() | dict() if depth == 0:
             raise at.refuse(f"is nested deeper than {MAX_DEPTH} levels")
         case list():
-            return [check_anything(v, at.item(i), depth - 1) for i, v in enumerate(value)]
+            return [check_anything(v, at.inside(i), depth - 1) for i, v in enumerate(value)]
         case dict() if all(isinstance(name, str) for name in value):
             return {
-                _text(name, at): check_anything(v, at.field(name), depth - 1) for name, v in value.items()
+                _text(name, at): check_anything(v, at.inside(name), depth - 1) for name, v in value.items()
             }
         case float() | int() | str() | bytes() if not isinstance(value, enum.Enum):
             plain = next(kind(value) for kind in _PLAIN_TYPES if isinstance(value, kind))

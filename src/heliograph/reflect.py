@@ -26,7 +26,7 @@ from heliograph.event import Event, format_of, info_of
 from heliograph.evolution import innermost_class
 from heliograph.jsonform import json_to_mapping, mapping_to_json, parse, record_from_tree
 from heliograph.layout import size_and_align
-from heliograph.plain import Place, check_enum, check_list, check_names, check_value
+from heliograph.plain import Checker, Place, check_enum, check_list, check_names, check_value, scalar_checker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -118,44 +118,54 @@ def to_plain(value: Any) -> Any:
             return value
 
 
-class _ClassFields(NamedTuple):
-    """What building an event needs to know of its class."""
+class _Builders(NamedTuple):
+    """How the fields of an event class are made from plain data; put together once per class."""
 
+    format: Format
     has_default: frozenset[str]
-    classes: dict[str, Any]
-    """The event or enum class inside each field that has one."""
+    by_name: dict[str, Checker]
 
 
 @lru_cache(maxsize=1024)
-def _fields_of(cls: type[Event]) -> _ClassFields:
+def _builders_of(cls: type[Event]) -> _Builders:
+    fmt = format_of(cls)
     fields = msgspec.structs.fields(cls)
-    return _ClassFields(
+    return _Builders(
+        fmt,
         frozenset(field.name for field in fields if not field.required),
-        {field.name: innermost_class(field.type) for field in fields},
+        {field.name: _builder(fmt.by_name[field.name].type, innermost_class(field.type)) for field in fields},
     )
 
 
 def _build_event(cls: type[E], data: object, at: Place) -> E:
-    fmt = format_of(cls)
-    has_default, classes = _fields_of(cls)
+    fmt, has_default, builders = _builders_of(cls)
     given = check_names(fmt, data, at, has_default)
-    return cls(
-        **{
-            name: _build(fmt.by_name[name].type, classes[name], value, at.field(name))
-            for name, value in given.items()
-        }
-    )
+    return cls(**{name: builders[name](value, at, name) for name, value in given.items()})
 
 
-def _build(kind: ft.FieldType, cls: Any, value: Any, at: Place) -> Any:
+def _builder(kind: ft.FieldType, cls: Any) -> Checker:
+    """What makes values of a type; `cls` is the event or enum class at its bottom, if there is one."""
     match kind:
+        case ft.Scalar(name=name):
+            return scalar_checker(name)
         case ft.Record():
-            return _build_event(cls, value, at)
+            return lambda value, at, step: _build_event(cls, value, at.inside(step))
         case ft.Enum():
-            return cls(check_enum(kind, value, at))
+            return lambda value, at, step: cls(check_enum(kind, value, at.inside(step)))
         case ft.Optional(item=item):
-            return None if value is None else _build(item, cls, value, at)
-        case ft.List(item=item):
-            return [_build(item, cls, v, at.item(i)) for i, v in enumerate(check_list(kind, value, at))]
+            build = _builder(item, cls)
+            return lambda value, at, step: None if value is None else build(value, at, step)
+        case ft.List():
+            return _list_builder(kind, cls)
         case _:
-            return check_value(kind, value, at)
+            return lambda value, at, step: check_value(kind, value, at.inside(step))
+
+
+def _list_builder(kind: ft.List, cls: Any) -> Checker:
+    build_item = _builder(kind.item, cls)
+
+    def build(value: Any, at: Place, step: str | int) -> list[Any]:
+        here = at.inside(step)
+        return [build_item(item, here, i) for i, item in enumerate(check_list(kind, value, here))]
+
+    return build
