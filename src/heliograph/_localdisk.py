@@ -34,7 +34,7 @@ from heliograph.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from heliograph.ports import Buffer
 
@@ -45,6 +45,8 @@ NAME_BYTES: Final = 255
 
 BUFFERS_PER_CALL: Final = 1024
 """IOV_MAX on Linux: one system call takes no more buffers."""
+
+_COUNT_IN_BYTES: Final = frozenset({bytes, bytearray})
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -117,18 +119,19 @@ class LocalFile:
         start = self._end
         self._insist_on_sound("append")
         try:
-            self._end += self._write(start, list(buffers))
+            self._end += self._write(start, buffers)
         except OSError as error:
             raise disk_error("append", self.name, error.errno) from error
         return start
 
-    def _write(self, offset: int, buffers: list[Buffer]) -> int:
+    def _write(self, offset: int, buffers: Sequence[Buffer]) -> int:
         """Write everything, however few bytes the system takes at a time."""
         written = 0
         while buffers:
-            count = os.pwritev(self._descriptor, buffers[:BUFFERS_PER_CALL], offset + written)
+            batch = buffers if len(buffers) <= BUFFERS_PER_CALL else buffers[:BUFFERS_PER_CALL]
+            count = os.pwritev(self._descriptor, batch, offset + written)
             written += count
-            buffers = _after(buffers, count)
+            buffers = () if batch is buffers and _are_all_of(buffers, count) else _after(buffers, count)
         return written
 
     def write_at(self, offset: int, data: Buffer) -> None:
@@ -136,7 +139,7 @@ class LocalFile:
         if offset < 0:  # the system would take -1 for "where the last write ended"
             raise disk_error("write_at", self.name, errno.EINVAL)
         with _translated("write_at", self.name):
-            self._end = max(self._end, offset + self._write(offset, [data]))
+            self._end = max(self._end, offset + self._write(offset, (data,)))
 
     def read_at(self, offset: int, size: int) -> bytes:
         with _translated("read_at", self.name):
@@ -189,17 +192,22 @@ class LocalFile:
         self.close()
 
 
-def _after(buffers: list[Buffer], count: int) -> list[Buffer]:
+def _are_all_of(buffers: Sequence[Buffer], count: int) -> bool:
+    """A quick yes for the common case; views count in items of any width, so they are left to `_after`."""
+    return count == sum(map(len, buffers)) and _COUNT_IN_BYTES.issuperset(map(type, buffers))
+
+
+def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     """What is left of the buffers once `count` bytes of them are written."""
     for index, buffer in enumerate(buffers):
         size = len(buffer) if type(buffer) is bytes else memoryview(buffer).nbytes
         if count < size:
-            rest: list[Buffer] = buffers[index:]
+            rest = list(buffers[index:])
             if count:
                 rest[0] = memoryview(buffer).cast("B")[count:]
             return rest
         count -= size
-    return []
+    return ()
 
 
 class LocalLock:
