@@ -1,0 +1,133 @@
+"""Power loss at every port operation of a trace: what was acknowledged is there, once, in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heliograph.journal.partition import Limits
+from heliograph.journal.seal import seal
+from heliograph.sim import SimDisk, explore_crashes
+from tests.support import examples
+from tests.unit.journal.helpers import HandClock, chunk, commit, history, partition, tracks
+
+if TYPE_CHECKING:
+    from heliograph.journal.partition import Partition
+    from heliograph.journal.records import Record
+
+
+class Journalling:
+    """Commits, rotations, seals and reopenings; remembers what was acknowledged and what is in doubt."""
+
+    LIMITS = Limits(head_events=8)
+
+    def __init__(self) -> None:
+        self.acked: list[Record] = []
+        self.doubtful: list[Record] = []
+        self.epochs: list[int] = []
+
+    def run(self, disk: SimDisk) -> None:
+        writer = self._opened(disk)
+        for step in range(16):
+            self._commit(writer, 1 + step % 3)
+            if step == 4:
+                self._seal(writer, disk)
+            if step == 8:
+                writer.close()
+                writer = self._opened(disk)
+            if step == 11:
+                self._seal(writer, disk)
+
+    def check(self, disk: SimDisk) -> None:
+        for _ in range(2):  # recovering again changes nothing
+            writer = self._opened(disk)
+            assert writer.recovery.damage == ()
+            found = history(disk)
+            writer.close()
+            assert found in (self.acked, self.acked + self.doubtful)
+        writer = self._opened(disk)
+        following = tracks(1000, 1)
+        assert commit(writer, following) == len(found)
+        assert history(disk) == found + following
+        assert self.epochs == sorted(set(self.epochs)), "no epoch is used twice"
+
+    def _opened(self, disk: SimDisk) -> Partition:
+        writer = partition(disk, self.LIMITS, HandClock())
+        self.epochs.append(writer.epoch)
+        return writer
+
+    def _commit(self, writer: Partition, count: int) -> None:
+        self.doubtful = tracks(len(self.acked), count)
+        commit(writer, self.doubtful)
+        self.acked += self.doubtful
+        self.doubtful = []
+
+    def _seal(self, writer: Partition, disk: SimDisk) -> None:
+        writer.rotate()
+        job = writer.seal_job()
+        assert job is not None
+        writer.install(job, seal(disk, job))
+
+
+class Retaining(Journalling):
+    """As above, with so little room that segments are dropped."""
+
+    LIMITS = Limits(head_events=4, keep_bytes=9_000)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped = 0
+
+    def run(self, disk: SimDisk) -> None:
+        writer = self._opened(disk)
+        for _ in range(6):
+            self._commit(writer, 4)
+            self._seal(writer, disk)
+            writer.retain()
+            self.dropped = writer.manifest.earliest
+        assert self.dropped > 0
+
+    def check(self, disk: SimDisk) -> None:
+        writer = self._opened(disk)
+        earliest = writer.manifest.earliest
+        everything = self.acked + self.doubtful
+        assert earliest >= self.dropped
+        assert history(disk) in (self.acked[earliest:], everything[earliest:])
+        assert writer.next in {len(self.acked), len(everything)}
+
+
+def test_no_crash_loses_repeats_or_reorders_what_was_acknowledged() -> None:
+    explored = explore_crashes(Journalling, outcomes=examples(6))
+    assert explored.points > 200
+
+
+def test_no_crash_during_retention_loses_more_than_was_dropped() -> None:
+    explored = explore_crashes(Retaining, outcomes=examples(3))
+    assert explored.points > 200
+
+
+class Recovering(Journalling):
+    """A writer dies between append and sync, the next in mid-append; the power goes while they recover.
+
+    Readers see what a recovery has kept, so from then on it must stay.
+    """
+
+    def run(self, disk: SimDisk) -> None:
+        writer = self._opened(disk)
+        for _ in range(3):
+            self._commit(writer, 2)
+        self.doubtful = tracks(6, 2)
+        writer.write([chunk(self.doubtful)])
+        writer._lock.release()
+        writer = self._opened(disk)
+        self.acked += self.doubtful
+        self._commit(writer, 1)
+        assert writer._head is not None
+        with disk.open(writer._head.file.name) as file:
+            file.append(b"HgFr torn")
+        writer._lock.release()
+        self._commit(self._opened(disk), 1)
+
+
+def test_a_crash_inside_of_recovery_is_recovered_from() -> None:
+    explored = explore_crashes(Recovering, outcomes=examples(20))
+    assert explored.points > 80
