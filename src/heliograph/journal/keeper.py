@@ -7,10 +7,7 @@ the files only for the moment in which a manifest is published.
 from __future__ import annotations
 
 import logging
-from subprocess import SubprocessError
 from typing import TYPE_CHECKING, Final, TypeAlias
-
-from heliograph.errors import DiskError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +75,8 @@ class Keeper:
             try:
                 self.seal_all(ripe=True)
                 self.retain()
-            except (DiskError, JournalError, SubprocessError) as error:
+            except Exception:
+                # Whatever it was, the journal goes on; a keeper that died would let the disk fill up.
                 self.failures += 1
-                log.warning("%s: %s; it is tried again", self._partition.folder, error)
+                log.exception("%s: not sealed or dropped; it is tried again", self._partition.folder)
             self._bell.wait(LOOK_SECONDS)

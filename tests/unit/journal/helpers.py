@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from heliograph.ports import Disk
-    from heliograph.sim import SimDisk
 
+AnyDisk = TypeVar("AnyDisk", bound="Disk")
 FOLDER = "a1"
 TRACK = Format("air.track", (Field("id", ft.Scalar("i64")), Field("note", ft.Scalar("str"))), key=("id",))
 ALARM = Format("air.alarm", (Field("id", ft.Scalar("str")), Field("level", ft.Scalar("i64"))))
@@ -97,7 +97,7 @@ def history(disk: Disk, start: int | None = None) -> list[Record]:
     return found
 
 
-def recovered(disk: SimDisk) -> SimDisk:
+def recovered(disk: AnyDisk) -> AnyDisk:
     """The disk after another writer has opened and closed the partition."""
     partition(disk).close()
     return disk

@@ -1,0 +1,116 @@
+"""kill -9 of a real writer at random instants, with a reader looking on all the while."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from heliograph.errors import NoSuchFile
+from heliograph.journal.reader import PartitionReader
+from heliograph.ports import LocalDisk
+from tests.support import examples
+from tests.unit.journal.helpers import FOLDER, recovered
+
+ROOT = Path(__file__).parents[2]
+VICTIM = Path(__file__).with_name("journal_victim.py")
+KILLS = 40
+SEALING = 8
+"""Every so many lives the victim also seals."""
+
+
+class Onlooker:
+    """Reads everything as soon as it is visible, and remembers what stood where."""
+
+    def __init__(self, folder: Path) -> None:
+        self.seen: dict[int, tuple[str, int, int]] = {}
+        self._disk = LocalDisk(folder)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        self.error: BaseException | None = None
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def _look(self) -> None:
+        try:
+            while not self._stop.is_set():
+                try:
+                    reader = PartitionReader(self._disk, FOLDER)
+                except NoSuchFile:
+                    continue  # the first victim has not got so far yet
+                with reader:
+                    self._follow(reader)
+        except BaseException as error:  # noqa: BLE001 - raised again where the test waits for it
+            self.error = error
+
+    def _follow(self, reader: PartitionReader) -> None:
+        position = 0
+        while not self._stop.is_set():
+            if reader.wait(position, timeout=0.05):
+                for row in reader.read(position):
+                    assert row.offset == position
+                    self.seen[position] = (row.record.supplier, row.record.epoch, row.record.sequence)
+                    position += 1
+
+
+def one_life(folder: Path, life: int, chance: random.Random) -> list[tuple[str, int, int, int]]:
+    """Start a victim, let it run for a random while, kill it; returns what it was told is durable."""
+    arguments = [sys.executable, str(VICTIM), str(folder), str(life)]
+    if life % SEALING == 0:
+        arguments.append("seal")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment) as victim:
+        assert victim.stdout is not None
+        said = os.read(victim.stdout.fileno(), 1 << 16)  # it lives
+        assert said, "the victim died by itself"
+        until = time.monotonic() + chance.uniform(0, 1.5 if "seal" in arguments else 0.12)
+        while (left := until - time.monotonic()) > 0:
+            if select.select([victim.stdout], [], [], left)[0]:
+                said += os.read(victim.stdout.fileno(), 1 << 16)
+        victim.kill()
+        said += victim.stdout.read()
+    acked = []
+    for line in said.decode().splitlines():
+        name, epoch, sequence, offset = line.split()
+        acked.append((name, int(epoch), int(sequence), int(offset)))
+    return acked
+
+
+def test_a_killed_writer_loses_nothing_that_it_acknowledged_or_that_a_reader_saw(tmp_path: Path) -> None:
+    chance = random.Random(2026)
+    onlooker = Onlooker(tmp_path)
+    acked: dict[tuple[str, int, int], int] = {}
+    for life in range(examples(KILLS)):
+        for name, epoch, sequence, offset in one_life(tmp_path, life, chance):
+            assert (name, epoch, sequence) not in acked
+            acked[name, epoch, sequence] = offset
+    onlooker.stop()
+
+    disk = LocalDisk(tmp_path)
+    recovered(disk)
+    found: list[tuple[str, int, int]] = []
+    with PartitionReader(disk, FOLDER) as reader:
+        while rows := reader.read(len(found), max_events=5000):
+            assert [row.offset for row in rows] == list(range(len(found), len(found) + len(rows)))
+            found += [(row.record.supplier, row.record.epoch, row.record.sequence) for row in rows]
+        assert reader.manifest.damage == ()
+        assert reader.manifest.segments, "some life was long enough to seal"
+    assert len(set(found)) == len(found), "nothing is there twice"
+    for event, offset in acked.items():
+        assert found[offset] == event
+    for offset, event in onlooker.seen.items():
+        assert found[offset] == event
+    for supplier in "ab":
+        mine = [event for event in found if event[0] == supplier]
+        assert mine == sorted(mine), "the order of each supplier is kept"
+    assert len(acked) > 100
