@@ -162,11 +162,15 @@ class Emitter:
             return self._bound[key]
         text = self._text(node, form)
         if (self._uses[key] > 1 and not text.isidentifier()) or _is_deep(text):
-            name = f"v_{len(self._bound)}"
-            self.lines.append(f"{name} = {text}")
-            self._bound[key] = name
-            return name
+            self._bound[key] = self._bind(text)
+            return self._bound[key]
         return text
+
+    def _bind(self, text: str) -> str:
+        """Evaluate first: nothing here has side effects or raises, so that only costs what it costs."""
+        name = f"v_{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        return name
 
     def _text(self, node: k.Node, form: Form) -> str:
         match form:
@@ -357,8 +361,13 @@ class Emitter:
             if node.of is not None:
                 condition = k.Compare("=", node.of, when, node.of.nullable or when.nullable)
             parts.append((self._use(condition, "true"), self._use(then, "value")))
-        branches = "".join(f"{value} if {condition} else " for condition, value in parts)
-        return f"({branches}{self._use(node.otherwise, 'value')})"
+        text = self._use(node.otherwise, "value")
+        for start in reversed(range(0, len(parts), _MAX_BRANCHES)):
+            if start + _MAX_BRANCHES < len(parts) and not self._counting:
+                text = self._bind(text)
+            chunk = parts[start : start + _MAX_BRANCHES]
+            text = f"({''.join(f'{value} if {condition} else ' for condition, value in chunk)}{text})"
+        return text
 
     def _function(self, node: k.Call) -> str:
         of = node.args[0]

@@ -35,6 +35,7 @@ _TOKEN: Final = re.compile(
     | (?P<name>    [^\W\d] \w* )
     | (?P<param>   : (?P<pname> [A-Za-z_] [A-Za-z0-9_]* ) )
     | (?P<percent> % (?P<digits> [0-9]* ) )
+    | (?P<comment> -- | /\* )
     | (?P<symbol>  <> | != | <= | >= | [-+*/()\[\],.=<>] )
     """,
     re.VERBOSE,
@@ -80,6 +81,10 @@ def tokens(text: str) -> list[Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             _refuse(text, position)
+        if match["comment"] is not None:
+            raise ExpressionError(
+                "there are no comments; put a space between two minus signs", text=text, column=position + 1
+            )
         position = match.end()
         if match["percent"] is not None:
             found.append(_percent(match, found, text))

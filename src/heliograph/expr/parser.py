@@ -239,8 +239,6 @@ class _Parser:
     def _unary(self) -> t.Tree:
         signs: list[Token] = []
         while token := self.take_symbol("-"):
-            if signs and token.column == signs[-1].column + 1:
-                raise self.error("two minus signs begin a comment in SQL; put a space between them", token)
             signs.append(token)
         tree = self._primary()
         for token in reversed(signs):

@@ -108,7 +108,7 @@ def element(place: Place, position: int, written: str) -> Place:
             step = Step(position, "item", optional or length is None)
             inner = item.item if isinstance(item, ft.Optional) else item
             return Place((*place.steps, step), inner, place.nullable or step.nullable)
-        case ft.Array(item=item, shape=(size,)):
+        case ft.Array(item=item, shape=(size,)) if place.steps[-1].how != "tensor":
             _check_position(position, size, written)
             step = Step((position,), "array", nullable=size is None)
             return Place((*place.steps, step), ft.Scalar(item), place.nullable or step.nullable)
