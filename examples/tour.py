@@ -1,4 +1,4 @@
-"""A tour of what is there today: two versions of a class, a reader without any, one filter in three engines.
+"""A tour of what is there today: a channel, two versions of a class, a reader without any, one filter everywhere.
 
 make run
 """
@@ -52,10 +52,27 @@ class BrokenTrack(hg.Event, name="air.track", key="id"):
 
 
 def main() -> None:
+    a_channel_in_this_process()
     body = two_versions_of_a_class()
     no_class_at_all(body)
     a_change_that_is_refused()
     one_filter_in_three_engines()
+
+
+def a_channel_in_this_process() -> None:
+    console.rule("a channel in this process")
+    alarms: list[int] = []
+    with hg.Station() as station:
+        tracks = station.channel("air.tracks", Track)
+        tracks.subscribe(lambda track: alarms.append(track.id), where=FILTER, params=PARAMS)
+        with tracks.consumer(where="speed > 900") as fastest:
+            tracks.push_many(some_tracks(1_000))
+            console.print("first of the fastest:", fastest.pull(timeout=1.0))
+            counts = tracks.stats()
+    console.print(
+        f"{len(alarms)} alarms; the ledger: {counts.pushed} pushed, {counts.matched} matched, balanced"
+    )
+    console.print()
 
 
 def two_versions_of_a_class() -> bytes:
@@ -102,11 +119,7 @@ def a_change_that_is_refused() -> None:
 def one_filter_in_three_engines() -> None:
     console.rule("one filter, three engines")
     console.print(f"{FILTER}   with {PARAMS}")
-    regions = ("north", "east", "south", "west")
-    tracks = [
-        Track(id=i, lat=48 + i / 1000, lon=11.5, speed=i * 7 % 1000, region=regions[i % 4])
-        for i in range(10_000)
-    ]
+    tracks = some_tracks(10_000)
     fmt = hg.format_of(Track)
     checked = check(parse(FILTER, PARAMS), fmt)
     batch = columns.to_batch(fmt, tracks, spark_safe=True)
@@ -128,6 +141,14 @@ def one_filter_in_three_engines() -> None:
     if not in_python == over_arrow == in_spark:
         raise SystemExit("the engines disagree")
     console.print(f"all three chose the same {len(in_spark):,} of {len(tracks):,} events")
+
+
+def some_tracks(count: int) -> list[Track]:
+    regions = ("north", "east", "south", "west")
+    return [
+        Track(id=i, lat=48 + i / 1000, lon=11.5, speed=i * 7 % 1000, region=regions[i % 4])
+        for i in range(count)
+    ]
 
 
 if __name__ == "__main__":
