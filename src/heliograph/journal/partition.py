@@ -148,9 +148,9 @@ class Partition:
 
     @property
     def size(self) -> int:
-        """Bytes of all files that count."""
-        closed = sum(source.size for source in self.manifest.sources)
-        return closed + (self._head.end if self._head else 0)
+        """Bytes of all files that count. Any task may ask."""
+        head = self._head
+        return sum(source.size for source in self.manifest.sources) + (head.end if head else 0)
 
     def write(self, chunks: Sequence[Chunk]) -> Written:
         """Append the chunks as one frame, not yet synced. When this raises, nothing was appended."""
@@ -194,10 +194,11 @@ class Partition:
         return due
 
     def rotation_due_in(self) -> float | None:
-        """Seconds until the head will be old enough; None without a head."""
-        if self._head is None:
+        """Seconds until the head will be old enough; None without a head. Any task may ask."""
+        head = self._head
+        if head is None:
             return None
-        age = (self._clock.monotonic_ns() - self._head.born_ns) / 1e9
+        age = (self._clock.monotonic_ns() - head.born_ns) / 1e9
         return max(0.0, self.limits.head_seconds - age)
 
     def seal_job(self, *, ripe: bool = False) -> SealJob | None:
