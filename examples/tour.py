@@ -1,4 +1,4 @@
-"""A tour of what is there today: a channel, two versions of a class, a reader without any, one filter everywhere.
+"""A tour of what is there today: a channel, versions of a class, a reader without it, one filter everywhere.
 
 make run
 """
@@ -67,10 +67,11 @@ def a_channel_in_this_process() -> None:
         tracks.subscribe(lambda track: alarms.append(track.id), where=FILTER, params=PARAMS)
         with tracks.consumer(where="speed > 900") as fastest:
             tracks.push_many(some_tracks(1_000))
-            console.print("first of the fastest:", fastest.pull(timeout=1.0))
+            console.print(f"the first of the fastest: {fastest.pull(timeout=1.0)}")
             counts = tracks.stats()
+    verdict = "which balances" if counts.balanced else "which does NOT balance"
     console.print(
-        f"{len(alarms)} alarms; the ledger: {counts.pushed} pushed, {counts.matched} matched, balanced"
+        f"{len(alarms)} alarms; ledger: {counts.pushed} pushed, {counts.matched} matched, {verdict}"
     )
     console.print()
 
