@@ -10,6 +10,7 @@ A partition is a folder with one writer and any number of readers. Bodies are op
 their format; only sealing looks into them. `docs/journal.md` has the files byte by byte.
 """
 
+from heliograph.journal.cursors import Cursor, CursorStore
 from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.names import escaped, unescaped
 from heliograph.journal.partition import Limits
@@ -22,6 +23,8 @@ from heliograph.journal.writer import PartitionWriter, WriterStats
 __all__ = [
     "EVENT",
     "TOMBSTONE",
+    "Cursor",
+    "CursorStore",
     "Damage",
     "Head",
     "JournalRecord",

@@ -1,0 +1,328 @@
+"""Durable consumers: who has come how far, kept across restarts.
+
+    store = CursorStore(ports, "air.tracks/consumers")
+    cursor = store.open("billing", owner="pid 4711")
+    cursor.position("a1")                           # go on from here
+    cursor.commit({"a1": 120}, {"a1": [123, 125]})  # everything below 120, and these two
+
+A cursor is, per partition, a low watermark and a bounded set of acknowledged offsets above it. It belongs to
+one owner by a lease; each opening has a later epoch, and what a stale owner commits is refused.
+
+All cursors of a store share one file, to which states are appended whole; the last state of a name counts.
+One sync serves everybody who commits at the same time: whoever comes first writes for all who wait. When the
+file has grown, the states are written to a new one, which replaces it. After a failure it is replaced as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from heliograph.errors import (
+    BadJournalFile,
+    CursorFenced,
+    CursorHeld,
+    DiskError,
+    FileLocked,
+    NoSuchFile,
+    PartitionInUse,
+    TooManyAcks,
+)
+from heliograph.journal.frames import checksum
+from heliograph.journal.names import LOCK, TEMPORARY
+from heliograph.journal.recovery import make_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from heliograph.ports import Clock, Disk, File, Ports
+
+log = logging.getLogger(__name__)
+
+MAGIC: Final = b"HELIOCUR"
+VERSION: Final = 1
+FILE: Final = "cursors"
+LEASE_SECONDS: Final = 30.0
+MAX_ACKS: Final = 10_000
+"""Acknowledged offsets above the low watermark, per partition."""
+REWRITE_BYTES: Final = 1 << 20
+"""Size at which the file is replaced by a short one."""
+
+_HEADER = struct.Struct("<8sHHI")
+_FRAME = struct.Struct("<II")
+
+
+class Position(msgspec.Struct, array_like=True):
+    """How far a consumer is in one partition."""
+
+    low: int = 0
+    """Everything below is acknowledged."""
+    acks: set[int] = msgspec.field(default_factory=set)
+
+    def advance(self, low: int, acks: Iterable[int]) -> Position:
+        """With more acknowledged; what is adjacent to the low watermark raises it."""
+        low = max(self.low, low)
+        above = {offset for offset in (*self.acks, *acks) if offset >= low}
+        while low in above:
+            above.discard(low)
+            low += 1
+        return Position(low, above)
+
+
+class State(msgspec.Struct, array_like=True):
+    """All that is kept of a named consumer."""
+
+    name: str
+    epoch: int = 0
+    owner: str = ""
+    positions: dict[str, Position] = {}
+
+
+class Cursor:
+    """One consumer's place, as its present owner sees it."""
+
+    def __init__(self, store: CursorStore, name: str, epoch: int) -> None:
+        self.name = name
+        self.epoch = epoch
+        self._store = store
+
+    def position(self, partition: str, default: int = 0) -> int:
+        """The low watermark in a partition: everything below it is acknowledged."""
+        found = self._store.state(self.name).positions.get(partition)
+        return default if found is None else found.low
+
+    def positions(self) -> dict[str, int]:
+        """The low watermarks of all partitions."""
+        return {partition: p.low for partition, p in self._store.state(self.name).positions.items()}
+
+    def acks(self, partition: str) -> frozenset[int]:
+        """The offsets above the low watermark that are acknowledged all the same."""
+        found = self._store.state(self.name).positions.get(partition)
+        return frozenset() if found is None else frozenset(found.acks)
+
+    def commit(self, lows: Mapping[str, int], acks: Mapping[str, Iterable[int]] | None = None) -> None:
+        """Make progress durable. A low watermark never goes back this way; see `seek`."""
+        self._store.commit(self, lows, acks or {})
+
+    def seek(self, partition: str, offset: int) -> None:
+        """Go back, or forward over events that nobody acknowledged."""
+        self._store.seek(self, partition, offset)
+
+    def renew(self) -> None:
+        """Keep the lease without progress; `commit` does so too."""
+        self._store.renew(self)
+
+    def close(self) -> None:
+        """Give the lease back, so that somebody else need not wait for its end."""
+        self._store.release(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class CursorStore:
+    """The cursors of one channel. One process has them open; PartitionInUse names it to another."""
+
+    def __init__(self, ports: Ports, folder: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        assert ports.disk is not None, "cursors need ports with a disk"
+        self.folder = folder
+        self._disk: Disk = ports.disk
+        self._clock: Clock = ports.clock
+        self._lease_ns = round(lease_seconds * 1e9)
+        self._lock = ports.tasks.lock("cursors")
+        self._writing = ports.tasks.lock("cursor file")
+        self._states: dict[str, State] = {}
+        self._leases: dict[str, int] = {}
+        """Until when, on the monotonic clock, a name is held."""
+        self._dirty: dict[str, State] = {}
+        self._file: File | None = None
+        self._size = 0
+        make_folder(self._disk, folder)
+        try:
+            self._held = self._disk.lock(f"{folder}/{LOCK}")
+        except FileLocked as error:
+            raise PartitionInUse(folder, error.holder) from error
+        try:
+            self._load()
+        except BaseException:
+            self._held.release()
+            raise
+
+    def open(self, name: str, owner: str) -> Cursor:
+        """Take over a consumer's place. CursorHeld while another owner's lease runs."""
+        with self._lock:
+            state = self._states.get(name, State(name))
+            if state.owner != owner and self._leases.get(name, 0) > self._clock.monotonic_ns():
+                raise CursorHeld(name, state.owner)
+            state = State(name, state.epoch + 1, owner, state.positions)
+            self._change(state)
+            self._extend(name)
+        self._flush()
+        return Cursor(self, name, state.epoch)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._states))
+
+    def state(self, name: str) -> State:
+        """What is kept of a consumer; an empty state for one that never was."""
+        return self._states.get(name, State(name))
+
+    def forget(self, name: str) -> None:
+        """Drop a consumer's place for good. CursorHeld while somebody's lease runs."""
+        with self._lock:
+            if self._leases.get(name, 0) > self._clock.monotonic_ns():
+                raise CursorHeld(name, self._states[name].owner)
+            self._states.pop(name, None)
+            self._leases.pop(name, None)
+            self._dirty.pop(name, None)
+        with self._writing:
+            self._rewrite()
+
+    def commit(self, cursor: Cursor, lows: Mapping[str, int], acks: Mapping[str, Iterable[int]]) -> None:
+        """See `Cursor.commit`."""
+        with self._lock:
+            state = self._owned(cursor)
+            positions = dict(state.positions)
+            for partition in {**lows, **acks}:
+                old = positions.get(partition, Position())
+                new = old.advance(lows.get(partition, 0), acks.get(partition, ()))
+                if len(new.acks) > MAX_ACKS:
+                    raise TooManyAcks(cursor.name, MAX_ACKS)
+                positions[partition] = new
+            self._change(State(state.name, state.epoch, state.owner, positions))
+            self._extend(cursor.name)
+        self._flush()
+
+    def seek(self, cursor: Cursor, partition: str, offset: int) -> None:
+        """See `Cursor.seek`."""
+        with self._lock:
+            state = self._owned(cursor)
+            positions = {**state.positions, partition: Position(offset)}
+            self._change(State(state.name, state.epoch, state.owner, positions))
+        self._flush()
+
+    def renew(self, cursor: Cursor) -> None:
+        """See `Cursor.renew`."""
+        with self._lock:
+            self._owned(cursor)
+            self._extend(cursor.name)
+
+    def release(self, cursor: Cursor) -> None:
+        """See `Cursor.close`. A stale owner has nothing to give back."""
+        with self._lock:
+            if self.state(cursor.name).epoch == cursor.epoch:
+                self._leases.pop(cursor.name, None)
+
+    def close(self) -> None:
+        with self._writing:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._held.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _owned(self, cursor: Cursor) -> State:
+        state = self.state(cursor.name)
+        if state.epoch != cursor.epoch:
+            raise CursorFenced(cursor.name, cursor.epoch, state.epoch)
+        return state
+
+    def _change(self, state: State) -> None:
+        self._states[state.name] = self._dirty[state.name] = state
+
+    def _extend(self, name: str) -> None:
+        self._leases[name] = self._clock.monotonic_ns() + self._lease_ns
+
+    def _flush(self) -> None:
+        """Return when everything that was changed before is durable, whoever wrote it."""
+        with self._writing:
+            with self._lock:
+                dirty, self._dirty = self._dirty, {}
+            if not dirty:
+                return  # somebody before us wrote ours with theirs
+            try:
+                self._write(dirty)
+            except BaseException:
+                with self._lock:
+                    self._dirty = {**dirty, **self._dirty}
+                raise
+
+    def _write(self, dirty: dict[str, State]) -> None:
+        if self._file is None or self._size > REWRITE_BYTES:
+            self._rewrite()
+            return
+        data = b"".join(_frame(state) for state in dirty.values())
+        try:
+            self._file.append(data)
+            self._file.sync()
+        except DiskError:
+            self._file.close()
+            self._file = None  # the next attempt writes everything to a new file
+            raise
+        self._size += len(data)
+
+    def _rewrite(self) -> None:
+        """Put all states into a new file and let it take the place of the old.
+
+        The old one is let go of first: if this fails half-way, its name may already be the new one's.
+        """
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        name, temporary = f"{self.folder}/{FILE}", f"{self.folder}/{FILE}{TEMPORARY}"
+        with suppress(NoSuchFile):
+            self._disk.remove(temporary)
+        with self._lock:
+            data = b"".join(_frame(state) for state in self._states.values())
+        file = self._disk.create(temporary)
+        try:
+            file.append(_HEADER.pack(MAGIC, VERSION, 0, 0), data)
+            file.sync()
+            self._disk.rename(temporary, name)
+            self._disk.sync_folder(self.folder)
+        except DiskError:
+            file.close()
+            raise
+        self._file, self._size = file, len(data)
+
+    def _load(self) -> None:
+        """Read the states; a torn one at the end was never acknowledged and goes with the next rewriting."""
+        try:
+            data = self._disk.read(f"{self.folder}/{FILE}")
+        except NoSuchFile:
+            return
+        if len(data) < _HEADER.size or data[:8] != MAGIC:
+            raise BadJournalFile(f"{self.folder}/{FILE}", "it does not begin as a cursor file does")
+        version = _HEADER.unpack_from(data)[1]
+        if version != VERSION:
+            reason = f"it has version {version}; this program reads version {VERSION}"
+            raise BadJournalFile(f"{self.folder}/{FILE}", reason)
+        at = _HEADER.size
+        while at + _FRAME.size <= len(data):
+            size, crc = _FRAME.unpack_from(data, at)
+            body = data[at + _FRAME.size : at + _FRAME.size + size]
+            if len(body) < size or checksum(body) != crc:
+                log.warning(
+                    "%s: %d bytes were dropped; cursors may repeat events", self.folder, len(data) - at
+                )
+                break
+            state = msgspec.msgpack.decode(body, type=State)
+            self._states[state.name] = state
+            at += _FRAME.size + size
+
+
+def _frame(state: State) -> bytes:
+    body = msgspec.msgpack.encode(state)
+    return _FRAME.pack(len(body), checksum(body)) + body
