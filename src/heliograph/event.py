@@ -19,16 +19,27 @@ import inspect
 import sys
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotations of Header at run time
 from functools import cached_property
-from typing import Any, ClassVar, Final, NamedTuple, Self, cast, dataclass_transform
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, cast, dataclass_transform
 
 import msgspec
+from msgspec import Meta
 
 from heliograph import fieldtypes as ft
 from heliograph.annotations import field_type, wire_annotation
 from heliograph.errors import FormatError
-from heliograph.formats import BodyKind, ByteOrder, Field, Format
+from heliograph.formats import FORMAT_ID_SIZE, MAX_NAME, BodyKind, ByteOrder, Field, Format
 
 NATIVE_ORDER: Final[ByteOrder] = "<" if sys.byteorder == "little" else ">"
+
+MAX_KEY: Final = 32
+"""The most fields that a key can have."""
+MAX_USER_HEADERS: Final = 64
+MAX_USER_HEADER: Final = 4096
+"""How many free headers an event can carry, and how many characters the value of one can have."""
+
+
+Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
+UserHeader: TypeAlias = Annotated[str, Meta(max_length=MAX_USER_HEADER)]
 
 
 class EventId(NamedTuple):
@@ -48,40 +59,40 @@ class EventId(NamedTuple):
         return EventId(supplier, int(epoch), int(sequence))
 
 
-class Header(msgspec.Struct, array_like=True, frozen=True):
+class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What is known of one pushed event besides its content.
 
     Times are nanoseconds since 1970 in UTC. Fields that only a journal or a link can know are None before
-    the event has been there.
+    the event has been there. The limits hold for headers that arrive; making one checks nothing.
     """
 
-    channel: str
-    type: str
+    channel: Name
+    type: Name
     """Name of the event type."""
-    supplier: str
+    supplier: Name
     epoch: int
     """Which life of the supplier pushed it."""
     sequence: int
     """How many the supplier had pushed in that life, this one included."""
     source_ts: int
     """When the supplier says it happened: data, may be wrong."""
-    format_id: bytes
-    priority: int = 3
+    format_id: Annotated[bytes, Meta(min_length=FORMAT_ID_SIZE, max_length=FORMAT_ID_SIZE)]
+    priority: Annotated[int, Meta(ge=1, le=5)] = 3
     """1 (low) to 5 (high)."""
-    key: tuple[Any, ...] = ()
+    key: Annotated[tuple[Any, ...], Meta(max_length=MAX_KEY)] = ()
     """Values of the key fields, in the order of the class's `key`."""
     station_seq: int = 0
     """Order in which its station took in events of all its channels."""
     append_ts: int | None = None
     """When the keeper appended it; never decreases within a partition."""
-    partition: str | None = None
+    partition: Name | None = None
     offset: int | None = None
     lifetime_ns: int | None = None
     """What is left of its lifespan; None: it does not expire."""
-    hops: int = 0
+    hops: Annotated[int, Meta(ge=0, le=255)] = 0
     """Links it has crossed."""
-    correlation_id: str | None = None
-    headers: Mapping[str, str] | None = None
+    correlation_id: Name | None = None
+    headers: Annotated[Mapping[Name, UserHeader], Meta(max_length=MAX_USER_HEADERS)] | None = None
     """Free user headers, for example `traceparent`."""
     redelivered: bool = False
 
@@ -281,6 +292,8 @@ def _key_names(key: str | tuple[str, ...] | None, parent: EventInfo | None) -> t
 
 
 def _check_key(info: EventInfo) -> None:
+    if len(info.key) > MAX_KEY:
+        raise FormatError(f"{info.name}: a key of {len(info.key)} fields; at most {MAX_KEY} are allowed")
     for name in info.key:
         kind = info.types.get(name)
         if kind is not None and (

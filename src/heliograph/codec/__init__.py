@@ -19,7 +19,7 @@ defaults. Whatever the bytes, a decoder returns a whole event or raises DecodeEr
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from heliograph.codec import native, packed
 from heliograph.codec.failures import explainer
@@ -56,6 +56,9 @@ def encoder(cls: type[Event]) -> Encoder:
     return Encoder(cls)
 
 
+MAX_DECODERS: Final = 4096
+"""How many decoders are kept; beyond that the oldest goes, because formats may come from outside."""
+
 _decoders: dict[tuple[bytes, type[Event] | None, str], Callable[[Any], Any]] = {}
 
 
@@ -77,11 +80,17 @@ def _decoder(wire: Format, cls: type[Event] | None, missing: MissingPolicy) -> C
     key = (wire.id, cls, missing)
     found = _decoders.get(key)
     if found is None:
-        found = _decoders[key] = _make_decoder(wire, cls, missing)
+        found = make_decoder(wire, cls, missing)
+        while len(_decoders) >= MAX_DECODERS:
+            _decoders.pop(next(iter(_decoders)), None)
+        _decoders[key] = found
     return found
 
 
-def _make_decoder(wire: Format, cls: type[Event] | None, missing: MissingPolicy) -> Callable[[Any], Any]:
+def make_decoder(
+    wire: Format, cls: type[Event] | None, missing: MissingPolicy = "default"
+) -> Callable[[Any], Any]:
+    """A decoder that is not kept for the next one who asks; `decoder` and `mapping_decoder` keep theirs."""
     plan = make_plan(wire, cls, missing)
     make = packed.make_decoder if wire.body == "packed" else native.make_decoder
     return make(plan, explainer(wire, cls))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_DEPTH: Final = 64
 """How deep lists and maps may stand inside one another."""
@@ -12,33 +15,28 @@ _LEAVES: Final = frozenset({type(None), bool, int, float, str, bytes, datetime})
 
 
 class BadAnything(ValueError):
-    """Received data that `hg.Any` cannot hold. `place` is where inside it, such as `.a[3]`."""
-
-    def __init__(self, reason: str, place: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.place = place
+    """Received data that `hg.Any` cannot hold."""
 
 
 def check_received(value: Any) -> Any:
     """Return what msgspec decoded without a type, or raise BadAnything when it is not allowed."""
-    if value.__class__ not in _LEAVES:
-        _check(value, "", MAX_DEPTH)
+    # Level by level, because a call per level would need more memory than the data.
+    level = [] if value.__class__ in _LEAVES else [value]
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return value
+        level = [item for holder in level for item in _items(holder) if item.__class__ not in _LEAVES]
+    if level:
+        raise BadAnything(f"nested deeper than {MAX_DEPTH} levels")
     return value
 
 
-def _check(value: Any, place: str, depth: int) -> None:
-    if depth == 0:
-        raise BadAnything(f"nested deeper than {MAX_DEPTH} levels", place)
-    if value.__class__ is list:
-        for index, item in enumerate(value):
-            if item.__class__ not in _LEAVES:
-                _check(item, f"{place}[{index}]", depth - 1)
-    elif value.__class__ is dict:
-        for key, item in value.items():
+def _items(holder: Any) -> Iterable[Any]:
+    if holder.__class__ is list:
+        return holder
+    if holder.__class__ is dict:
+        for key in holder:
             if key.__class__ is not str:
-                raise BadAnything(f"a map has a key that is {key.__class__.__name__}, not text", place)
-            if item.__class__ not in _LEAVES:
-                _check(item, f"{place}.{key}", depth - 1)
-    else:
-        raise BadAnything(f"{value.__class__.__name__} is nothing that any can hold", place)
+                raise BadAnything(f"a map has a key that is {key.__class__.__name__}, not text")
+        return cast("dict[str, Any]", holder).values()
+    raise BadAnything(f"{holder.__class__.__name__} is nothing that any can hold")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import struct
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from heliograph.errors import InvalidEvent
+from heliograph.layout import SCALAR_SIZES, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from heliograph import fieldtypes as ft
     from heliograph.formats import ByteOrder
-
-    Read = Callable[["Region", int, tuple[int, ...]], NDArray[Any]]
 
 MAX_DIMENSIONS: Final = 32
 ALIGNMENT: Final = 8
@@ -35,50 +33,25 @@ class BadArray(ValueError):
     """An array that the received bytes cannot hold; decoders turn it into a DecodeError."""
 
 
-def dtype_of(item: ft.ScalarName, order: ByteOrder) -> np.dtype[Any]:
-    """The numpy type of an array's items in the given byte order."""
-    name = "?" if item == "bool" else f"{item[0]}{int(item[1:]) // 8}"
-    return np.dtype(f"{order}{name}")
+def dtype_of(item: ft.ScalarName, order: str) -> np.dtype[Any]:
+    """The numpy type of an array's items; the order is `<`, `>` or `=` for this machine's."""
+    return np.dtype(f"{order}{'?' if item == 'bool' else f'{item[0]}{SCALAR_SIZES[item]}'}")
 
 
-def native_dtype(item: ft.ScalarName) -> np.dtype[Any]:
-    return dtype_of(item, "<").newbyteorder("=")
-
-
-class Region:
-    """Received bytes that arrays are views of.
-
-    `left` bounds what conversions may copy: forged places can overlap, and copies of overlapping arrays could
-    need many times the memory that was received.
-    """
-
-    __slots__ = ("left", "view")
-
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self.view = memoryview(data).toreadonly()
-        self.left = self.view.nbytes
+# Out
 
 
 class Parts:
-    """Buffers that will stand behind one another, and how long they are together."""
+    """The data of arrays that will stand behind one another, and how long it is."""
 
     __slots__ = ("buffers", "size")
 
-    def __init__(self, size: int = 0) -> None:
+    def __init__(self) -> None:
         self.buffers: list[bytes | memoryview] = []
-        self.size = size
-
-    def align(self) -> None:
-        padding = -self.size % ALIGNMENT
-        if padding:
-            self.add(PADDING[padding])
-
-    def add(self, buffer: bytes | memoryview) -> None:
-        self.buffers.append(buffer)
-        self.size += len(buffer)
+        self.size = 0
 
 
-def array_writer(kind: ft.Array, order: ByteOrder) -> Callable[[NDArray[Any]], memoryview]:
+def array_data(kind: ft.Array, order: ByteOrder) -> Callable[[NDArray[Any]], memoryview]:
     """A function that gives the bytes of an array in `order`, without a copy where there need be none."""
     wanted = dtype_of(kind.item, order)
 
@@ -95,38 +68,122 @@ def array_writer(kind: ft.Array, order: ByteOrder) -> Callable[[NDArray[Any]], m
     return data_of
 
 
-def array_reader(wire: ft.Array, reader: ft.Array, order: ByteOrder) -> Read:
-    """A function that makes an array of (region, offset, shape); BadArray when the bytes are not there."""
-    dtype = dtype_of(wire.item, order)
-    final = native_dtype(reader.item)
-    size = dtype.itemsize
+def packed_writer(kind: ft.Array) -> Callable[[NDArray[Any], Parts], bytes]:
+    """A function that adds an array to the parts and returns what stands for it in the msgpack."""
+    data_of = array_data(kind, "<")
 
-    def view_of(region: Region, offset: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    def put(array: NDArray[Any], parts: Parts) -> bytes:
+        data = data_of(array)
+        place, size = parts.size, len(data)
+        padding = -size % ALIGNMENT
+        parts.buffers.append(data)
+        if padding:
+            parts.buffers.append(PADDING[padding])
+        parts.size = place + size + padding
+        return struct.pack(f"<{1 + array.ndim}I", place, *array.shape)
+
+    return put
+
+
+def native_heading(order: ByteOrder) -> Callable[[int, tuple[int, ...]], bytes]:
+    """A function that gives what stands before the items of a free array in a native body.
+
+    That is padding, the count of dimensions, the dimensions, and padding again.
+    """
+
+    def heading(padding: int, shape: tuple[int, ...]) -> bytes:
+        dimensions = struct.pack(f"{order}{1 + len(shape)}I", len(shape), *shape)
+        return PADDING[padding] + dimensions + PADDING[-len(dimensions) % ALIGNMENT]
+
+    return heading
+
+
+# In
+
+
+class ArrayData:
+    """The data of a packed body's arrays, as it was received.
+
+    `left` is how much of it arrays have not used yet. Forged places can overlap, and copies of overlapping
+    arrays could need many times the memory that was received.
+    """
+
+    __slots__ = ("left", "view")
+
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+        self.left = len(view)
+
+
+def array_view(
+    wire: ft.Array, reader: ft.Array, order: ByteOrder
+) -> Callable[[memoryview, int, tuple[int, ...]], NDArray[Any]]:
+    """A function that makes an array of (bytes, offset, shape); BadArray when the bytes are not there."""
+    dtype = dtype_of(wire.item, order)
+    final = dtype_of(reader.item, "=")
+    size = dtype.itemsize
+    converts = dtype != final
+
+    def view_of(data: memoryview, offset: int, shape: tuple[int, ...]) -> NDArray[Any]:
         end = offset + math.prod(shape) * size
-        if end > len(region.view):
-            raise BadArray(f"its data would end at byte {end} of {len(region.view)}")
-        array: NDArray[Any] = np.ndarray(shape, dtype, region.view, offset)
-        if dtype == final:
-            return array
-        region.left -= array.nbytes
-        if region.left < 0:
-            raise BadArray("it shares its data with other arrays")
-        array = array.astype(final)
-        array.flags.writeable = False
+        if end > len(data):
+            raise BadArray(f"its data would end at byte {end} of {len(data)}")
+        array: NDArray[Any] = np.ndarray(shape, dtype, data, offset)
+        if converts:
+            array = array.astype(final)
+            array.flags.writeable = False
         return array
 
     return view_of
 
 
-def shape_checker(kind: ft.Array) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+def packed_reader(wire: ft.Array, reader: ft.Array) -> Callable[[bytes, ArrayData], NDArray[Any]]:
+    """A function that makes an array of what stands for it in the msgpack and the data behind that."""
+    view_of = array_view(wire, reader, "<")
+    check = _shape_checker(wire)
+    size = SCALAR_SIZES[wire.item]
+    unpack = {4 * (1 + n): struct.Struct(f"<{1 + n}I").unpack for n in range(MAX_DIMENSIONS + 1)}
+
+    def get(descriptor: bytes, data: ArrayData) -> NDArray[Any]:
+        place, *dimensions = unpack[len(descriptor)](descriptor)
+        shape = check(tuple(dimensions))
+        data.left -= math.prod(shape) * size
+        if data.left < 0:
+            raise BadArray("it shares its data with other arrays")
+        return view_of(data.view, place, shape)
+
+    return get
+
+
+def native_reader(
+    wire: ft.Array, reader: ft.Array, order: ByteOrder
+) -> Callable[[memoryview, int, int], NDArray[Any]]:
+    """A function that makes a free array of the reference to it in a native body."""
+    view_of = array_view(wire, reader, order)
+    check = _shape_checker(wire)
+    count_of = struct.Struct(f"{order}I").unpack_from
+    shape_of = [struct.Struct(f"{order}{n}I").unpack_from for n in range(MAX_DIMENSIONS + 1)]
+    size = SCALAR_SIZES[wire.item]
+
+    def get(body: memoryview, place: int, length: int) -> NDArray[Any]:
+        (count,) = count_of(body, place)
+        shape = check(shape_of[count](body, place + 4))
+        head = round_up(4 + 4 * count, ALIGNMENT)
+        if head + math.prod(shape) * size != length:
+            raise BadArray(f"{length} bytes, which is not what shape {shape} needs")
+        return view_of(body, place + head, shape)
+
+    return get
+
+
+def _shape_checker(kind: ft.Array) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
     """A function that returns the shape it is given, or raises BadArray when the type does not allow it."""
     wanted = kind.shape
+    if wanted is None:
+        return lambda shape: shape
 
     def check(shape: tuple[int, ...]) -> tuple[int, ...]:
-        if wanted is None:
-            if len(shape) > MAX_DIMENSIONS:
-                raise BadArray(f"{len(shape)} dimensions; at most {MAX_DIMENSIONS} are allowed")
-        elif shape != wanted and (
+        if shape != wanted and (
             len(shape) != len(wanted)
             or any(n is not None and n != got for n, got in zip(wanted, shape, strict=True))
         ):
@@ -134,9 +191,3 @@ def shape_checker(kind: ft.Array) -> Callable[[tuple[int, ...]], tuple[int, ...]
         return shape
 
     return check
-
-
-@cache
-def unsigned(count: int, order: ByteOrder) -> struct.Struct:
-    """`count` u32, which is what places and dimensions are written as."""
-    return struct.Struct(f"{order}{count}I")

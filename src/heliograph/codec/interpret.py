@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.event import Event
-    from heliograph.formats import Format
+    from heliograph.formats import ByteOrder, Format
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DIMENSIONS: Final = 32
@@ -85,7 +85,7 @@ def _fit_array(array: Any, item: ft.ScalarName) -> Any:
 def _dtype(item: ft.ScalarName, order: str) -> Any:
     import numpy as np  # noqa: PLC0415 - numpy is for formats that have arrays
 
-    return np.dtype(f"{order}{_CODES[item]}")
+    return np.dtype("?" if item == "bool" else f"{order}{item[0]}{SCALAR_SIZES[item]}")
 
 
 def _array(data: memoryview, item: ft.ScalarName, order: str, shape: tuple[int, ...]) -> Any:
@@ -117,7 +117,7 @@ def _read_packed(wire: Format, body: memoryview) -> dict[str, Any]:
         start, end = 4, 4 + int.from_bytes(body[:4], "little")
     # A body that ends too early is read as far as it goes, to learn in which field it ends.
     cursor = Cursor(body[start:end])
-    mapping = _packed_record(cursor, wire, ROOT, body[round_up(end, 8) :])
+    mapping = _Packed(cursor, body[round_up(end, 8) :]).record(wire, ROOT)
     cursor.expect_end(ROOT)
     if end > len(body):
         raise DecodeError(f"the body has {len(body)} bytes and should have at least {end}")
@@ -138,51 +138,61 @@ def _may_be_array(kind: ft.FieldType) -> bool:
             return isinstance(kind, ft.Array)
 
 
-def _packed_record(cursor: Cursor, wire: Format, path: str, arrays: memoryview) -> dict[str, Any]:
-    count = cursor.array_size(path)
-    if count != len(wire.fields):
-        raise DecodeError(f"a record of {count} fields where {wire.name!r} has {len(wire.fields)}", path=path)
-    return {
-        field.name: _packed_value(cursor, field.type, f"{path}.{field.name}", arrays) for field in wire.fields
-    }
+class _Packed:
+    """A packed body that is being read: the msgpack, and the data of arrays behind it."""
 
+    def __init__(self, cursor: Cursor, arrays: memoryview) -> None:
+        self._cursor = cursor
+        self._arrays = arrays
+        self._unused = len(arrays)
 
-def _packed_value(cursor: Cursor, kind: ft.FieldType, path: str, arrays: memoryview) -> Any:
-    match kind:
-        case ft.Scalar(name=name):
-            return cursor.scalar(name, path)
-        case ft.Optional(item=item):
-            return None if cursor.skip_nil(path) else _packed_value(cursor, item, path, arrays)
-        case ft.Enum(base=base):
-            return _member(cursor.scalar(base, path), kind, path)
-        case ft.Record(format=fmt):
-            return _packed_record(cursor, fmt, path, arrays)
-        case ft.List(item=item, length=length):
-            count = cursor.array_size(path)
-            if length not in (None, count):
-                raise DecodeError(f"a list of {count} where {kind} is declared", path=path)
-            return [_packed_value(cursor, item, f"{path}[{index}]", arrays) for index in range(count)]
-        case ft.Array():
-            return _packed_array(cursor.scalar("bytes", path), kind, path, arrays)
-        case ft.Anything():
-            return cursor.anything(path, MAX_DEPTH)
+    def record(self, wire: Format, path: str) -> dict[str, Any]:
+        count = self._cursor.array_size(path)
+        if count != len(wire.fields):
+            raise DecodeError(
+                f"a record of {count} fields where {wire.name!r} has {len(wire.fields)}", path=path
+            )
+        return {field.name: self._value(field.type, f"{path}.{field.name}") for field in wire.fields}
+
+    def _value(self, kind: ft.FieldType, path: str) -> Any:
+        match kind:
+            case ft.Scalar(name=name):
+                return self._cursor.scalar(name, path)
+            case ft.Optional(item=item):
+                return None if self._cursor.skip_nil(path) else self._value(item, path)
+            case ft.Enum(base=base):
+                return _member(self._cursor.scalar(base, path), kind, path)
+            case ft.Record(format=fmt):
+                return self.record(fmt, path)
+            case ft.List(item=item, length=length):
+                count = self._cursor.array_size(path)
+                if length not in (None, count):
+                    raise DecodeError(f"a list of {count} where {kind} is declared", path=path)
+                return [self._value(item, f"{path}[{index}]") for index in range(count)]
+            case ft.Array():
+                return self._array(self._cursor.scalar("bytes", path), kind, path)
+            case ft.Anything():
+                return self._cursor.anything(path, MAX_DEPTH)
+
+    def _array(self, descriptor: bytes, kind: ft.Array, path: str) -> Any:
+        if len(descriptor) < 4 or len(descriptor) % 4:
+            raise DecodeError(f"the place of an array in {len(descriptor)} bytes", path=path)
+        place, *dimensions = struct.unpack(f"<{len(descriptor) // 4}I", descriptor)
+        shape = tuple(dimensions)
+        _check_shape(shape, kind, path)
+        size = math.prod(shape) * SCALAR_SIZES[kind.item]
+        self._unused -= size
+        if place + size > len(self._arrays) or self._unused < 0:
+            raise DecodeError(
+                f"its {size} bytes at byte {place} are not there, or belong to other arrays", path=path
+            )
+        return _array(self._arrays[place : place + size], kind.item, "<", shape)
 
 
 def _member(value: int | str, kind: ft.Enum, path: str) -> int | str:
     if value not in kind.values:
         raise DecodeError(f"{value!r} is no value of {kind}", path=path)
     return value
-
-
-def _packed_array(descriptor: bytes, kind: ft.Array, path: str, arrays: memoryview) -> Any:
-    if len(descriptor) < 4 or len(descriptor) % 4:
-        raise DecodeError(f"the place of an array in {len(descriptor)} bytes", path=path)
-    place, *shape = struct.unpack(f"<{len(descriptor) // 4}I", descriptor)
-    _check_shape(tuple(shape), kind, path)
-    end = place + math.prod(shape) * SCALAR_SIZES[kind.item]
-    if end > len(arrays):
-        raise DecodeError(f"its data would end at byte {end} of {len(arrays)}", path=path)
-    return _array(arrays[place:end], kind.item, "<", tuple(shape))
 
 
 # Native
@@ -195,7 +205,7 @@ def _read_native(wire: Format, body: memoryview) -> dict[str, Any]:
         raise DecodeError(f"the body has {len(body)} bytes and should have {wire.size}", path=path)
     if len(body) > wire.size and not any(_is_reference(field.type) for field in wire.fields):
         raise DecodeError(f"the body has {len(body)} bytes and should have {wire.size}")
-    return _native_record(body, wire, 0, ROOT)
+    return _Native(body, wire.byte_order).record(wire, 0, ROOT)
 
 
 def _end_of(kind: ft.FieldType, offset: int | None, wire: Format) -> int:
@@ -214,48 +224,71 @@ def _is_reference(kind: ft.FieldType) -> bool:
             return kind in (ft.Scalar("str"), ft.Scalar("bytes")) or getattr(kind, "base", None) == "str"
 
 
-def _native_record(body: memoryview, wire: Format, base: int, path: str) -> dict[str, Any]:
-    return {
-        field.name: _native_value(body, field.type, base + (field.offset or 0), wire, f"{path}.{field.name}")
-        for field in wire.fields
-    }
+class _Native:
+    """A native body that is being read."""
 
+    def __init__(self, body: memoryview, order: ByteOrder) -> None:
+        self._body = body
+        self._order = order
+        self._unused = len(body)
 
-def _native_value(body: memoryview, kind: ft.FieldType, offset: int, wire: Format, path: str) -> Any:
-    order = wire.byte_order
-    match kind:
-        case ft.Scalar(name="str"):
-            return _text(_referred(body, offset, order, path), path)
-        case ft.Scalar(name="bytes"):
-            return bytes(_referred(body, offset, order, path))
-        case ft.Scalar(name="datetime"):
-            return _moment(struct.unpack_from(f"{order}q", body, offset)[0], path)
-        case ft.Scalar(name=name):
-            return struct.unpack_from(order + _CODES[name], body, offset)[0]
-        case ft.Enum(base="str"):
-            return _member(_text(_referred(body, offset, order, path), path), kind, path)
-        case ft.Enum():
-            return _member(struct.unpack_from(f"{order}q", body, offset)[0], kind, path)
-        case ft.Optional(item=item):
-            if not body[offset]:
-                return None
-            return _native_value(body, item, offset + size_and_align(item, path, order)[1], wire, path)
-        case ft.Record(format=fmt):
-            return _native_record(body, fmt, offset, path)
-        case ft.Array() if kind.fixed_count is not None and kind.shape is not None:
-            shape = tuple(n for n in kind.shape if n is not None)
-            size = kind.fixed_count * SCALAR_SIZES[kind.item]
-            return _array(body[offset : offset + size], kind.item, order, shape)
-        case ft.Array():
-            return _native_array(_referred(body, offset, order, path), kind, order, path)
-    raise AssertionError(kind)
+    def record(self, wire: Format, base: int, path: str) -> dict[str, Any]:
+        return {
+            field.name: self._value(field.type, base + (field.offset or 0), f"{path}.{field.name}")
+            for field in wire.fields
+        }
 
+    def _value(self, kind: ft.FieldType, offset: int, path: str) -> Any:
+        match kind:
+            case ft.Scalar(name="str"):
+                return _text(self._referred(offset, path), path)
+            case ft.Scalar(name="bytes"):
+                return bytes(self._referred(offset, path))
+            case ft.Scalar(name="datetime"):
+                return _moment(self._number("q", offset), path)
+            case ft.Scalar(name=name):
+                return self._number(_CODES[name], offset)
+            case ft.Enum(base="str"):
+                return _member(_text(self._referred(offset, path), path), kind, path)
+            case ft.Enum():
+                return _member(self._number("q", offset), kind, path)
+            case ft.Optional(item=item):
+                _, align = size_and_align(item, path, self._order)
+                return self._value(item, offset + align, path) if self._body[offset] else None
+            case ft.Record(format=fmt):
+                return self.record(fmt, offset, path)
+            case ft.Array() if kind.fixed_count is not None and kind.shape is not None:
+                shape = tuple(n for n in kind.shape if n is not None)
+                size = kind.fixed_count * SCALAR_SIZES[kind.item]
+                return _array(self._body[offset : offset + size], kind.item, self._order, shape)
+            case ft.Array():
+                return self._free_array(self._referred(offset, path), kind, path)
+        raise AssertionError(kind)
 
-def _referred(body: memoryview, offset: int, order: str, path: str) -> memoryview:
-    place, length = struct.unpack_from(f"{order}2I", body, offset)
-    if place + length > len(body):
-        raise DecodeError(f"it would end at byte {place + length} of {len(body)}", path=path)
-    return body[place : place + length]
+    def _number(self, code: str, offset: int) -> Any:
+        return struct.unpack_from(self._order + code, self._body, offset)[0]
+
+    def _referred(self, offset: int, path: str) -> memoryview:
+        place, length = struct.unpack_from(f"{self._order}2I", self._body, offset)
+        self._unused -= length
+        if place + length > len(self._body) or self._unused < 0:
+            raise DecodeError(
+                f"its {length} bytes at byte {place} are not there, or belong to other fields", path=path
+            )
+        return self._body[place : place + length]
+
+    def _free_array(self, data: memoryview, kind: ft.Array, path: str) -> Any:
+        if len(data) < 4:
+            raise DecodeError(f"an array in {len(data)} bytes", path=path)
+        (count,) = struct.unpack_from(f"{self._order}I", data)
+        if count > _MAX_DIMENSIONS or 4 + 4 * count > len(data):
+            raise DecodeError(f"{count} dimensions in {len(data)} bytes", path=path)
+        shape = struct.unpack_from(f"{self._order}{count}I", data, 4)
+        _check_shape(shape, kind, path)
+        start = round_up(4 + 4 * count, 8)
+        if start + math.prod(shape) * SCALAR_SIZES[kind.item] != len(data):
+            raise DecodeError(f"{len(data)} bytes, which is not what shape {shape} needs", path=path)
+        return _array(data[start:], kind.item, self._order, shape)
 
 
 def _text(data: memoryview, path: str) -> str:
@@ -272,17 +305,3 @@ def _moment(microseconds: int, path: str) -> datetime:
         raise DecodeError(
             f"{microseconds} µs since 1970 is no time in the years 1 to 9999", path=path
         ) from None
-
-
-def _native_array(data: memoryview, kind: ft.Array, order: str, path: str) -> Any:
-    if len(data) < 4:
-        raise DecodeError(f"an array in {len(data)} bytes", path=path)
-    (count,) = struct.unpack_from(f"{order}I", data)
-    if count > _MAX_DIMENSIONS or 4 + 4 * count > len(data):
-        raise DecodeError(f"{count} dimensions in {len(data)} bytes", path=path)
-    shape = struct.unpack_from(f"{order}{count}I", data, 4)
-    _check_shape(shape, kind, path)
-    start = round_up(4 + 4 * count, 8)
-    if start + math.prod(shape) * SCALAR_SIZES[kind.item] != len(data):
-        raise DecodeError(f"{len(data)} bytes, which is not what shape {shape} needs", path=path)
-    return _array(data[start:], kind.item, order, shape)

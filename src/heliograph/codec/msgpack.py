@@ -65,31 +65,40 @@ class Cursor:
 
     def anything(self, path: str, depth: int) -> Any:
         """A value without a schema; lists and maps at most `depth` deep."""
-        code = self._peek(path)
-        if code & 0xF0 == 0x90 or code in _ARRAYS:
-            self._check_depth(depth, path)
-            count = self.array_size(path)
-            return [self.anything(f"{path}[{index}]", depth - 1) for index in range(count)]
-        if code & 0xF0 == 0x80 or code in _MAPS:
-            self._check_depth(depth, path)
-            return self._map(path, depth)
+        # With a stack of its own: hostile nests would need much more memory as calls.
+        waiting: list[_Waiting] = []
+        try:
+            while True:
+                value = self._leaf_or_holder(waiting, depth)
+                while waiting and waiting[-1].holder is not value:
+                    waiting[-1].take(value)
+                    if waiting[-1].missing:
+                        break
+                    value = waiting.pop().holder
+                if not waiting:
+                    return value
+                waiting[-1].key = self._text("") if isinstance(waiting[-1].holder, dict) else ""
+        except DecodeError as error:
+            place = "".join(each.place for each in waiting)
+            raise DecodeError(error.reason, path=path + place) from None
+
+    def _leaf_or_holder(self, waiting: list[_Waiting], depth: int) -> Any:
+        """The next value; a list or map that is not empty is returned empty and waits for its items."""
+        code = self._peek("")
         if code == _NIL:
             self._place += 1
             return None
-        return self.scalar(_kind_of(code, path), path)
-
-    def _check_depth(self, depth: int, path: str) -> None:
-        if depth == 0:
-            raise DecodeError("lists and maps are nested too deeply", path=path)
-
-    def _map(self, path: str, depth: int) -> dict[str, Any]:
-        code = self._take_code(path)
-        count = code & 0x0F if code & 0xF0 == 0x80 else self._size(code, _MAPS, "a map", path)
-        values: dict[str, Any] = {}
-        for _ in range(count):
-            key = self._text(path)
-            values[key] = self.anything(f"{path}.{key}", depth - 1)
-        return values
+        is_map = code & 0xF0 == 0x80 or code in _MAPS
+        if not is_map and code & 0xF0 != 0x90 and code not in _ARRAYS:
+            return self.scalar(_kind_of(code, ""), "")
+        if len(waiting) == depth:
+            raise DecodeError(f"nested deeper than {depth} levels")
+        self._place += 1
+        count = code & 0x0F if code < 0xA0 else self._size(code, _MAPS if is_map else _ARRAYS, "a size", "")
+        holder: Any = {} if is_map else []
+        if count:
+            waiting.append(_Waiting(holder, count))
+        return holder
 
     def _peek(self, path: str) -> int:
         if self._place >= len(self._data):
@@ -180,6 +189,28 @@ class Cursor:
             return _EPOCH + timedelta(seconds=seconds, microseconds=(nanoseconds + 500) // 1000)
         except OverflowError:
             raise DecodeError("a timestamp outside of the years 1 to 9999", path=path) from None
+
+
+class _Waiting:
+    """A list or map of which not all items have been read."""
+
+    __slots__ = ("holder", "key", "missing")
+
+    def __init__(self, holder: list[Any] | dict[str, Any], missing: int) -> None:
+        self.holder = holder
+        self.missing = missing
+        self.key = ""
+
+    def take(self, value: Any) -> None:
+        self.missing -= 1
+        if isinstance(self.holder, dict):
+            self.holder[self.key] = value
+        else:
+            self.holder.append(value)
+
+    @property
+    def place(self) -> str:
+        return f".{self.key}" if isinstance(self.holder, dict) else f"[{len(self.holder)}]"
 
 
 def _timestamp(data: bytes) -> tuple[int, int]:

@@ -8,7 +8,6 @@ padding, and hands the values to the receiver's constructor.
 
 from __future__ import annotations
 
-import math
 import struct
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,7 +17,7 @@ from heliograph.codec.construct import construction
 from heliograph.codec.failures import DECODING_ERRORS
 from heliograph.codec.source import Source
 from heliograph.errors import DecodeError
-from heliograph.layout import SCALAR_SIZES, round_up, size_and_align
+from heliograph.layout import size_and_align
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
+_EXACT_AS_FLOAT: Final = 4_000_000_000_000_000
+"""Below this many microseconds, in the year 2096, floats of seconds stand less than half of one apart."""
 
 CODES: Final[dict[str, str]] = {
     "bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I",
@@ -79,17 +80,6 @@ def _refers(kind: ft.FieldType) -> bool:
 
 def _padding(size: int) -> str:
     return f"{size}x" if size else ""
-
-
-def _heading(order: ByteOrder) -> Callable[[int, tuple[int, ...]], bytes]:
-    """Padding, then count of dimensions, dimensions and padding: what stands before the items of an array."""
-    from heliograph.codec.arrays import PADDING, unsigned  # noqa: PLC0415 - numpy is for formats that have arrays
-
-    def heading(padding: int, shape: tuple[int, ...]) -> bytes:
-        dimensions = unsigned(1 + len(shape), order).pack(len(shape), *shape)
-        return PADDING[padding] + dimensions + PADDING[-len(dimensions) % 8]
-
-    return heading
 
 
 def make_encoder(fmt: Format) -> tuple[Callable[[Event], bytes], Callable[[Event], list[bytes | memoryview]]]:
@@ -177,16 +167,16 @@ class _Writer:
         self._fixed += [_Packed(offset, 4, "I", place), _Packed(offset + 4, 4, "I", length)]
 
     def _array(self, kind: ft.Array, text: str, offset: int, depth: int) -> None:
-        from heliograph.codec.arrays import array_writer  # noqa: PLC0415 - numpy is for formats that have arrays
+        from heliograph.codec.arrays import array_data, native_heading  # noqa: PLC0415 - not without arrays
 
-        data_of = self._source.bind(array_writer(kind, self._order))
+        data_of = self._source.bind(array_data(kind, self._order))
         if kind.fixed_count is not None:
             size, _ = size_and_align(kind, "$", self._order)
             self._fixed.append(_Inline(offset, size, self._assign("data", f"{data_of}({text})", depth)))
             return
         array = self._assign("array", text, depth)
         place = self._assign("place", "end + -end % 8", depth)
-        heading = self._source.bind(_heading(self._order))
+        heading = self._source.bind(native_heading(self._order))
         head = self._assign("head", f"{heading}({place} - end, {array}.shape)", depth)
         data = self._assign("data", f"{data_of}({array})", depth)
         self._source.line(f"end += len({head}) + len({data})", depth)
@@ -270,8 +260,8 @@ class _Reader:
         self._source = source
         self._wire = wire
         self._packed: list[_Packed] = []
-        self._lengths: list[str] = []
-        self._has_arrays = False
+        self._references: list[tuple[str, str]] = []
+        self._has_arrays = _format_has_arrays(wire)
 
     @property
     def variables(self) -> list[str]:
@@ -289,13 +279,17 @@ class _Reader:
 
     def checks(self) -> list[str]:
         lines = []
-        if self._lengths:
+        if self._references:
             # Forged references can overlap; together they must not exceed what was received.
-            lines.append(f"if {' + '.join(self._lengths)} > len(body): {self._source.bind(_overlap)}()")
+            total = " + ".join(length for _, length in self._references)
+            ends = [f"{place} + {length} > size" for place, length in self._references]
+            lines.append("size = len(body)")
+            lines.append(f"if {' or '.join([f'{total} > size', *ends])}: {self._source.bind(_outside)}()")
         if self._has_arrays:
-            from heliograph.codec.arrays import Region  # noqa: PLC0415 - as above
-
-            lines.append(f"region = {self._source.bind(Region)}(body)")
+            lines.append(f"body = {self._source.bind(memoryview)}(body).toreadonly()")
+        elif self._references:
+            # Slices of bytes are decoded fastest, and without arrays nothing else looks into the body.
+            lines.append(f"if body.__class__ is not {self._source.bind(bytes)}: body = bytes(body)")
         return lines
 
     def record(self, plan: Record, base: int) -> str:
@@ -314,26 +308,35 @@ class _Reader:
         self._packed.append(_Packed(offset, struct.calcsize(code), code, variable))
         return variable
 
-    def _reference(self, offset: int) -> str:
-        place, length = self._unpacked(offset, "I"), self._unpacked(offset + 4, "I")
-        self._lengths.append(length)
-        return f"{place}, {length}"
+    def _reference(self, offset: int) -> tuple[str, str]:
+        self._references.append((self._unpacked(offset, "I"), self._unpacked(offset + 4, "I")))
+        return self._references[-1]
+
+    def _stretch(self, offset: int) -> str:
+        place, length = self._reference(offset)
+        return f"body[{place}:{place} + {length}]"
+
+    def _text(self, offset: int) -> str:
+        if self._has_arrays:
+            return f"{self._source.bind(str)}({self._stretch(offset)}, 'utf-8')"
+        return f"{self._stretch(offset)}.decode()"
 
     def _value(self, value: Value, offset: int) -> str:
         bind = self._source.bind
         match value.wire, value.reader:
             case ft.Scalar(name="str"), _:
-                return f"{bind(read_text)}(body, {self._reference(offset)})"
+                return self._text(offset)
             case ft.Scalar(name="bytes"), _:
-                return f"{bind(read_bytes)}(body, {self._reference(offset)})"
+                stretch = self._stretch(offset)
+                return f"{bind(bytes)}({stretch})" if self._has_arrays else stretch
             case ft.Scalar(name="datetime"), _:
-                return f"{bind(EPOCH)} + {bind(timedelta)}(0, 0, {self._unpacked(offset, 'q')})"
+                return self._moment(self._unpacked(offset, "q"))
             case ft.Scalar(name=sent), ft.Scalar(name=wanted):
                 variable = self._unpacked(offset, CODES[sent])
                 is_widened = sent in ft.INTEGER_RANGES and wanted in ft.FLOATS
                 return f"{bind(float)}({variable})" if is_widened else variable
             case ft.Enum() as kind, _:
-                return f"{bind(members_of(kind, value))}[{self._enum_value(kind, offset)}]"
+                return f"{bind(_members(kind, value))}[{self._enum_value(kind, offset)}]"
             case ft.Optional(item=item), _:
                 assert value.item is not None
                 flag = self._unpacked(offset, "B")
@@ -346,70 +349,45 @@ class _Reader:
                 return self._array(wire, reader, offset)
         raise AssertionError(value)
 
+    def _moment(self, variable: str) -> str:
+        """A time from its microseconds; the quick way is exact while a float tells them apart."""
+        bind = self._source.bind
+        quick = f"{bind(datetime.fromtimestamp)}({variable} / 1000000, {bind(UTC)})"
+        exact = f"{bind(EPOCH)} + {bind(timedelta)}(0, 0, {variable})"
+        return f"({quick} if 0 <= {variable} < {_EXACT_AS_FLOAT} else {exact})"
+
     def _enum_value(self, kind: ft.Enum, offset: int) -> str:
-        if kind.base == "i64":
-            return self._unpacked(offset, "q")
-        return f"{self._source.bind(read_text)}(body, {self._reference(offset)})"
+        return self._unpacked(offset, "q") if kind.base == "i64" else self._text(offset)
 
     def _array(self, wire: ft.Array, reader: ft.Array, offset: int) -> str:
-        from heliograph.codec.arrays import array_reader  # noqa: PLC0415 - as above
+        from heliograph.codec.arrays import array_view, native_reader  # noqa: PLC0415 - not without arrays
 
-        self._has_arrays = True
-        view_of = array_reader(wire, reader, self._wire.byte_order)
+        order = self._wire.byte_order
         if wire.fixed_count is not None:
-            return f"{self._source.bind(view_of)}(region, {offset}, {self._source.bind(wire.shape)})"
-        getter = _array_getter(wire, view_of, self._wire.byte_order)
-        return f"{self._source.bind(getter)}(region, {self._reference(offset)})"
+            view_of = self._source.bind(array_view(wire, reader, order))
+            return f"{view_of}(body, {offset}, {self._source.bind(wire.shape)})"
+        place, length = self._reference(offset)
+        return f"{self._source.bind(native_reader(wire, reader, order))}(body, {place}, {length})"
 
 
-def members_of(kind: ft.Enum, value: Value) -> dict[int | str, Any]:
+def _format_has_arrays(fmt: Format) -> bool:
+    return any(_has_arrays(field.type) for field in fmt.fields)
+
+
+def _has_arrays(kind: ft.FieldType) -> bool:
+    match kind:
+        case ft.Optional(item=item):
+            return _has_arrays(item)
+        case ft.Record(format=fmt):
+            return _format_has_arrays(fmt)
+        case _:
+            return isinstance(kind, ft.Array)
+
+
+def _members(kind: ft.Enum, value: Value) -> dict[int | str, Any]:
     """From the values of a wire's enum to the receiver's members, or to themselves where it has no class."""
     return {member: value.enum(member) if value.enum else member for member in kind.values}
 
 
-def read_bytes(body: Any, place: int, length: int) -> bytes:
-    """A copy of a referred stretch; IndexError when it is not all there."""
-    part = bytes(body[place : place + length])
-    if len(part) != length:
-        raise IndexError(place)
-    return part
-
-
-def read_text(body: Any, place: int, length: int) -> str:
-    """The text of a referred stretch; IndexError when it is not all there."""
-    part = body[place : place + length]
-    if len(part) != length:
-        raise IndexError(place)
-    return str(part, "utf-8")
-
-
-def _overlap() -> None:
-    raise DecodeError("its references are longer than the body")
-
-
-def _array_getter(
-    wire: ft.Array, view_of: Callable[[Any, int, tuple[int, ...]], Any], order: ByteOrder
-) -> Callable[[Any, int, int], Any]:
-    from heliograph.codec.arrays import (  # noqa: PLC0415 - as above
-        MAX_DIMENSIONS,
-        BadArray,
-        shape_checker,
-        unsigned,
-    )
-
-    checked = shape_checker(wire)
-    one = unsigned(1, order)
-    size = SCALAR_SIZES[wire.item]
-
-    def get(region: Any, place: int, length: int) -> Any:
-        data = region.view[place : place + length]
-        (count,) = one.unpack_from(data)
-        if count > MAX_DIMENSIONS:
-            raise BadArray(f"{count} dimensions; at most {MAX_DIMENSIONS} are allowed")
-        shape = checked(unsigned(count, order).unpack_from(data, 4))
-        head = round_up(4 + 4 * count, 8)
-        if head + math.prod(shape) * size != length:
-            raise BadArray(f"{length} bytes, which is not what shape {shape} needs")
-        return view_of(region, place + head, shape)
-
-    return get
+def _outside() -> None:
+    raise DecodeError("something it refers to is not inside of it")

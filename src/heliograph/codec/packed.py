@@ -19,6 +19,7 @@ Where that would change nothing, msgspec decodes straight to the class.
 
 from __future__ import annotations
 
+import struct
 import types
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -35,6 +36,7 @@ from heliograph.errors import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.codec.arrays import ArrayData
     from heliograph.codec.failures import Explain
     from heliograph.codec.plan import Record, Value
     from heliograph.event import Event
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = 4
 """Bytes that say how long the msgpack is, when arrays follow it."""
+_PREFIX: Final = struct.Struct("<I")
 
 
 def holds(kind: ft.FieldType, wanted: type) -> bool:
@@ -67,26 +70,24 @@ def make_encoder(fmt: Format) -> tuple[Callable[[Event], bytes], Callable[[Event
     encode = msgspec.msgpack.Encoder().encode
     if not format_holds(fmt, ft.Array):
         return encode, lambda event: [encode(event)]
+    from heliograph.codec.arrays import Parts  # noqa: PLC0415 - numpy is for formats that have arrays
+
     source = Source()
     record = _Writer(source).record(fmt)
     source.line("def encode_parts(event):", 0)
-    source.line(f"arrays = {source.bind(_parts_class())}()")
-    source.line(f"return {source.bind(_assemble)}({source.bind(encode)}({record}(event, arrays)), arrays)")
+    source.line(f"arrays = {source.bind(Parts)}()")
+    source.line(
+        f"return {source.bind(_assemble)}({source.bind(encode)}({record}(event, arrays)), arrays.buffers)"
+    )
     source.line("def encode(event):", 0)
     source.line(f"return {source.bind(b''.join)}(encode_parts(event))")
     made = source.functions()
     return made["encode"], made["encode_parts"]
 
 
-def _assemble(main: bytes, arrays: Any) -> list[bytes | memoryview]:
-    head = len(main).to_bytes(PREFIX, "little") + main
-    return [head + bytes(-len(head) % 8), *arrays.buffers]
-
-
-def _parts_class() -> type:
-    from heliograph.codec.arrays import Parts  # noqa: PLC0415 - numpy is for formats that have arrays
-
-    return Parts
+def _assemble(main: bytes, arrays: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    size = len(main)
+    return [size.to_bytes(PREFIX, "little") + main + bytes(-(PREFIX + size) % 8), *arrays]
 
 
 class _Writer:
@@ -110,7 +111,9 @@ class _Writer:
             return text
         match kind:
             case ft.Array():
-                return f"{self._source.bind(_array_putter(kind))}({text}, arrays)"
+                from heliograph.codec.arrays import packed_writer  # noqa: PLC0415 - as above
+
+                return f"{self._source.bind(packed_writer(kind))}({text}, arrays)"
             case ft.Record(format=fmt):
                 return f"{self.record(fmt)}({text}, arrays)"
             case ft.Optional(item=item):
@@ -121,53 +124,49 @@ class _Writer:
         raise AssertionError(kind)
 
 
-def _array_putter(kind: ft.Array) -> Callable[[Any, Any], bytes]:
-    from heliograph.codec.arrays import array_writer, unsigned  # noqa: PLC0415 - as above
-
-    data_of = array_writer(kind, "<")
-
-    def put(array: Any, arrays: Any) -> bytes:
-        data = data_of(array)
-        place = arrays.size
-        arrays.add(data)
-        arrays.align()
-        return unsigned(1 + array.ndim, "<").pack(place, *array.shape)
-
-    return put
-
-
 # Reading
 
 
 def make_decoder(plan: Record, explain: Explain) -> Callable[[Any], Any]:
     """A function from a body to what the plan says; what goes wrong in it is raised as `explain` makes it."""
     if plan.cls is not None and reads_directly(plan):
-        return _direct(plan.wire, plan.cls, explain)
+        return _direct(plan.wire, plan, explain)
     source = Source()
     arrays = format_holds(plan.wire, ft.Array)
     build = _Reader(source, arrays=arrays).record(plan)
     source.line("def decode(body):", 0)
     source.line("try:")
-    source.line(f"main, region = {source.bind(_split)}(body)" if arrays else "main = body", 2)
+    source.line(f"main, data = {source.bind(_splitter())}(body)" if arrays else "main = body", 2)
     if format_holds(plan.wire, ft.Anything):
         # Passing over the bytes first costs little and finds truncated nests before anything is built.
         source.line(f"{source.bind(msgspec.msgpack.Decoder(msgspec.Raw).decode)}(main)", 2)
     read = source.bind(msgspec.msgpack.Decoder(packed_type(plan)).decode)
-    source.line(f"return {build}({read}(main){', region' if arrays else ''})", 2)
+    source.line(f"return {build}({read}(main){', data' if arrays else ''})", 2)
     source.line(f"except {source.bind(DECODING_ERRORS)} as error:")
     source.line(f"raise {source.bind(explain)}(error, body) from None", 2)
     decode: Callable[[Any], Any] = source.functions()["decode"]
     return decode
 
 
-def _direct(wire: Format, cls: type[Event], explain: Explain) -> Callable[[Any], Any]:
-    """msgspec's own decoder. It would fill in what is missing, so the count of fields is looked at first."""
+def _direct(wire: Format, plan: Record, explain: Explain) -> Callable[[Any], Any]:
+    """msgspec's own decoder. Where it would fill in missing fields, their count is looked at first."""
     count = len(wire.fields)
-    read = msgspec.msgpack.Decoder(cls).decode
+    assert plan.cls is not None
+    read = msgspec.msgpack.Decoder(plan.cls).decode
+    if all(info.required for info in msgspec.structs.fields(plan.cls)):
+
+        def decode(body: Any) -> Any:
+            try:
+                return read(body)
+            except DECODING_ERRORS as error:
+                raise explain(error, body) from None
+
+        return decode
+
     first = 0x90 + count if count < 16 else 0xDC
     rest = b"" if count < 16 else count.to_bytes(2, "big")
 
-    def decode(body: Any) -> Any:
+    def decode_counted(body: Any) -> Any:
         try:
             if body[0] != first or (rest and body[1:3] != rest):
                 raise DecodeError(f"this is no msgpack array of {count} fields")
@@ -175,7 +174,7 @@ def _direct(wire: Format, cls: type[Event], explain: Explain) -> Callable[[Any],
         except DECODING_ERRORS as error:
             raise explain(error, body) from None
 
-    return decode
+    return decode_counted
 
 
 def reads_directly(plan: Record) -> bool:
@@ -266,7 +265,7 @@ class _Reader:
 
     def __init__(self, source: Source, *, arrays: bool) -> None:
         self._source = source
-        self._region = ", region" if arrays else ""
+        self._data = ", data" if arrays else ""
 
     def record(self, plan: Record) -> str:
         source = self._source
@@ -279,7 +278,7 @@ class _Reader:
             for slot in plan.slots
         ]
         name = source.fresh("record")
-        source.line(f"def {name}(fields{self._region}):", 0)
+        source.line(f"def {name}(fields{self._data}):", 0)
         unchanged = plan.cls is not None and values == names
         if unchanged and not any(slot.keyword_only for slot in plan.slots):
             source.line(f"return {source.bind(plan.cls)}(*fields)")
@@ -301,45 +300,31 @@ class _Reader:
                 return text if inner == text else f"(None if {text} is None else {inner})"
             case ft.Record(), _:
                 assert value.record is not None
-                return f"{self.record(value.record)}({text}{self._region})"
+                return f"{self.record(value.record)}({text}{self._data})"
             case ft.List(), _:
                 assert value.item is not None
                 each = f"item_{level}"
                 inner = self._value(value.item, each, level + 1)
                 return text if inner == each else f"[{inner} for {each} in {text}]"
             case ft.Array() as wire, ft.Array() as reader:
-                return f"{self._source.bind(_array_getter(wire, reader))}({text}, region)"
+                from heliograph.codec.arrays import packed_reader  # noqa: PLC0415 - as above
+
+                return f"{self._source.bind(packed_reader(wire, reader))}({text}{self._data})"
             case ft.Anything(), _:
                 return f"{self._source.bind(check_received)}({text})"
             case _:
                 return text
 
 
-def _array_getter(wire: ft.Array, reader: ft.Array) -> Callable[[bytes, Any], Any]:
-    from heliograph.codec.arrays import array_reader, shape_checker, unsigned  # noqa: PLC0415 - as above
+def _splitter() -> Callable[[Any], tuple[memoryview, ArrayData]]:
+    from heliograph.codec.arrays import ArrayData  # noqa: PLC0415 - as above
 
-    view_of = array_reader(wire, reader, "<")
-    checked = shape_checker(wire)
+    def split(body: bytes | bytearray | memoryview) -> tuple[memoryview, ArrayData]:
+        """The msgpack of a body with arrays, and the data behind it."""
+        view = memoryview(body).toreadonly()
+        end = PREFIX + _PREFIX.unpack_from(view)[0]
+        if end > len(view):
+            raise DecodeError(f"the body has {len(view)} bytes and should have at least {end}")
+        return view[PREFIX:end], ArrayData(view[end + (-end % 8) :])
 
-    def get(descriptor: bytes, region: Any) -> Any:
-        place, *shape = unsigned(len(descriptor) // 4, "<").unpack(descriptor)
-        return view_of(region, place, checked(tuple(shape)))
-
-    return get
-
-
-def _split(body: bytes | bytearray | memoryview) -> tuple[memoryview, Any]:
-    """The msgpack of a body with arrays, and the region of their data."""
-    from heliograph.codec.arrays import Region  # noqa: PLC0415 - as above
-
-    main, data = split(body)
-    return main, Region(data)
-
-
-def split(body: bytes | bytearray | memoryview) -> tuple[memoryview, memoryview]:
-    """The msgpack of a body with arrays, and the data behind it."""
-    view = memoryview(body)
-    end = PREFIX + int.from_bytes(view[:PREFIX], "little")
-    if len(view) < PREFIX or end > len(view):
-        raise DecodeError(f"the body has {len(view)} bytes and should have at least {max(end, PREFIX)}")
-    return view[PREFIX:end], view[end + (-end % 8) :]
+    return split
