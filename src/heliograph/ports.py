@@ -212,7 +212,11 @@ class Lock(Protocol):
 
 
 class Condition(Protocol):
-    """Wait under a lock until somebody notifies, as `threading.Condition`."""
+    """Wait under a lock until somebody notifies, as `threading.Condition`.
+
+    A waiter whose time runs out may take a notification with it. So look at what was waited for after each
+    wait, as `wait_for` does, instead of trusting the answer.
+    """
 
     def __enter__(self) -> bool: ...
 

@@ -210,7 +210,6 @@ class SimDisk:
 
     def call(self, operation: str, file: str, content: Content | None = None) -> Fails | None:
         """An operation begins: let others run, then strike with the faults that are due."""
-        self._refuse_without_power()
         self._step(f"disk.{operation}", file)
         self._refuse_without_power()
         fails = None

@@ -102,7 +102,10 @@ class SimCondition:
         if self._scheduler.halted():
             return
         self._insist_on_lock("notify")
-        _wake(self._waiters, self._scheduler, n)
+        for task in self._waiters[:n]:
+            # As with threads, a waiter whose time has just run out takes the notification with it.
+            self._waiters.remove(task)
+            self._scheduler.wake(task)
 
     def notify_all(self) -> None:
         self.notify(len(self._waiters))

@@ -16,7 +16,7 @@ from heliograph.sim import scheduler as scheduler_module
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.ports import Queue, Task
+    from heliograph.ports import Lock, Queue, Task
 
 SECOND = 1_000_000_000
 
@@ -167,6 +167,96 @@ def test_some_seed_finds_a_race_and_the_seed_finds_it_again() -> None:
     totals = [total(seed) for seed in range(20)]
     assert set(totals) == {1, 2}
     assert totals == [total(seed) for seed in range(20)]
+
+
+def test_some_seed_lets_another_task_in_right_after_a_lock_is_released() -> None:
+    def total(seed: int) -> int:
+        simulation = Simulation(seed)
+        lock = simulation.tasks.lock("counter")
+        counter = 0
+
+        def add() -> None:
+            nonlocal counter
+            with lock:
+                seen = counter
+            counter = seen + 1
+
+        def main() -> None:
+            for task in [simulation.tasks.spawn("adder", add) for _ in range(2)]:
+                task.join()
+
+        simulation.run(main)
+        return counter
+
+    assert {total(seed) for seed in range(20)} == {1, 2}
+
+
+def test_a_wait_that_timed_out_is_forgotten_by_what_it_waited_for() -> None:
+    simulation = Simulation(1)
+    event = simulation.tasks.event("late")
+
+    def set_late() -> None:
+        simulation.tasks.sleep(5)
+        event.set()
+
+    def main() -> int:
+        start = simulation.clock.monotonic_ns()
+        simulation.tasks.spawn("setter", set_late)
+        assert not event.wait(1)
+        simulation.tasks.sleep(99)
+        return simulation.clock.monotonic_ns() - start
+
+    assert simulation.run(main) == 100 * SECOND
+
+
+def test_a_waiter_whose_time_runs_out_may_take_a_notification_with_it() -> None:
+    def outcome(seed: int) -> tuple[bool, bool]:
+        simulation = Simulation(seed)
+        condition = simulation.tasks.condition(name="news")
+        answers: dict[str, bool] = {}
+
+        def wait(name: str, timeout: float) -> None:
+            with condition:
+                answers[name] = condition.wait(timeout)
+
+        def main() -> None:
+            hasty = simulation.tasks.spawn("hasty", lambda: wait("hasty", 1.0))
+            simulation.tasks.sleep(0.5)
+            patient = simulation.tasks.spawn("patient", lambda: wait("patient", 10.0))
+            simulation.tasks.sleep(0.5)
+            with condition:
+                condition.notify()
+            hasty.join()
+            patient.join()
+
+        simulation.run(main)
+        return answers["hasty"], answers["patient"]
+
+    assert {outcome(seed) for seed in range(40)} == {(False, True), (False, False)}
+
+
+def test_a_lock_released_at_the_instant_of_a_time_out_is_not_lost() -> None:
+    for seed in range(40):
+        simulation = Simulation(seed)
+        lock = simulation.tasks.lock("shared")
+        taken: list[bool] = []
+
+        def main(simulation: Simulation = simulation, lock: Lock = lock, taken: list[bool] = taken) -> None:
+            def try_lock() -> None:
+                if lock.acquire(timeout=1.0):
+                    lock.release()
+
+            lock.acquire()
+            hasty = simulation.tasks.spawn("hasty", try_lock)
+            simulation.tasks.sleep(0.5)
+            patient = simulation.tasks.spawn("patient", lambda: taken.append(lock.acquire()))
+            simulation.tasks.sleep(0.5)
+            lock.release()
+            hasty.join()
+            patient.join()
+
+        simulation.run(main)
+        assert taken == [True]
 
 
 def test_a_deadlock_names_each_task_and_what_it_waits_for() -> None:

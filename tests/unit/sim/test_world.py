@@ -106,6 +106,24 @@ def test_a_power_cut_takes_the_whole_process_with_it() -> None:
         assert ended == ["killed"]
 
 
+def test_whoever_joins_a_task_hears_of_its_death() -> None:
+    simulation = Simulation(1)
+    heard: list[bool] = []
+
+    def main() -> None:
+        process = simulation.process("brief")
+        victim = process.tasks.spawn("victim", lambda: process.tasks.sleep(1000))
+        joiner = simulation.tasks.spawn("joiner", lambda: heard.append(victim.join()))
+        simulation.tasks.sleep(1)
+        process.kill()
+        joiner.join()
+
+    before = simulation.clock.monotonic_ns()
+    simulation.run(main)
+    assert heard == [True]
+    assert simulation.clock.monotonic_ns() - before == SECOND
+
+
 def test_what_goes_wrong_while_a_killed_task_unwinds_is_no_failure() -> None:
     simulation = Simulation(1)
 
