@@ -11,6 +11,7 @@ their format; only sealing looks into them. `docs/journal.md` has the files byte
 """
 
 from heliograph.journal.cursors import Cursor, CursorStore
+from heliograph.journal.inspection import FileInfo, Range, Report, cat, ls, partitions, verify
 from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.names import escaped, unescaped
 from heliograph.journal.partition import Limits
@@ -26,18 +27,25 @@ __all__ = [
     "Cursor",
     "CursorStore",
     "Damage",
+    "FileInfo",
     "Head",
     "JournalRecord",
     "Limits",
     "Manifest",
     "PartitionReader",
     "PartitionWriter",
+    "Range",
     "Receipt",
     "Record",
     "Recovery",
+    "Report",
     "Rows",
     "Segment",
     "WriterStats",
+    "cat",
     "escaped",
+    "ls",
+    "partitions",
     "unescaped",
+    "verify",
 ]

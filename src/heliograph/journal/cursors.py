@@ -10,7 +10,7 @@ one owner by a lease; each opening has a later epoch, and what a stale owner com
 
 All cursors of a store share one file, to which states are appended whole; the last state of a name counts.
 One sync serves everybody who commits at the same time: whoever comes first writes for all who wait. When the
-file has grown, the states are written to a new one, which replaces it. After a failure it is replaced as well.
+file has grown, the states are written to a new one, which replaces it; after a failure too.
 """
 
 from __future__ import annotations
