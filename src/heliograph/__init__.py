@@ -74,10 +74,14 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-__all__ = ["Any", "__version__", *_HOME_OF]  # noqa: PLE0604 - all are strings
+_ROOMS = ("testing",)
+
+__all__ = ["Any", "__version__", *_HOME_OF, *_ROOMS]  # noqa: PLE0604 - all are strings
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"heliograph.{name}")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'heliograph' has no attribute {name!r}")

@@ -20,6 +20,7 @@
     │   ├── BatchTooLarge           more than one frame can hold
     │   ├── PartitionInUse          another writer has this partition; names it                 (retriable)
     │   ├── BadJournalFile          a file is none of ours, damaged, or newer than this program
+    │   ├── NoHistory               no station kept such a history in that folder; names what is there
     │   ├── HistoryGone             retention has removed a range of offsets; names it
     │   ├── HistoryDamaged          a range of offsets cannot be read; names it
     │   ├── CursorHeld              somebody else consumes under that name                      (retriable)
@@ -30,11 +31,18 @@
     ├── ChannelError                a call that this channel or station cannot follow; names it
     │   ├── Closed                  it has been closed, or its station has
     │   ├── ForkedStation           this process was forked off the one that opened the station
+    │   ├── FolderInUse             another station has this folder; names it                   (retriable)
     │   ├── ChannelExists, NoSuchChannel
     │   ├── WrongEventType          the channel does not carry events of this type
     │   ├── NotPossible             options that do not go together here; says what to write instead
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
     │   └── WouldDeadlock           the queue to wait for is drained by this very thread
+    ├── LinkError                   two stations cannot talk to each other
+    │   ├── UnsafeRuntimeFolder     the folder where stations meet is open to others
+    │   ├── LinkRefused             the other station is not one of ours: version, domain, user
+    │   ├── LinkLost                the connection ended; it is made again by itself             (retriable)
+    │   ├── BadFrame                bytes that no station sends; the connection is closed
+    │   └── QueryFailed             another station could not answer, or not in time             (retriable)
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
     ├── NoJava                      Spark needs a Java and none will do; says what to set or install
     └── SimulationError             a simulated run went wrong; carries the seed that repeats it
@@ -378,6 +386,28 @@ class BadJournalFile(JournalError):
         return f"{self.file!r} cannot be used: {self.reason}"
 
 
+class NoHistory(JournalError):
+    """There is no history to read.
+
+    Attributes:
+        folder: where it was looked for.
+        channel: the channel that was asked for; None when the folder is no station's at all.
+        found: the channels that have a history there.
+    """
+
+    def __init__(self, folder: str, channel: str | None = None, found: tuple[str, ...] = ()) -> None:
+        super().__init__(folder, channel, found)
+        self.folder = folder
+        self.channel = channel
+        self.found = found
+
+    def __str__(self) -> str:
+        if self.channel is None:
+            return f"{self.folder!r} is no folder in which a station has kept a history; check the path"
+        there = ", ".join(self.found) or "no channel at all"
+        return f"{self.folder!r} holds no history of {self.channel!r}; it holds that of {there}"
+
+
 class HistoryGone(JournalError):
     """Retention has removed the events from `first` up to, not including, `next_available`.
 
@@ -637,6 +667,26 @@ class ForkedStation(ChannelError):
         return f"{self.name} belongs to the parent process; open a Station of your own after the fork"
 
 
+class FolderInUse(ChannelError):
+    """Another station has the folder.
+
+    Attributes:
+        holder: what the other station wrote about itself.
+    """
+
+    retriable = True
+
+    def __init__(self, name: str, holder: str) -> None:
+        super().__init__(name, holder)
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return (
+            f"the folder {self.name!r} belongs to another station ({self.holder}); "
+            "use a folder of your own, or close that station first"
+        )
+
+
 class ChannelExists(ChannelError):
     """`mode="create"` found a channel of that name."""
 
@@ -719,3 +769,44 @@ class WouldDeadlock(ChannelError):
             f"the queue of {self.name} is full and this callback runs in the thread that drains it; "
             "push from another thread, or give the consumer an overflow policy"
         )
+
+
+class LinkError(HeliographError):
+    """Two stations cannot talk to each other.
+
+    Attributes:
+        peer: the other station, or where it was looked for.
+        reason: what is wrong.
+    """
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(peer, reason)
+        self.peer = peer
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.peer}: {self.reason}"
+
+
+class UnsafeRuntimeFolder(LinkError):
+    """The folder where this user's stations meet belongs to, or can be entered by, somebody else."""
+
+
+class LinkRefused(LinkError):
+    """The other station is not one that this one may talk to."""
+
+
+class LinkLost(LinkError):
+    """The connection to another station ended."""
+
+    retriable = True
+
+
+class BadFrame(LinkError):
+    """Bytes came over a link that no station of this version sends."""
+
+
+class QueryFailed(LinkError):
+    """Another station could not answer a question, or not in time."""
+
+    retriable = True

@@ -21,6 +21,7 @@ from heliograph.channel.core import Channel, Services
 from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
 from heliograph.errors import ChannelExists, Closed, ForkedStation, NoSuchChannel, NotPossible
 from heliograph.event import Event, info_of
+from heliograph.journal.keeping import Keeping
 from heliograph.ports import Ports, system_ports
 from heliograph.qos import QoS
 
@@ -47,20 +48,25 @@ class Station:
     """See the module.
 
     Args:
+        folder: where persistent channels keep their history; made if it is not there. One station at a time
+            can have it.
         callback_limit: seconds after which a callback that does not return is reported and detached.
-        on_error: called with (receiver's name, header, exception) when a callback raises; else it is logged.
+        on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
+            the header when a receiver missed a part of the history; else it is logged.
         ports: clock, tasks and chance; tests pass simulated ones.
     """
 
     def __init__(
         self,
+        folder: str | os.PathLike[str] | None = None,
         *,
         callback_limit: float = CALLBACK_LIMIT,
-        on_error: Callable[[str, Header, BaseException], None] | None = None,
+        on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
     ) -> None:
-        self.ports = ports or system_ports()
+        self.ports = ports or system_ports(folder)
         self.id = self.ports.random.id64()
+        self._keeping = None if self.ports.disk is None else Keeping(self.ports)
         self._pool = DispatchPool(self.ports.clock, self.ports.tasks, callback_limit=callback_limit)
         self._lock = self.ports.tasks.lock("station")
         self._channels: dict[str, Channel[Any]] = {}
@@ -77,6 +83,7 @@ class Station:
             lambda: f"{self.id:016x}-{next(suppliers)}",
             self._own_loop,
             on_error or _log_error,
+            None if self._keeping is None else self._keeping.open_store,
         )
         _STATIONS.add(self)
 
@@ -157,6 +164,8 @@ class Station:
             seconds = max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9)
             left.update({f"{channel.name}/{name}": n for name, n in channel.close(seconds).items()})
         self._pool.close()
+        if self._keeping is not None:
+            self._keeping.close()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             assert self._loop_task is not None
@@ -181,8 +190,8 @@ class Station:
             raise NotPossible(
                 name, f"a new channel needs its event types: station.channel({name!r}, MyEvent)"
             )
-        if qos.journalled:
-            raise NotPossible(name, "durability='persistent' needs a station with a folder")
+        if qos.journalled and self._services.open_store is None:
+            raise NotPossible(name, "durability='persistent' needs a folder: hg.Station('data')")
         channel = self._channels[name] = Channel(name, types, qos, self._services)
         return channel
 
@@ -247,8 +256,11 @@ def _pattern_regex(pattern: str) -> str:
     return r"\.".join(parts)
 
 
-def _log_error(receiver: str, header: Header, error: BaseException) -> None:
-    log.error("%s raised for event %s on %s", receiver, header.id, header.channel, exc_info=error)
+def _log_error(receiver: str, header: Header | None, error: BaseException) -> None:
+    if header is None:
+        log.error("%s missed a part of the history: %s", receiver, error)
+    else:
+        log.error("%s raised for event %s on %s", receiver, header.id, header.channel, exc_info=error)
 
 
 # After a fork the child has no threads: its copies of open stations must refuse instead of waiting for ever.

@@ -16,6 +16,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from heliograph.channel.feed import JournalLane
 from heliograph.channel.ledger import LaneCounts
 from heliograph.errors import NotPossible
 from heliograph.event import Event, Header
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel, Selection
     from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.store import Cursor
 
 log = logging.getLogger(__name__)
 
@@ -233,11 +235,24 @@ class Delivery(Generic[T]):
 class Consumer(QueuedReceiver, Generic[T]):
     """Asked for events by threads or by one task: the first use binds the way.
 
-    An event counts as delivered when it has been handed out.
+    An event counts as delivered when it has been handed out. A durable one acknowledges an event when the
+    next is asked for, and makes that durable batch by batch, when it runs dry, and when it is closed: after a
+    crash at most the last batch comes again.
     """
 
-    def __init__(self, channel: Channel[Any], name: str, selection: Selection, *, ends: bool = False) -> None:
+    def __init__(
+        self,
+        channel: Channel[Any],
+        name: str,
+        selection: Selection,
+        *,
+        ends: bool = False,
+        cursor: Cursor | None = None,
+    ) -> None:
         super().__init__(channel, name, selection)
+        self._cursor = cursor
+        self._handed: int | None = None
+        self._acked: int | None = None
         self._clock = channel.ports.clock
         self._bell = channel.ports.tasks.signal(f"events for {name}")
         self._hand = channel.ports.tasks.lock(f"hand of {name}")
@@ -292,6 +307,9 @@ class Consumer(QueuedReceiver, Generic[T]):
         with self._hand:
             self._batch = iter(())
             self.lane.settle()
+            if self._cursor is not None:
+                self._commit()
+                self._cursor.close()
         self._ring(self.lane)
 
     def _bind(self, way: str) -> None:
@@ -316,14 +334,35 @@ class Consumer(QueuedReceiver, Generic[T]):
     def _take_one(self) -> Item | None:
         """The next event without waiting. It counts as delivered from here on."""
         with self._hand:
+            self._acked = self._handed
             item = next(self._batch, None)
             if item is None:
                 self.lane.settle()
+                if self._cursor is not None:
+                    self._commit()
                 self._batch = iter(self.lane.take())
                 item = next(self._batch, None)
             if item is not None:
                 self.lane.done += 1
+                self._handed = item[1].offset
+            elif self._cursor is not None:
+                self._commit_read()
             return item
+
+    def _commit(self) -> None:
+        """Make durable what has been acknowledged."""
+        assert self._cursor is not None
+        if self._acked is not None:
+            self._cursor.commit(self._acked + 1)
+            self._acked = self._handed = None
+
+    def _commit_read(self) -> None:
+        """Nothing waits: also what did not match needs not be read again."""
+        assert self._cursor is not None
+        assert isinstance(self.lane, JournalLane)
+        read_to = self.lane.read_to
+        if read_to is not None and read_to != self._cursor.position:
+            self._cursor.commit(read_to)
 
     def _ring(self, _: Lane) -> None:
         if self._rang is not None and self._loop is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections import Counter, deque
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -28,12 +29,14 @@ from heliograph.channel.consumer import (
     Receiver,
     Subscription,
 )
+from heliograph.channel.feed import JournalLane
 from heliograph.channel.groups import Group
 from heliograph.channel.history import History
-from heliograph.channel.lane import CoalescingLane, Lane, LanePolicy
+from heliograph.channel.journalled import Journalled, Point
+from heliograph.channel.lane import CoalescingLane, Item, Lane, LanePolicy
 from heliograph.channel.ledger import ChannelStats, LaneCounts
-from heliograph.channel.pipeline import Condition, Route, Target, build_route
-from heliograph.channel.supplier import Supplier, closed_routes, forked_routes
+from heliograph.channel.pipeline import Condition, InlineResult, Route, Target, build_route
+from heliograph.channel.supplier import DurableSupplier, Supplier, closed_routes, forked_routes
 from heliograph.errors import Closed, ExpressionError, NotPossible, WrongEventType
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.dispatch import DispatchPool
+    from heliograph.channel.store import Cursor, Store
     from heliograph.ports import Ports
     from heliograph.qos import QoS
 
@@ -65,6 +69,10 @@ class Selection(msgspec.Struct, frozen=True):
     group: str | None = None
     queue: int | None = None
     overflow: LanePolicy | None = None
+    position: int | None = None
+    """On a journalled channel the first offset to read; None: from the next event on."""
+    until: int | None = None
+    """On a journalled channel the offset at which to end."""
 
 
 class Services(msgspec.Struct, frozen=True):
@@ -75,7 +83,11 @@ class Services(msgspec.Struct, frozen=True):
     next_station_seq: Callable[[], int]
     new_supplier_name: Callable[[], str]
     loop: Callable[[], asyncio.AbstractEventLoop]
-    on_error: Callable[[str, Header, BaseException], None]
+    on_error: Callable[[str, Header | None, BaseException], None]
+    open_store: (
+        Callable[[str, Callable[[], tuple[type[Event], ...]], Callable[[list[Item]], object]], Store] | None
+    )
+    """Opens the store of a journalled channel: (channel, its types, what to tell); None without a folder."""
 
 
 class Channel(Generic[T]):
@@ -97,6 +109,8 @@ class Channel(Generic[T]):
         self._groups: dict[str, Group] = {}
         self._history = History(qos, services.ports.clock, services.ports.tasks)
         self._routes: Mapping[type, Route] = {}
+        # What inline callbacks did, put here by pushing threads and counted when somebody looks.
+        self.inline_log: deque[InlineResult] = deque()
         self._numbers = count(1)
         self._closed = False
         # What members that have left had counted; a lane that still delivers goes on counting in `_leaving`.
@@ -104,6 +118,7 @@ class Channel(Generic[T]):
         self._left_matched = 0
         self._departed = LaneCounts()
         self._leaving: list[Receiver] = []
+        self._journal = Journalled(name, qos, services, lambda: self._types) if qos.journalled else None
         self._rebuild()
         self._own = self.supplier()
         # The bound methods themselves: pushing through the channel costs no further call.
@@ -124,7 +139,14 @@ class Channel(Generic[T]):
 
     def supplier(self, name: str | None = None) -> Supplier[T]:
         """A source of its own, with its own order. Without a name it gets one that is unique for ever."""
-        supplier: Supplier[T] = Supplier(self, name or self._services.new_supplier_name(), 1)
+        # A name may come back, an id may not: the epoch tells its lives apart.
+        epoch = 1 if name is None else self.ports.clock.time_ns() // 1000
+        full_name = name or self._services.new_supplier_name()
+        supplier: Supplier[T]
+        if self._journal is None:
+            supplier = Supplier(self, full_name, epoch)
+        else:
+            supplier = DurableSupplier(self, full_name, epoch, self._journal.store)
         with self._lock:
             self._check_open()
             if any(other.name == supplier.name for other in self._suppliers):
@@ -151,11 +173,13 @@ class Channel(Generic[T]):
         if callback is None:
             return self._decorator(inline=inline, name=name, **options)
         start = options.pop("start", None)
-        selection = self.select(**options)
+        selection = self._placed(self.select(**options), start, None)
         own_name: str = getattr(callback, "__name__", type(callback).__name__)
         full_name = self._unique(name or own_name)
         receiver: Receiver
         if inline:
+            if self._journal is not None:
+                raise NotPossible(full_name, "inline=True: on a persistent channel nobody runs inside push")
             if selection.group is not None or selection.queue is not None or selection.overflow is not None:
                 raise NotPossible(full_name, "inline=True has no queue, so no group=, queue= or overflow=")
             receiver = InlineSubscription(self, full_name, selection, callback)
@@ -163,7 +187,7 @@ class Channel(Generic[T]):
             receiver = AsyncSubscription(self, full_name, selection, callback, self._loop())
         else:
             receiver = Subscription(self, full_name, selection, callback, self.pool)
-        self._join(receiver, self._wants_history(start))
+        self._join(receiver, start)
         return receiver
 
     def unsubscribe(self, callback: Callable[..., object]) -> None:
@@ -176,25 +200,31 @@ class Channel(Generic[T]):
             receiver.close()
 
     def consumer(
-        self, *, name: str | None = None, start: str | None = None, until: str | None = None, **options: Any
+        self, *, name: str | None = None, start: Point = None, until: Point = None, **options: Any
     ) -> Consumer[T]:
         """Something to ask for events: iterate it, await it, `pull`, `read` or go through `deliveries`.
 
         Args:
-            name: in statistics and errors.
-            start: "earliest" for what the channel has kept, else from now on.
-            until: "now" ends when what had been kept at this moment has been read.
-            **options: as in `subscribe`.
+            name: in statistics and errors. On a persistent channel it makes the consumer durable: it is
+                exclusive, and the next one of that name goes on where this one was.
+            start: "earliest", "now" or "latest", an offset, or a datetime; without it, with all that the
+                channel's durability keeps.
+            until: where to end: "now", an offset or a datetime; without it, never.
+            **options: what `select` takes.
         """
-        if until not in (None, "now"):
-            raise NotPossible(
-                self.name, f"until={until!r}: this channel keeps no journal, so only 'now' is known"
-            )
-        selection = self.select(**options)
-        consumer: Consumer[T] = Consumer(
-            self, self._unique(name or "consumer"), selection, ends=until == "now"
-        )
-        self._join(consumer, self._wants_history(start))
+        selection = self._placed(self.select(**options), start, until)
+        cursor: Cursor | None = None
+        if name is None or self._journal is None or selection.group is not None:
+            full_name = self._unique(name or "consumer")
+        else:
+            full_name = self._unique(name, insist=True)
+            try:
+                selection, cursor = self._journal.resume(selection, name)
+            except BaseException:
+                self._names.discard(name)
+                raise
+        consumer: Consumer[T] = Consumer(self, full_name, selection, ends=until is not None, cursor=cursor)
+        self._join(consumer, start)
         return consumer
 
     def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:
@@ -202,17 +232,38 @@ class Channel(Generic[T]):
         with self._lock:
             return self._members_changed.wait_for(lambda: len(self._receivers) >= consumers, timeout)
 
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until every callback has been given all that waits for it; False when the time ran out.
+
+        Consumers that are asked, not called, are not waited for.
+        """
+        deadline = None if timeout is None else self.ports.clock.monotonic_ns() + round(timeout * 1e9)
+        with self._lock:
+            receivers = list(self._receivers.values())
+        for receiver in receivers:
+            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer):
+                left = None if deadline is None else seconds_until(self.ports.clock, deadline)
+                if not receiver.lane.wait_empty(left):
+                    return False
+        return True
+
     def stats(self) -> ChannelStats:
         """One instant of this channel, in balance."""
         with self._still():
             self._fold()
+            counts = {name: receiver.counts() for name, receiver in self._receivers.items()}
+            departed = sum((r.counts() for r in self._leaving), self._departed)
+            matched = self._left_matched + sum(s.matched for s in self._suppliers)
+            if self._journal is not None:
+                found = sum(c.from_history for c in counts.values()) + departed.from_history
+                matched = self._journal.feed.matched + found
             return ChannelStats(
                 self.name,
                 self._left_pushed + sum(s.pushed for s in self._suppliers),
-                self._left_matched + sum(s.matched for s in self._suppliers),
+                matched,
                 len(self._suppliers),
-                {name: receiver.counts() for name, receiver in self._receivers.items()},
-                sum((r.counts() for r in self._leaving), self._departed),
+                counts,
+                departed,
             )
 
     def close(self, timeout: float = 5.0) -> dict[str, int]:
@@ -228,6 +279,8 @@ class Channel(Generic[T]):
             for supplier in self._suppliers:
                 supplier.use(closed_routes(self.name))
             receivers = list(self._receivers.values())
+        if self._journal is not None:
+            self._journal.store.finish()  # what is in line is synced and fed first
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
         left: dict[str, int] = {}
         for receiver in receivers:
@@ -237,6 +290,8 @@ class Channel(Generic[T]):
             if pending and not isinstance(receiver, Consumer):
                 left[receiver.name] = pending
             receiver.close()
+        if self._journal is not None:
+            self._journal.store.close()
         if left:
             log.warning("channel %s closed with events undelivered: %s", self.name, left)
         return left
@@ -277,6 +332,8 @@ class Channel(Generic[T]):
 
     def new_lane(self, name: str, selection: Selection, on_ready: Callable[[Lane], None]) -> Lane:
         policy: Any = selection.overflow or self.qos.overflow_policy
+        if self._journal is not None:
+            return self._journal.lane(name, selection, on_ready)
         kind = CoalescingLane if policy == "coalesce" else Lane
         return kind(
             name,
@@ -309,28 +366,16 @@ class Channel(Generic[T]):
         with self._still():
             if supplier not in self._suppliers:
                 return
-            supplier.leave()
+            supplier.use(closed_routes(f"supplier {supplier.name}"))
             self._left_pushed += supplier.pushed
             self._left_matched += supplier.matched
             self._suppliers.remove(supplier)
             self._history.supplier_left(supplier.name)
 
-    def add_inline(self, route: Route, called: int, raised: int, times: int) -> None:
-        """Inline callbacks ran; a subscription may have left while they did. While still."""
-        for i, subscription in enumerate(route.inline_lanes):
-            if called >> i & 1:
-                failed = bool(raised >> i & 1)
-                known = self._receivers.get(subscription.name) is subscription
-                if known or subscription in self._leaving:
-                    subscription.add(times, failed=failed)
-                else:
-                    self._departed += LaneCounts(failed=times) if failed else LaneCounts(delivered=times)
-
-    def count_inline(self, route: Route, called: int, raised: int) -> None:
-        """Inline callbacks ran for a supplier that left meanwhile."""
+    def count_inline(self) -> None:
+        """Bring the counts of inline callbacks up to date."""
         with self._still():
-            self._left_matched += called.bit_count()
-            self.add_inline(route, called, raised, 1)
+            self._fold_inline()
 
     def report(self, receiver: str, header: Header, error: BaseException) -> None:
         """A callback raised."""
@@ -370,25 +415,32 @@ class Channel(Generic[T]):
 
         return decorate
 
-    def _join(self, receiver: Receiver, with_history: bool) -> None:
+    def _join(self, receiver: Receiver, start: Point) -> None:
+        keeps = self._history.keeps and start in (None, "earliest")
         with self._still():
             self._check_open()
             self._receivers[receiver.name] = receiver
             if receiver.group is not None:
                 assert isinstance(receiver, QueuedReceiver)
                 self._groups.setdefault(receiver.group, Group(receiver.group)).join(receiver.lane)
-            if with_history and isinstance(receiver, QueuedReceiver):
+            if keeps and isinstance(receiver, QueuedReceiver):
                 self._left_matched += self._history.replay(receiver.lane, receiver.selection.conditions)
             self._rebuild()
             self._members_changed.notify_all()
+        if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
+            receiver.lane.start()
 
-    def _wants_history(self, start: str | None) -> bool:
-        if start not in (None, "now", "latest", "earliest"):
+    def _placed(self, selection: Selection, start: Point, until: Point) -> Selection:
+        """Where in the history a receiver begins and ends."""
+        if self._journal is not None:
+            return self._journal.place(selection, start, until)
+        if start not in (None, "now", "latest", "earliest") or until not in (None, "now", "latest"):
             raise NotPossible(
                 self.name,
-                f"start={start!r}: this channel keeps no journal, so only 'earliest' and 'now' are known",
+                f"start={start!r}, until={until!r}: only a persistent channel knows more than "
+                "start='earliest' or 'now' and until='now'",
             )
-        return start == "earliest" or (start is None and self.qos.durability != "volatile")
+        return selection
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         try:
@@ -396,9 +448,12 @@ class Channel(Generic[T]):
         except RuntimeError:
             return self._services.loop()
 
-    def _unique(self, name: str) -> str:
+    def _unique(self, name: str, *, insist: bool = False) -> str:
+        """A name that no other receiver has; with `insist`, that name or none."""
         with self._lock:
             unique = name
+            if insist and name in self._names:
+                raise NotPossible(self.name, f"the durable consumer {name!r} is open already; close it first")
             while unique in self._names:
                 unique = f"{name}-{next(self._numbers)}"
             self._names.add(unique)
@@ -415,17 +470,32 @@ class Channel(Generic[T]):
             stack.enter_context(self._lock)
             for supplier in self._suppliers:
                 stack.enter_context(supplier.lock)
+            if self._journal is not None:
+                stack.enter_context(self._journal.feed.lock)
             yield
 
     def _fold(self) -> None:
         """Bring the counts of inline callbacks and of members that have left up to date. While still."""
-        for supplier in self._suppliers:
-            supplier.fold_inline()
+        self._fold_inline()
         for receiver in list(self._leaving):
             counts = receiver.counts()
             if not counts.pending:
                 self._departed += counts
                 self._leaving.remove(receiver)
+
+    def _fold_inline(self) -> None:
+        """Each result adds to `matched` and to subscriptions alike; one may have left while it was called."""
+        results = Counter([self.inline_log.popleft() for _ in range(len(self.inline_log))])
+        for (targets, called, raised), times in results.items():
+            self._left_matched += called.bit_count() * times
+            for i, subscription in enumerate(targets.subscriptions):
+                if called >> i & 1:
+                    failed = bool(raised >> i & 1)
+                    known = self._receivers.get(subscription.name) is subscription
+                    if known or subscription in self._leaving:
+                        subscription.add(times, failed=failed)
+                    else:
+                        self._departed += LaneCounts(failed=times) if failed else LaneCounts(delivered=times)
 
     def _rebuild(self) -> None:
         """Make the routes for the receivers of this moment and give them to all suppliers. While still."""
@@ -441,7 +511,9 @@ class Channel(Generic[T]):
                 seen_groups.add(receiver.group)
                 targets.append(Target(receiver.selection.conditions, group=self._groups[receiver.group]))
         keep = self._history.keep if self._history.keeps else None
-        self._routes = {cls: build_route(cls, self.qos, targets, keep) for cls in self._types}
+        self._routes = {cls: build_route(self.name, cls, self.qos, targets, keep) for cls in self._types}
+        if self._journal is not None:
+            self._journal.feed.use(self._routes)
         if not self._closed:
             for supplier in self._suppliers:
                 supplier.use(self._routes)

@@ -174,7 +174,7 @@ class Lane:
             self._room.notify_all()
             self._quiet.notify_all()
 
-    def wait_empty(self, timeout: float) -> bool:
+    def wait_empty(self, timeout: float | None) -> bool:
         """Wait until nothing waits and nothing is being delivered; False when the time ran out."""
         with self._lock:
             return self._quiet.wait_for(lambda: not self._waiting and not self._watched, timeout)
@@ -186,19 +186,23 @@ class Lane:
 
     def counts(self) -> LaneCounts:
         with self._lock:
-            done = self.done  # read once: the taker raises it meanwhile
-            return LaneCounts(
-                self._delivered + done,
-                self._failed,
-                self._expired,
-                dict(self._dropped),
-                self._waiting + self._taken - done,
-            )
+            return self._counts()
 
     def __len__(self) -> int:
         return self._waiting
 
     # All of these run under the lock.
+
+    def _counts(self, from_history: int = 0) -> LaneCounts:
+        done = self.done  # read once: the taker raises it meanwhile
+        return LaneCounts(
+            self._delivered + done,
+            self._failed,
+            self._expired,
+            dict(self._dropped),
+            self._waiting + self._taken - done,
+            from_history,
+        )
 
     def _has_room(self) -> bool:
         return self.closed or self._waiting + self._reserved < self.limit

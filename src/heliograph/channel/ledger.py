@@ -30,6 +30,8 @@ class LaneCounts(msgspec.Struct, frozen=True):
     """By reason: `oldest`, `newest`, `coalesced`, `closed`, `stuck`."""
     pending: int = 0
     """Waiting, or being delivered right now."""
+    from_history: int = 0
+    """How many of these the consumer found in the journal itself; `matched` includes them."""
 
     @property
     def total(self) -> int:
@@ -45,6 +47,7 @@ class LaneCounts(msgspec.Struct, frozen=True):
             self.expired + other.expired,
             reasons,
             self.pending + other.pending,
+            self.from_history + other.from_history,
         )
 
 

@@ -4,7 +4,7 @@
 configuration is asked while an event passes: a stage that is not configured is not in the code.
 
     queued(event, header)    the lanes that want it; a group gives the member whose turn it is
-    inline(event, header)    calls every inline callback that wants it; (called, raised) as bits
+    inline(event, header)    calls every inline callback that wants it; what it did, for the ledger
 
 The source holds only names made here; callbacks, lanes and sources are bound as values. See
 `heliograph.expr.emit` for how conditions become code.
@@ -12,13 +12,14 @@ The source holds only names made here; callbacks, lanes and sources are bound as
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from heliograph.event import Event, Header, info_of
-from heliograph.validate import validate
+from heliograph.codec.source import Source
+from heliograph.event import Event, EventInfo, Header, info_of
+from heliograph.validate import validator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from heliograph.qos import QoS
 
 
-class Condition(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True, dict=True):
     """When a receiver wants an event of one type: the filter, and the suppliers it listens to."""
 
     checked: Checked | None = None
@@ -40,11 +41,14 @@ class Condition(msgspec.Struct, frozen=True):
         """The same answer as the generated code, for one event at a time: history, tests."""
         if self.sources is not None and header.supplier not in self.sources:
             return False
-        if self.checked is None:
-            return True
+        return self.checked is None or self._evaluate(event, header) is True
+
+    @cached_property
+    def _evaluate(self) -> Callable[..., Any]:
         from heliograph.expr.python import compile_one  # noqa: PLC0415 - only channels with filters load it
 
-        return compile_one(self.checked)(event, header) is True
+        assert self.checked is not None
+        return compile_one(self.checked)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -56,52 +60,66 @@ class Target(msgspec.Struct, frozen=True):
     inline: InlineSubscription | None = None
 
 
+class InlineTargets(msgspec.Struct, frozen=True, eq=False):
+    """The inline subscriptions of one route; hashed by identity, so that results are cheap to count."""
+
+    subscriptions: tuple[InlineSubscription, ...]
+
+
+InlineResult: TypeAlias = tuple[InlineTargets, int, int]
+"""Which of the targets were called and which of those raised, as bits."""
+
+
 class Route(msgspec.Struct, frozen=True, eq=False):
     """What a push of one event type needs, decided beforehand."""
 
-    type_name: str
-    format_id: bytes
-    priority: int
     lifetime_ns: int | None
     validate: Callable[[Any], None]
-    key_of: Callable[[Any], tuple[Any, ...]]
+    stamp: Callable[[Any, str, int, int, int, int], Header]
+    """Makes a header: of (event, supplier, epoch, sequence, source_ts, station_seq)."""
     queued: Callable[[Any, Header], list[Lane]] | None
-    inline: Callable[[Any, Header], tuple[int, int]] | None
-    inline_lanes: tuple[InlineSubscription, ...]
-    """The subscription behind each bit that `inline` returns."""
+    inline: Callable[[Any, Header], InlineResult] | None
     keep: Callable[[Item], None] | None
     """Remembers the event for late joiners, when the channel does."""
 
 
 def build_route(
-    cls: type[Event], qos: QoS, targets: Sequence[Target], keep: Callable[[Item], None] | None
+    channel: str,
+    cls: type[Event],
+    qos: QoS,
+    targets: Sequence[Target],
+    keep: Callable[[Item], None] | None,
 ) -> Route:
     """The route of one event class to these targets."""
     info = info_of(cls)
     wanted = [(target, target.conditions[cls]) for target in targets if cls in target.conditions]
     inline = [(t, c) for t, c in wanted if t.inline is not None]
     queued = [(t, c) for t, c in wanted if t.inline is None]
+    lifetime_ns = None if qos.lifespan is None else round(qos.lifespan * 1e9)
     return Route(
-        info.name,
-        info.format.id,
-        qos.priority,
-        None if qos.lifespan is None else round(qos.lifespan * 1e9),
-        validate,
-        _key_of(info.key),
+        lifetime_ns,
+        validator(cls),
+        _stamp_function(channel, info, qos.priority, lifetime_ns),
         _queued_function(queued) if queued or keep is not None else None,
         _inline_function(inline) if inline else None,
-        tuple(t.inline for t, _ in inline if t.inline is not None),
         keep,
     )
 
 
-def _key_of(key: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    if not key:
-        return lambda _: ()
-    if len(key) == 1:
-        first = attrgetter(key[0])
-        return lambda event: (first(event),)
-    return attrgetter(*key)
+def _stamp_function(
+    channel: str, info: EventInfo, priority: int, lifetime_ns: int | None
+) -> Callable[[Any, str, int, int, int, int], Header]:
+    """A header is made for every push: what all headers of a route share is bound, not looked up."""
+    source = Source()
+    key = "".join(f"event.{source.attribute(name)}, " for name in info.key)
+    shared = [source.bind(value) for value in (Header, channel, info.name, info.format.id, priority)]
+    header, name, kind, fmt, usual = shared
+    rest = "" if lifetime_ns is None else f", None, None, None, {source.bind(lifetime_ns)}"
+    source.line("def stamp(event, supplier, epoch, sequence, source_ts, station_seq):", 0)
+    source.line(f"return {header}({name}, {kind}, supplier, epoch, sequence, source_ts, {fmt}, {usual},")
+    source.line(f"({key}), station_seq{rest})", 2)
+    function: Callable[[Any, str, int, int, int, int], Header] = source.functions()["stamp"]
+    return function
 
 
 class _Function:
@@ -170,10 +188,10 @@ def _queued_function(targets: Sequence[tuple[Target, Condition]]) -> Callable[[A
     return function.compile(body)
 
 
-def _inline_function(
-    targets: Sequence[tuple[Target, Condition]],
-) -> Callable[[Any, Header], tuple[int, int]]:
+def _inline_function(targets: Sequence[tuple[Target, Condition]]) -> Callable[[Any, Header], InlineResult]:
     function = _Function()
+    all_of_them = InlineTargets(tuple(t.inline for t, _ in targets if t.inline is not None))
+    subscriptions = function.bind(all_of_them)
     steps: list[tuple[tuple[Any, ...], int, str, str]] = []
     for bit, (target, condition) in enumerate(targets):
         inline = target.inline
@@ -196,6 +214,6 @@ def _inline_function(
                 f"        {report}(header, error)",
                 f"    called |= {bit}",
             ]
-        return [*lines, "return called, raised"]
+        return [*lines, f"return {subscriptions}, called, raised"]
 
     return function.compile(body)

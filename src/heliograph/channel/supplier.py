@@ -10,19 +10,22 @@ push waits, without the lock but keeping its turn, until there is room or `max_b
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
+
+import msgspec
 
 from heliograph.errors import Closed, ForkedStation, QueueFull, WouldDeadlock, WrongEventType
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Lane
     from heliograph.channel.pipeline import Route
+    from heliograph.channel.store import Level, Store, StoreReceipt
 
 T = TypeVar("T", bound=Event)
 
@@ -35,8 +38,16 @@ class Stamp(NamedTuple):
     correlation_id: str | None = None
     headers: Mapping[str, str] | None = None
 
+    def on(self, header: Header) -> Header:
+        said = {name: value for name, value in self._asdict().items() if value is not None}
+        return msgspec.structs.replace(header, **said)
 
-PLAIN = Stamp()
+
+PLAIN: Final = Stamp()
+MANY: Final = 10_000
+"""Events of one `push_many` that a journal keeps together."""
+INLINE_LOG: Final = 10_000
+"""Results of inline callbacks that wait to be counted before a push counts them itself."""
 
 
 class Receipt:
@@ -64,16 +75,17 @@ class Supplier(Generic[T]):
         self.epoch = epoch
         self._channel = channel
         self._clock = channel.ports.clock
+        self._now = channel.ports.clock.time_ns
         self._next_station_seq = channel.next_station_seq
+        self._inline_log = channel.inline_log
         self._lock = channel.ports.tasks.lock(f"supplier {name}")
         self._turn = channel.ports.tasks.condition(self._lock, f"turn of {name}")
         self._waiting = False
-        self._left = False
         self._routes: Mapping[type, Route] = {}
-        self._sequence = 0
+        # Counting is atomic, so a push that queues nowhere needs no lock.
+        self._sequences = count(1)
+        self._next_sequence = self._sequences.__next__
         self._matched = 0
-        # What inline callbacks did: (route, which were called, which of those raised) -> how often.
-        self._inline: Counter[tuple[Route, int, int]] = Counter()
 
     # Pushing
 
@@ -90,12 +102,12 @@ class Supplier(Generic[T]):
         stamp = PLAIN
         if priority is not None or source_ts is not None or correlation_id is not None or headers is not None:
             stamp = self._checked_stamp(priority, source_ts, correlation_id, headers)
-        self._push(event, stamp, self._channel.qos.max_blocking)
+        self._push(event, stamp, None)
         return True
 
     def push_nowait(self, event: T) -> Receipt:
         """As `push`, but never waits: QueueFull at once when a consumer that must not lose it has no room."""
-        return Receipt(self._push(event, PLAIN, 0))
+        return Receipt(self._push(event, PLAIN, 0.0))
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order. Takes events, a mapping of columns, or an Arrow batch or table.
@@ -104,10 +116,10 @@ class Supplier(Generic[T]):
         """
         batch = self._as_events(events)
         for event in batch:
-            self._route_of(event).validate(event)
+            (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
         for done, event in enumerate(batch):
             try:
-                self._push(event, PLAIN, self._channel.qos.max_blocking)
+                self._push(event, PLAIN, None)
             except QueueFull as error:
                 error.pushed = done
                 raise
@@ -116,9 +128,9 @@ class Supplier(Generic[T]):
     async def apush(self, event: T) -> bool:
         """As `push`, for asyncio: waiting for room does not hold up the loop."""
         try:
-            self._push(event, PLAIN, 0)
+            self._push(event, PLAIN, 0.0)
         except QueueFull:
-            await asyncio.to_thread(self._push, event, PLAIN, self._channel.qos.max_blocking)
+            await asyncio.to_thread(self._push, event, PLAIN, None)
         return True
 
     def close(self) -> None:
@@ -131,109 +143,86 @@ class Supplier(Generic[T]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _push(self, event: T, stamp: Stamp, max_blocking: float) -> Header:
-        self._route_of(event).validate(event)
-        with self._lock:
-            if self._waiting:
-                self._turn.wait_for(lambda: not self._waiting)
-            # Looked up again: only under the lock are these the routes of this moment.
-            route = self._route_of(event)
+    def _push(self, event: T, stamp: Stamp, max_blocking: float | None) -> Header:
+        """`max_blocking` of None is the channel's own."""
+        route = self._routes.get(event.__class__) or self._refuse(event)
+        route.validate(event)
+        if route.queued is None:
             header = self._header(route, event, stamp)
-            full = self._enqueue(route, event, header)
-        if full is not None:
-            route, header = self._push_when_room(event, stamp, full, max_blocking)
+        else:
+            with self._lock:
+                if self._waiting:
+                    self._turn.wait_for(lambda: not self._waiting)
+                # Looked up again: only under the lock are these the routes of this moment.
+                route = self._routes.get(event.__class__) or self._refuse(event)
+                header = self._header(route, event, stamp)
+                full = self._enqueue(route, event, header)
+            if full is not None:
+                route, header = self._push_when_room(event, stamp, full, max_blocking)
         if route.inline is not None:
-            self._call_inline(route, event, header)
+            self._inline_log.append(route.inline(event, header))
+            if len(self._inline_log) > INLINE_LOG:
+                self._channel.count_inline()
         return header
 
     def _header(self, route: Route, event: T, stamp: Stamp) -> Header:
-        priority, source_ts, correlation_id, headers = stamp
-        return Header(
-            self._channel.name,
-            route.type_name,
-            self.name,
-            self.epoch,
-            self._sequence + 1,
-            source_ts or self._clock.time_ns(),
-            route.format_id,
-            priority or route.priority,
-            route.key_of(event),
-            self._next_station_seq(),
-            None,
-            None,
-            None,
-            route.lifetime_ns,
-            0,
-            correlation_id,
-            headers,
+        header = route.stamp(
+            event, self.name, self.epoch, self._next_sequence(), self._now(), self._next_station_seq()
         )
+        return header if stamp is PLAIN else stamp.on(header)
 
     def _enqueue(self, route: Route, event: T, header: Header) -> Lane | None:
         """Under the lock: queue the event in every lane that wants it, or return the lane that is full."""
-        if route.queued is not None:
-            lanes = route.queued(event, header)
-            for i, lane in enumerate(lanes):
-                if lane.blocking and not lane.reserve():
-                    for other in lanes[:i]:
-                        if other.blocking:
-                            other.unreserve()
-                    return lane
-            deadline = 0
-            if route.lifetime_ns is not None:
-                deadline = self._clock.monotonic_ns() + route.lifetime_ns
-            item = (event, header, deadline)
-            for lane in lanes:
-                lane.put(item)
-            self._matched += len(lanes)
-            if route.keep is not None:
-                route.keep(item)
-        self._sequence += 1
+        if route.queued is None:
+            return None
+        lanes = route.queued(event, header)
+        for i, lane in enumerate(lanes):
+            if lane.blocking and not lane.reserve():
+                for other in lanes[:i]:
+                    if other.blocking:
+                        other.unreserve()
+                return lane
+        deadline = 0
+        if route.lifetime_ns is not None:
+            deadline = self._clock.monotonic_ns() + route.lifetime_ns
+        item = (event, header, deadline)
+        for lane in lanes:
+            lane.put(item)
+        self._matched += len(lanes)
+        if route.keep is not None:
+            route.keep(item)
         return None
 
     def _push_when_room(
-        self, event: T, stamp: Stamp, full: Lane, max_blocking: float
+        self, event: T, stamp: Stamp, full: Lane, max_blocking: float | None
     ) -> tuple[Route, Header]:
         """Wait for room, then queue; other pushes of this supplier wait behind this one."""
         if self._channel.pool.runs_here(full):
             raise WouldDeadlock(full.name)
-        deadline = self._clock.monotonic_ns() + round(max_blocking * 1e9)
+        seconds = self._channel.qos.max_blocking if max_blocking is None else max_blocking
+        deadline = self._clock.monotonic_ns() + round(seconds * 1e9)
         with self._lock:
             self._turn.wait_for(lambda: not self._waiting)
             self._waiting = True
         try:
             while full.wait_for_room(seconds_until(self._clock, deadline)):
                 with self._lock:
-                    route = self._route_of(event)
+                    route = self._routes.get(event.__class__) or self._refuse(event)
                     header = self._header(route, event, stamp)
                     still_full = self._enqueue(route, event, header)
                 if still_full is None:
                     return route, header
                 full = still_full
-            raise QueueFull(full.name, full.limit, max_blocking)
+            raise QueueFull(full.name, full.limit, seconds)
         finally:
             with self._lock:
                 self._waiting = False
                 self._turn.notify_all()
 
-    def _call_inline(self, route: Route, event: T, header: Header) -> None:
-        assert route.inline is not None
-        called, raised = route.inline(event, header)
-        if not called:
-            return
-        with self._lock:
-            if not self._left:
-                self._inline[route, called, raised] += 1
-                self._matched += called.bit_count()
-                return
-        self._channel.count_inline(route, called, raised)
-
-    def _route_of(self, event: T) -> Route:
-        route = self._routes.get(event.__class__)
-        if route is None:
-            given: Any = type(event)
-            name = info_of(given).name if issubclass(given, Event) else given.__name__
-            raise WrongEventType(self._channel.name, name, self._channel.type_names)
-        return route
+    def _refuse(self, event: Any) -> Any:
+        given: Any = type(event)
+        name = info_of(given).name if issubclass(given, Event) else given.__name__
+        raise WrongEventType(self._channel.name, name, self._channel.type_names)
 
     def _checked_stamp(
         self,
@@ -261,7 +250,8 @@ class Supplier(Generic[T]):
 
     @property
     def pushed(self) -> int:
-        return self._sequence
+        """Headers made: a push that found a queue full counts each time it tried."""
+        return int(self._sequences.__reduce__()[1][0]) - 1
 
     @property
     def matched(self) -> int:
@@ -271,17 +261,112 @@ class Supplier(Generic[T]):
         """The routes from the next push on. Under the lock."""
         self._routes = routes
 
-    def fold_inline(self) -> None:
-        """Hand what inline callbacks did to the subscriptions' own counts. Under the lock."""
-        for (route, called, raised), times in self._inline.items():
-            self._channel.add_inline(route, called, raised, times)
-        self._inline.clear()
 
-    def leave(self) -> None:
-        """Push no more, and keep no counts: a callback that still runs is counted by the channel."""
-        self._left = True
-        self.fold_inline()
-        self._routes = closed_routes(f"supplier {self.name}")
+class DurableSupplier(Supplier[T]):
+    """A supplier of a journalled channel: an event is delivered when it is on disk, by the feed.
+
+    `push` waits for the ack level, never for a consumer.
+    """
+
+    def __init__(self, channel: Channel[T], name: str, epoch: int, store: Store) -> None:
+        super().__init__(channel, name, epoch)
+        self._store = store
+        self._level: Level = "journal" if channel.qos.ack_level == "journal" else "synced"
+        self._waits = channel.qos.ack_level in ("journal", "synced")
+
+    def push(
+        self,
+        event: T,
+        *,
+        priority: int | None = None,
+        source_ts: int | None = None,
+        correlation_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Keep an event; True when the channel's ack level is met.
+
+        A time-out means *unknown*: AppendTimeout carries the EventId.
+        """
+        receipt, _ = self._append([event], self._checked_stamp(priority, source_ts, correlation_id, headers))
+        if self._waits:
+            receipt.result(timeout)
+        return True
+
+    def push_nowait(self, event: T) -> Receipt:
+        """Put an event in line for the disk; the receipt tells when the ack level is met."""
+        receipt, header = self._append([event], PLAIN)
+        return DurableReceipt(header, receipt if self._waits else None)
+
+    def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
+        """Push events in order; up to 10,000 at a time are kept together, whole or not at all."""
+        batch = self._as_events(events)
+        receipts = [
+            self._append(batch[start : start + MANY], PLAIN)[0] for start in range(0, len(batch), MANY)
+        ]
+        for receipt in receipts if self._waits else ():
+            receipt.result(timeout)
+        return True
+
+    async def apush(self, event: T) -> bool:
+        """As `push`, for asyncio."""
+        receipt, _ = self._append([event], PLAIN)
+        if self._waits and not receipt.done():
+            loop = asyncio.get_running_loop()
+            done = asyncio.Event()
+            receipt.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
+            await done.wait()
+        if receipt.done():
+            receipt.result(0)
+        return True
+
+    def _append(self, events: Sequence[T], stamp: Stamp) -> tuple[StoreReceipt, Header]:
+        for event in events:
+            (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+        if not events:
+            return NOTHING, cast("Header", None)
+        with self._lock:
+            items = []
+            for event in events:
+                route = self._routes.get(event.__class__) or self._refuse(event)
+                header = self._header(route, event, stamp)
+                deadline = 0
+                if route.lifetime_ns is not None:
+                    deadline = self._clock.monotonic_ns() + route.lifetime_ns
+                items.append((event, header, deadline))
+            return self._store.append(items, self._level), header
+
+
+class DurableReceipt(Receipt):
+    """The outcome of `push_nowait` on a journalled channel."""
+
+    __slots__ = ("_receipt",)
+
+    def __init__(self, header: Header, receipt: StoreReceipt | None) -> None:
+        super().__init__(header)
+        self._receipt = receipt
+
+    def result(self, timeout: float | None = None) -> bool:
+        if self._receipt is not None:
+            self._receipt.result(timeout)
+        return True
+
+
+class _Nothing:
+    """The receipt of no events."""
+
+    def result(self, timeout: float | None = None) -> object: ...
+
+    def done(self) -> bool:
+        return True
+
+    def add_done_callback(self, callback: Callable[..., object]) -> None:
+        callback(self)
+
+    def error(self) -> None: ...
+
+
+NOTHING: Final = _Nothing()
 
 
 class DeadRoutes(dict[type, "Route"]):

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from heliograph.codec import decoder, encoder
 from heliograph.event import Header, info_of
 from heliograph.formats import FormatRegistry
+from heliograph.journal.cursors import CursorStore
 from heliograph.journal.names import escaped
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import EVENT, Record
+from heliograph.journal.recovery import make_folder
 from heliograph.journal.writer import PartitionWriter
 
 if TYPE_CHECKING:
@@ -22,10 +24,29 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.channel.store import Level
     from heliograph.event import Event
+    from heliograph.journal.cursors import Cursor
     from heliograph.journal.partition import Limits
     from heliograph.journal.receipt import Receipt
     from heliograph.journal.records import JournalRecord
     from heliograph.ports import Ports
+
+
+class PartitionCursor:
+    """A durable consumer's place in one partition."""
+
+    def __init__(self, cursor: Cursor, partition: str) -> None:
+        self._cursor = cursor
+        self._partition = partition
+
+    @property
+    def position(self) -> int | None:
+        return self._cursor.positions().get(self._partition)
+
+    def commit(self, position: int) -> None:
+        self._cursor.commit({self._partition: position})
+
+    def close(self) -> None:
+        self._cursor.close()
 
 
 class JournalStore:
@@ -33,6 +54,8 @@ class JournalStore:
 
     Args:
         channel: whose events.
+        folder: below which channels have their folders.
+        cursor_folder: likewise for the places of their durable consumers.
         types: gives the event classes that the channel carries at this moment.
         on_durable: told, in the order of offsets, what has been synced.
     """
@@ -43,6 +66,8 @@ class JournalStore:
         channel: str,
         partition: str,
         *,
+        folder: str,
+        cursor_folder: str,
         types: Callable[[], tuple[type[Event], ...]],
         on_durable: Callable[[list[Item]], object],
         limits: Limits | None = None,
@@ -55,10 +80,11 @@ class JournalStore:
         self._tell = on_durable
         self._formats = FormatRegistry()
         self._registered: set[type[Event]] = set()
-        folder = f"{escaped(channel)}/{partition}"
+        make_folder(ports.disk, f"{folder}/{escaped(channel)}")
+        place = f"{folder}/{escaped(channel)}/{partition}"
         self._writer = PartitionWriter(
             ports,
-            folder,
+            place,
             self._formats,
             limits=limits,
             on_durable=self._on_durable,
@@ -66,7 +92,11 @@ class JournalStore:
         )
         # One reader for all lanes of this process that are behind, one at a time.
         self._reading = ports.tasks.lock(f"reader of {channel}")
-        self._reader = PartitionReader(ports.disk, folder, formats=self._formats)
+        self._reader = PartitionReader(ports.disk, place, formats=self._formats)
+        # Opened with the first durable consumer; most channels never have one.
+        self._cursor_folder = f"{cursor_folder}/{escaped(channel)}"
+        self._owner = f"station {ports.random.id64():016x}"
+        self._cursors: CursorStore | None = None
         self._decoders: dict[bytes, tuple[type[Event], Callable[[Any], Event]] | None] = {}
 
     @property
@@ -113,10 +143,22 @@ class JournalStore:
         with self._reading:
             return self._reader.offset_at(append_ts)
 
-    def close(self) -> None:
+    def cursor(self, name: str) -> PartitionCursor:
+        with self._reading:
+            if self._cursors is None:
+                self._cursors = CursorStore(self._ports, self._cursor_folder)
+        return PartitionCursor(self._cursors.open(name, owner=self._owner), self.partition)
+
+    def finish(self) -> None:
         self._writer.close()
+
+    def close(self) -> None:
+        self.finish()
         with self._reading:
             self._reader.close()
+            if self._cursors is not None:
+                self._cursors.close()
+                self._cursors = None
 
     def _on_durable(self, receipts: list[Receipt]) -> None:
         items: list[Item] = []

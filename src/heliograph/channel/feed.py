@@ -1,0 +1,181 @@
+"""From the journal to consumers: what becomes durable is fed to lanes; a lane that falls behind reads on.
+
+On a journalled channel nobody sees an event before it is on disk, and no consumer ever blocks a supplier.
+The feed gets each batch when it has been synced and offers it to the lanes that want it. A lane is
+
+    live      it takes what the feed offers, from the offset `position` on
+    behind    it reads the journal from `position`: because it starts in the past, or because it was full
+
+A live lane without room falls behind at the event it could not take. A lane that has read everything becomes
+live again while the feed is held still, so between the two no event is lost or taken twice: the seam.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph.channel.lane import BATCH, Item, Lane
+from heliograph.errors import HistoryDamaged, HistoryGone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.pipeline import Condition, Route
+    from heliograph.channel.store import Store
+    from heliograph.event import Event
+    from heliograph.ports import Tasks
+
+READ_AHEAD: Final = 512
+"""Events read from the journal at once by a lane that is behind."""
+
+
+class Feed:
+    """Offers durable events to lanes, in the order of offsets."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self.lock = tasks.lock("feed")
+        self._routes: Mapping[type, Route] = {}
+        self._matched = 0
+        self._next = 0
+
+    def begin(self, next_offset: int) -> None:
+        """What is below has been durable before; called before the first push."""
+        self._next = next_offset
+
+    def durable(self, items: Sequence[Item]) -> None:
+        """These events are on disk. Called in the journal's own task."""
+        with self.lock:
+            for item in items:
+                event, header, _ = item
+                route = self._routes.get(event.__class__)
+                if route is not None and route.queued is not None:
+                    for lane in route.queued(event, header):
+                        assert isinstance(lane, JournalLane)
+                        self._matched += lane.accept(item)
+                assert header.offset is not None
+                self._next = header.offset + 1
+
+    # While still, that is, under the lock:
+
+    @property
+    def next_offset(self) -> int:
+        return self._next
+
+    @property
+    def matched(self) -> int:
+        return self._matched
+
+    def use(self, routes: Mapping[type, Route]) -> None:
+        self._routes = routes
+
+
+class JournalLane(Lane):
+    """A lane that reads the journal when it is behind; see the module.
+
+    Args:
+        store: where to read.
+        feed: what to rejoin.
+        conditions: what the consumer wants, for events that are read instead of routed.
+        position: the first offset that it wants; None: from the next one on.
+        until: the offset at which it ends; None: it does not.
+        on_gap: told when what it was about to read is gone or damaged; it goes on behind the gap.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: Store,
+        feed: Feed,
+        conditions: Mapping[type[Event], Condition],
+        position: int | None,
+        until: int | None,
+        on_gap: Callable[[HistoryGone | HistoryDamaged], object],
+        **lane: Any,
+    ) -> None:
+        super().__init__(name, policy="drop_newest", **lane)
+        self._store = store
+        self._feed = feed
+        self._conditions = conditions
+        self._position = position or 0
+        self._until = until
+        self._on_gap = on_gap
+        self._behind = position is not None
+        self._watched = self._behind
+        self._from_history = 0
+
+    @property
+    def read_to(self) -> int | None:
+        """While behind with nothing waiting: the offset that it has read to, matching or not."""
+        with self._lock:
+            return self._position if self._behind and not self._waiting else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has read up to `until`."""
+        return self._until is not None and self._position >= self._until and not self._waiting
+
+    def start(self) -> None:
+        """Once it has been joined: whoever delivers may look."""
+        if self._behind:
+            self._on_ready(self)
+
+    def accept(self, item: Item) -> bool:
+        """Take a live event; False when the lane will read it itself, or has."""
+        offset = item[1].offset
+        assert offset is not None
+        with self._lock:
+            if self._behind or self.closed or offset < self._position:
+                return False
+            if self._waiting >= self.limit:
+                self._behind, self._position = True, offset
+                return False
+            self._append_extra(item)
+            if self._watched:
+                return True
+            self._watched = True
+        self._on_ready(self)
+        return True
+
+    def take(self, most: int = BATCH) -> list[Item]:
+        while True:
+            with self._lock:
+                items = self._pop_batch(most)
+                if items:
+                    self._taken = len(items)
+                    return items
+                if self.closed or not self._behind or self.ended:
+                    self._watched = False
+                    self._quiet.notify_all()
+                    return []
+                position = self._position
+            self._read_on(position)
+
+    def counts(self) -> LaneCounts:
+        with self._lock:
+            return self._counts(self._from_history)
+
+    def _read_on(self, position: int) -> None:
+        """Read the journal, or rejoin the feed when there is nothing more to read. Only the taker does."""
+        try:
+            items, reached = self._store.read(position, READ_AHEAD, self._until)
+        except (HistoryGone, HistoryDamaged) as gap:
+            self._on_gap(gap)
+            with self._lock:
+                self._position = gap.next_available
+            return
+        wanted = [item for item in items if self._wants(item)]
+        with self._lock:
+            for item in wanted:
+                self._append_extra(item)
+            self._from_history += len(wanted)
+            self._position = reached
+        if reached == position and self._until is None:
+            with self._feed.lock, self._lock:
+                if self._position >= self._feed.next_offset:
+                    self._behind = False
+
+    def _wants(self, item: Item) -> bool:
+        condition = self._conditions.get(type(item[0]))
+        return condition is not None and condition.holds(item[0], item[1])

@@ -1,0 +1,89 @@
+"""What a channel asks of whatever keeps its history; the journal fulfils it.
+
+The channel hands over events with their headers and gets the same back, complete with partition, offset and
+`append_ts`. How they are written, sealed and expired is the store's own affair.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from heliograph.channel.lane import Item
+
+Level: TypeAlias = Literal["journal", "synced"]
+
+
+class StoreReceipt(Protocol):
+    """The promise of an append."""
+
+    def result(self, timeout: float | None = None) -> object:
+        """Wait until the level is met; raises a named error when it cannot be, or is not in time."""
+        ...
+
+    def done(self) -> bool: ...
+
+    def add_done_callback(self, callback: Callable[..., object]) -> None: ...
+
+    def error(self) -> BaseException | None: ...
+
+
+class Cursor(Protocol):
+    """How far a durable consumer has come. Exclusive: opening it anew fences whoever had it before."""
+
+    @property
+    def position(self) -> int | None:
+        """The first offset that it has not acknowledged; None when it was never used."""
+        ...
+
+    def commit(self, position: int) -> None:
+        """Everything below is acknowledged. Durable when this returns."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """One partition of a channel's history, kept by this station."""
+
+    partition: str
+
+    @property
+    def watermark(self) -> int:
+        """Everything below this offset is durable."""
+        ...
+
+    @property
+    def earliest(self) -> int:
+        """The first offset that is still kept."""
+        ...
+
+    def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
+        """Keep events, whole or not at all. In the order of calls."""
+        ...
+
+    def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
+        """Events from an offset on, and the offset to go on at; nothing new when it comes back unchanged.
+
+        Events of types that the channel does not carry here are passed over. Raises HistoryGone with the
+        exact range when retention was faster.
+        """
+        ...
+
+    def offset_at(self, append_ts: int) -> int:
+        """The first offset appended at that time (ns) or later."""
+        ...
+
+    def cursor(self, name: str) -> Cursor:
+        """The cursor of a durable consumer."""
+        ...
+
+    def finish(self) -> None:
+        """Write what is in line and take nothing more; what is kept can still be read."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...

@@ -1,0 +1,84 @@
+"""For tests of your own code: a station in memory, and a clock that jumps.
+
+    def test_fast_tracks_raise_an_alarm(helio):            # the fixture comes with the package
+        tracks = helio.station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        watch(tracks)                                      # your code
+        tracks.push(Track(id=7, speed=410))
+        helio.settle()                                     # every callback has been called
+        helio.clock.advance(60)                            # a minute later, at once
+        assert alarms == [7]
+
+Without pytest, `heliograph.testing.rig()` is the same as a context manager. Nothing touches the disk, threads
+and queues are the real ones, and chance is seeded.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from heliograph.ports import Ports, ThreadTasks
+from heliograph.sim import SimDisk, SimRandom
+from heliograph.station import Station
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFAULT_LIMIT = 10.0
+"""Seconds that `settle` waits: longer than any healthy test needs."""
+
+
+class JumpingClock:
+    """Starts at the present and stands still until it is told to jump."""
+
+    def __init__(self) -> None:
+        self._monotonic = time.monotonic_ns()
+        self._wall = time.time_ns()
+        self._lock = threading.Lock()
+
+    def monotonic_ns(self) -> int:
+        return self._monotonic
+
+    def time_ns(self) -> int:
+        return self._wall
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        if seconds < 0:
+            raise ValueError("time passes forwards; set_wall() moves the clock on the wall alone")
+        with self._lock:
+            self._monotonic += round(seconds * 1e9)
+            self._wall += round(seconds * 1e9)
+
+    def set_wall(self, seconds: float) -> None:
+        """Put the clock on the wall, and only that one, to a time since 1970, as a correction would."""
+        with self._lock:
+            self._wall = round(seconds * 1e9)
+
+
+class Rig:
+    """A station in memory with its clock and disk."""
+
+    def __init__(self, *, seed: int = 0, **options: Any) -> None:
+        self.clock = JumpingClock()
+        self.disk = SimDisk()
+        ports = Ports(self.clock, ThreadTasks(), SimRandom(str(seed)), self.disk)
+        self.station = Station(ports=ports, **options)
+
+    def settle(self, timeout: float = DEFAULT_LIMIT) -> None:
+        """Return when every callback has been given all that waits for it; AssertionError if never."""
+        for channel in self.station.channels():
+            if not channel.settle(timeout):
+                raise AssertionError(f"{channel.name} still delivers after {timeout:g} s: {channel.stats()}")
+
+
+@contextmanager
+def rig(*, seed: int = 0, **options: Any) -> Iterator[Rig]:
+    """A rig that is closed at the end. Options are those of `Station`."""
+    made = Rig(seed=seed, **options)
+    try:
+        yield made
+    finally:
+        made.station.close()

@@ -1,0 +1,64 @@
+"""The rig for users' own tests."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import heliograph as hg
+
+if TYPE_CHECKING:
+    from heliograph.testing import Rig
+
+
+class Beat(hg.Event, key="n"):
+    n: int
+
+
+def test_settle_returns_when_every_callback_has_been_called(helio: Rig) -> None:
+    beats = helio.station.channel("beats", Beat)
+    seen: list[int] = []
+    beats.subscribe(lambda beat: seen.append(beat.n))
+    beats.push_many([Beat(n) for n in range(1000)])
+    helio.settle()
+    assert seen == list(range(1000))
+
+
+def test_settle_says_who_never_ends(helio: Rig) -> None:
+    never = threading.Event()
+    beats = helio.station.channel("beats", Beat)
+    beats.subscribe(lambda _: never.wait())
+    beats.push(Beat(1))
+    with pytest.raises(AssertionError, match="beats still delivers"):
+        helio.settle(timeout=0.05)
+    never.set()
+
+
+def test_time_stands_still_until_it_jumps(helio: Rig) -> None:
+    beats = helio.station.channel("beats", Beat, qos=hg.QoS(lifespan=60.0))
+    consumer = beats.consumer()
+    beats.push(Beat(1))
+    helio.clock.advance(59)
+    assert consumer.pull(timeout=0.0) == Beat(1)
+    beats.push(Beat(2))
+    helio.clock.advance(61)
+    assert consumer.pull(timeout=0.0) is None
+    assert beats.stats().total.expired == 1
+    with pytest.raises(ValueError, match="forwards"):
+        helio.clock.advance(-1)
+
+
+def test_headers_carry_the_rigs_time(helio: Rig) -> None:
+    beats = helio.station.channel("beats", Beat)
+    consumer = beats.consumer()
+    helio.clock.set_wall(1_000.0)
+    beats.push(Beat(1))
+    assert next(consumer.deliveries()).header.source_ts == 1_000_000_000_000
+
+
+def test_persistent_channels_work_in_memory(helio: Rig) -> None:
+    beats = helio.station.channel("beats", Beat, qos=hg.QoS(durability="persistent"))
+    beats.push_many([Beat(1), Beat(2)])
+    assert list(beats.consumer(until="now")) == [Beat(1), Beat(2)]
