@@ -65,6 +65,17 @@ def test_elements_are_taken_from_every_kind_of_list_and_from_slices(kind: pa.Dat
     assert arrow.evaluate(value("length(samples)"), batch).to_pylist() == [2, None, 2]
 
 
+def test_a_missing_list_has_no_elements_whatever_lies_below() -> None:
+    numbers, missing = pa.array([1.0, 2.0, 3.0, 4.0]), pa.array([False, True])
+    for column in (
+        pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), numbers, mask=missing),
+        pa.FixedSizeListArray.from_arrays(numbers, 2, mask=missing),
+    ):
+        batch = pa.record_batch({"samples": column})
+        assert arrow.evaluate(value("samples[1]"), batch).to_pylist() == [2.0, None]
+        assert arrow.evaluate(value("length(samples)"), batch).to_pylist() == [2, None]
+
+
 def test_a_field_of_a_missing_record_is_null_whatever_lies_below() -> None:
     inner = pa.StructArray.from_arrays(
         [pa.array([1.0, 2.0]), pa.array([3.0, 4.0])], ["lat", "lon"], mask=pa.array([False, True])
