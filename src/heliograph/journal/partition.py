@@ -25,7 +25,7 @@ import msgspec
 from heliograph.errors import DiskError, FileLocked, PartitionInUse
 from heliograph.journal import manifest as manifests
 from heliograph.journal.commitfile import Commit, CommitWriter
-from heliograph.journal.frames import FrameMeta, HeadHeader, encode_frame
+from heliograph.journal.frames import HEAD_SIZE, FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.manifest import Head, Manifest, Segment
 from heliograph.journal.names import HEADS, LOCK, head_name, segment_name
 from heliograph.journal.records import rows_payload
@@ -360,8 +360,9 @@ class Partition:
         except BaseException:
             file.close()
             raise
-        end = file.size()
-        self._head = OpenHead(entry, file, salt, self._clock.monotonic_ns(), end, synced_end=end)
+        # From here on nothing may fail: the manifest says that this head is being written.
+        now = self._clock.monotonic_ns()
+        self._head = OpenHead(entry, file, salt, now, end=HEAD_SIZE, synced_end=HEAD_SIZE)
         return self._head
 
     def _close_head(self) -> None:
