@@ -24,6 +24,7 @@ import msgspec
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import FormatError
+from heliograph.formats import MAX_DEPTH
 
 ALLOWED: Final = (
     "int, float, str, bytes, bool, datetime, hg.i8 to hg.u64, hg.f32, T | None, an Enum over int or str, "
@@ -41,8 +42,12 @@ class Shape:
     """The dimensions of an array field; None leaves one free."""
 
     def __init__(self, *dimensions: int | None) -> None:
-        if not dimensions or any(n is not None and not 0 <= n < 1 << 31 for n in dimensions):
-            raise FormatError(f"Shape takes at least one dimension, each a size or None, not {dimensions}")
+        if not 1 <= len(dimensions) <= MAX_DEPTH or any(
+            n is not None and not 0 <= n < 1 << 31 for n in dimensions
+        ):
+            raise FormatError(
+                f"Shape takes 1 to {MAX_DEPTH} dimensions, each a size or None, not {dimensions}"
+            )
         self.dimensions = dimensions
 
     def __repr__(self) -> str:
@@ -120,9 +125,7 @@ def wire_annotation(annotation: Any, kind: ft.FieldType) -> Any:
         case ft.Optional(item=item):
             return wire_annotation(strip_none(annotation), item) | None
         case ft.List(item=item, length=length):
-            inner: Any = types.GenericAlias(
-                list, wire_annotation(typing.get_args(bare(annotation))[0], item)
-            )
+            inner: Any = types.GenericAlias(list, wire_annotation(typing.get_args(bare(annotation))[0], item))
             return (
                 inner
                 if length is None

@@ -164,7 +164,9 @@ class EventMeta(msgspec.StructMeta):
             if option in options and clsname != "Event":
                 raise FormatError(f"{clsname}: the option {option}= is Heliograph's own and cannot be set")
         if strict:
-            namespace["__post_init__"] = _checked(namespace.get("__post_init__"))
+            inherited = [getattr(base, "__post_init__", None) for base in bases]
+            own = namespace.get("__post_init__") or next(filter(None, inherited), None)
+            namespace["__post_init__"] = _checked(own)
         try:
             cls = super().__new__(mcls, clsname, bases, namespace, **options)
         except TypeError as error:

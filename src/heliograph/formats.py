@@ -27,9 +27,10 @@ ByteOrder: TypeAlias = Literal["<", ">"]
 FORMAT_ID_SIZE: Final = 12
 MAX_DESCRIPTION: Final = 1 << 20
 MAX_FIELDS: Final = 1_000
+MAX_ALL_FIELDS: Final = 4_000
 MAX_NAME: Final = 255
 MAX_DEPTH: Final = 32
-"""Limits for descriptions, which may come from outside."""
+"""Limits for descriptions, which may come from outside. All fields are those of nested records too."""
 
 _DESCRIPTION_VERSION: Final = 1
 
@@ -67,6 +68,11 @@ class Format(msgspec.Struct, frozen=True, dict=True):
     def description(self) -> bytes:
         """This format as bytes; `Format.from_description` reads them."""
         return msgspec.msgpack.encode([_DESCRIPTION_VERSION, *_describe_format(self)])
+
+    @cached_property
+    def count_all(self) -> int:
+        """How many fields it has, with those of nested records."""
+        return sum(_count(field.type) for field in self.fields)
 
     @cached_property
     def by_name(self) -> dict[str, Field]:
@@ -121,6 +127,11 @@ def _check_format(fmt: Format) -> None:
     _check_name(fmt.name, "a format's name")
     if len(fmt.fields) > MAX_FIELDS:
         raise FormatError(f"{fmt.name} has {len(fmt.fields)} fields; at most {MAX_FIELDS} are allowed")
+    if fmt.count_all > MAX_ALL_FIELDS:
+        raise FormatError(
+            f"{fmt.name} has {fmt.count_all} fields with those of nested records; "
+            f"at most {MAX_ALL_FIELDS} are allowed"
+        )
     names = set()
     for field in fmt.fields:
         _check_name(field.name, "a field's name")
@@ -134,9 +145,25 @@ def _check_format(fmt: Format) -> None:
             )
 
 
+def _count(kind: ft.FieldType) -> int:
+    match kind:
+        case ft.Optional(item=item) | ft.List(item=item):
+            return _count(item)
+        case ft.Record(format=fmt):
+            return 1 + fmt.count_all
+        case _:
+            return 1
+
+
 def _check_name(name: str, what: str) -> None:
-    if not name or len(name) > MAX_NAME or "\0" in name:
-        raise FormatError(f"{what} must have 1 to {MAX_NAME} characters and no NUL, not {name[:40]!r}")
+    if not name or len(name) > MAX_NAME or "\0" in name or not _is_text(name):
+        raise FormatError(
+            f"{what} must have 1 to {MAX_NAME} characters, no NUL, no half surrogate, not {name[:40]!r}"
+        )
+
+
+def _is_text(name: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 # Description out: nested lists, so that the hash does not depend on how any map is ordered.
@@ -198,6 +225,8 @@ def _read_format(parts: list[Any], path: str, depth: int) -> Format:
         ]:
             if len(fields) > MAX_FIELDS or not all(isinstance(k, str) for k in key):
                 raise FormatError("too many fields, or a key that is no name", path=path)
+            if isinstance(size, bool) or isinstance(align, bool):
+                raise FormatError("size and alignment are integers", path=path)
             fmt = Format(
                 name=name,
                 fields=tuple(_read_field(f, path, depth) for f in fields),
@@ -248,11 +277,13 @@ def _read_type(kind: Any, path: str, depth: int) -> ft.FieldType:
 
 
 def _read_enum(name: str, base: Literal["i64", "str"], members: list[Any], path: str) -> ft.Enum:
-    wanted = int if base == "i64" else str
+    low, high = ft.INTEGER_RANGES["i64"]
     pairs: list[tuple[str, int | str]] = []
     for member in members:
         match member:
-            case [str(label), value] if type(value) is wanted:
+            case [str(label), str(value)] if base == "str":
+                pairs.append((label, value))
+            case [str(label), int(value)] if base == "i64" and type(value) is int and low <= value <= high:
                 pairs.append((label, value))
             case _:
                 raise FormatError(f"a member of enum {name!r} is [name, {base} value]", path=path)

@@ -19,7 +19,6 @@ Lists and `any` have no native form: use an array, or a packed body.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Final
 
 from heliograph import fieldtypes as ft
@@ -102,7 +101,8 @@ def check_layout(fmt: Format, path: str) -> None:
                 f"offset {field.offset} is outside the fixed part of {fmt.size} bytes", path=where
             )
         spans.append((field.offset, field.offset + size, where))
-    spans.sort()
-    for (_, end, _), (start, stop, where) in pairwise(spans):
-        if start < end and stop > start:
-            raise FormatError("overlaps the field before it", path=where)
+    occupied = 0
+    for start, stop, where in sorted(spans):
+        if start < occupied and stop > start:
+            raise FormatError("overlaps another field", path=where)
+        occupied = max(occupied, stop)

@@ -86,7 +86,7 @@ def named_path(wire: Format, place: str) -> str:
                 path += f".{field.name}"
                 kind = field.type
             case ft.List(item=item):
-                path += step if number.isdigit() else "[]"
+                path += step
                 kind = item
             case _:
                 break
