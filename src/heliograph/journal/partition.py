@@ -128,7 +128,7 @@ class Partition:
 
     def _open(self) -> None:
         found = found_or_made(self._disk, self.folder, self._random)
-        closed, self.recovery = recover(self._disk, self.folder, found)
+        closed, self.recovery = recover(self._disk, self.folder, found, self._random)
         for damage in self.recovery.damage:
             log.error(
                 "%s: offsets %d to %d are damaged: %s", self.folder, damage.first, damage.next - 1, damage

@@ -2,15 +2,18 @@
 
 Nothing but the tail of the one open head can be in doubt, because files are complete and synced before a
 manifest lists them as closed. A bad frame there is a *torn tail* when nobody can have been told that its rows
-were durable: it is cut off. Otherwise it is *damage*: its offsets are written down in the manifest, readers
-are told of exactly these, and the history goes on behind them. Repairing is somebody's decision, not ours.
+were durable: it does not count. Otherwise it is *damage*: its offsets are written down in the manifest,
+readers are told of exactly these, and the history goes on behind them. Repairing is somebody's decision.
+
+A good frame at the end that nobody was promised is kept, because its rows may have been acknowledged as
+appended; it is copied into a new head and synced there. The old file is neither written nor synced again.
 
 Recovery changes nothing that it could not do again: it may be interrupted anywhere and repeated.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,9 +22,9 @@ import msgspec
 from heliograph.errors import BadJournalFile, FileExists, NoSuchFile
 from heliograph.journal import commitfile
 from heliograph.journal import manifest as manifests
-from heliograph.journal.frames import HEAD_SIZE, Frame, HeadFile
+from heliograph.journal.frames import HEAD_SIZE, Frame, FrameMeta, HeadFile, HeadHeader, encode_frame
 from heliograph.journal.manifest import Damage, Head, Manifest
-from heliograph.journal.names import HEADS, MANIFEST, SEALED, TEMPORARY
+from heliograph.journal.names import HEADS, MANIFEST, SEALED, TEMPORARY, head_name
 
 if TYPE_CHECKING:
     from heliograph.ports import Disk, Random
@@ -32,7 +35,7 @@ class Recovery:
     """What was found and done when a writer opened a partition."""
 
     cut_bytes: int = 0
-    """Length of the torn tail."""
+    """Length of the torn tail, which no longer counts."""
     damage: tuple[Damage, ...] = ()
     """Ranges that this recovery found; earlier ones are in the manifest."""
     removed: tuple[str, ...] = ()
@@ -62,8 +65,8 @@ def found_or_made(disk: Disk, folder: str, random: Random) -> Manifest:
     return first
 
 
-def recover(disk: Disk, folder: str, manifest: Manifest) -> tuple[Manifest, Recovery]:
-    """The manifest with every head closed, to be published, and what was done. Rows it counts are synced."""
+def recover(disk: Disk, folder: str, manifest: Manifest, random: Random) -> tuple[Manifest, Recovery]:
+    """The manifest with every head closed, to be published, and what was done. Rows it counts are durable."""
     commit = _last_commit(disk, folder, manifest)
     floor = max(manifest.next, commit.watermark)
     heads: list[Head] = []
@@ -73,16 +76,40 @@ def recover(disk: Disk, folder: str, manifest: Manifest) -> tuple[Manifest, Reco
         if head.next is not None:
             heads.append(head)
             continue
-        survey = Survey(disk, folder, head, manifest.partition, floor)
-        cut += survey.close()
+        with closing(Survey(disk, folder, head, manifest.partition, floor)) as survey:
+            if survey.next > head.first:
+                heads.append(survey.entry())
+            if survey.doubt:
+                heads.append(_rescued(disk, folder, manifest, survey, random))
+            cut += survey.torn
         damage += survey.damage
-        end, last_ts = max(end, survey.next), max(last_ts, survey.last_ts)
-        if survey.next > head.first:
-            heads.append(survey.entry())
+        end, last_ts = max(end, heads[-1].next or 0 if heads else 0), max(last_ts, survey.last_ts)
     closed = msgspec.structs.replace(
         manifest, heads=tuple(heads), damage=(*manifest.damage, *damage), next=end, last_ts=last_ts
     )
     return closed, Recovery(cut, tuple(damage))
+
+
+def _rescued(disk: Disk, folder: str, manifest: Manifest, survey: Survey, random: Random) -> Head:
+    """A closed head with copies of the frames that are there but were never promised.
+
+    The file they are in may have failed a sync, after which another would prove nothing.
+    """
+    first, epoch, salt = survey.doubt[0].base, manifest.epoch + 1, random.bytes(8)
+    name = head_name(first, epoch, 0)
+    with suppress(NoSuchFile):
+        disk.remove(f"{folder}/{name}")  # left by a recovery that was interrupted
+    header = HeadHeader(manifest.partition, salt, first, survey.doubt[0].append_ts, epoch)
+    buffers = [header.encode()]
+    for frame in survey.doubt:
+        meta = FrameMeta(frame.base, frame.events, epoch, frame.append_ts, first)
+        buffers += encode_frame(meta, survey.descriptions, bytes(frame.payload), salt)
+    with disk.create(f"{folder}/{name}") as file:
+        file.append(*buffers)
+        file.sync()
+    disk.sync_folder(f"{folder}/{HEADS}")
+    times = survey.doubt[0].append_ts, survey.doubt[-1].append_ts
+    return Head(name, first, epoch, survey.doubt[-1].next, sum(map(len, buffers)), *times)
 
 
 def sweep(disk: Disk, folder: str, manifest: Manifest) -> tuple[str, ...]:
@@ -114,79 +141,89 @@ def _last_commit(disk: Disk, folder: str, manifest: Manifest) -> commitfile.Comm
 
 
 class Survey:
-    """Goes through an open head, frame by frame, and decides what of it stays."""
+    """Goes through an open head, frame by frame, and decides what of it stays. The file is not touched."""
 
     def __init__(self, disk: Disk, folder: str, head: Head, partition: bytes, floor: int) -> None:
         self.head = head
         self.next = head.first
+        """Behind the last row that was promised, or that is damaged."""
         self.first_ts = 0
         self.last_ts = 0
         self.damage: list[Damage] = []
+        self.doubt: list[Frame] = []
+        """Good frames at the end that nobody was promised."""
+        self.descriptions: list[bytes] = []
         self._good_end = HEAD_SIZE
         self._floor = floor
-        self._file = disk.open(f"{folder}/{head.name}")
+        try:
+            self._file = disk.open(f"{folder}/{head.name}", readonly=True)
+        except NoSuchFile:
+            raise BadJournalFile(f"{folder}/{head.name}", "it is missing, and it was being written") from None
         try:
             self._frames = HeadFile(self._file, partition)
-            self._walk()
+            end = self._walk()
+            self.torn = self._file.size() - end
         except BaseException:
             self._file.close()
             raise
 
     def entry(self) -> Head:
-        """The head, closed behind its last good frame."""
+        """The head, closed behind its last promised row; what follows in the file does not count."""
         return msgspec.structs.replace(
             self.head, next=self.next, size=self._good_end, first_ts=self.first_ts, last_ts=self.last_ts
         )
 
-    def close(self) -> int:
-        """Cut the tail, sync what stays, and return how many bytes were cut."""
-        with self._file as file:
-            cut = file.size() - self._good_end
-            if cut:
-                file.truncate(self._good_end)
-            file.sync()
-        return cut
+    def close(self) -> None:
+        self._file.close()
 
-    def _walk(self) -> None:
-        position = HEAD_SIZE
+    def _walk(self) -> int:
+        """Returns where the torn tail begins."""
+        position, expected = HEAD_SIZE, self.head.first
         while True:
             found = self._frames.frame(position)
-            if isinstance(found, Frame) and found.base == self.next:
+            if isinstance(found, Frame) and found.base == expected:
                 self._accept(found)
-                position = found.end
+                position, expected = found.end, found.next
                 continue
-            self._floor = max(self._floor, self._promised_behind(position))
-            if self.next >= self._floor:
-                return
-            position = self._over_damage(
-                position, "no good frame" if isinstance(found, Frame) else found.reason
-            )
-            if position < 0:
-                return
+            self._raise_floor(self._promised_behind(position, expected))
+            if expected >= self._floor:
+                return position
+            reason = "no good frame" if isinstance(found, Frame) else found.reason
+            expected, goes_on = self._over_damage(position, expected, reason)
+            if goes_on is None:
+                return position
+            position = goes_on
 
     def _accept(self, frame: Frame) -> None:
-        self.first_ts = self.first_ts or frame.append_ts
-        self.last_ts = frame.append_ts
-        self.next = frame.next
-        self._good_end = frame.end
-        self._floor = max(self._floor, frame.durable)
+        self.descriptions += frame.descriptions()
+        self.doubt.append(frame)
+        self._raise_floor(frame.durable)
 
-    def _promised_behind(self, position: int) -> int:
+    def _raise_floor(self, promised: int) -> None:
+        """Frames below the floor are beyond doubt."""
+        self._floor = max(self._floor, promised)
+        while self.doubt and self.doubt[0].next <= self._floor:
+            frame = self.doubt.pop(0)
+            self.first_ts = self.first_ts or frame.append_ts
+            self.last_ts = frame.append_ts
+            self.next = frame.next
+            self._good_end = frame.end
+
+    def _promised_behind(self, position: int, expected: int) -> int:
         """The highest watermark that any good frame behind a bad one speaks of."""
         promised = 0
-        while (frame := self._frames.resync(position + 1, self.next)) is not None:
+        while (frame := self._frames.resync(position + 1, expected)) is not None:
             promised = max(promised, frame.durable)
             position = frame.end - 1
         return promised
 
-    def _over_damage(self, position: int, reason: str) -> int:
-        """Write down which offsets are lost; returns where the history goes on, or -1."""
-        following = self._frames.resync(position + 1, self.next)
+    def _over_damage(self, position: int, expected: int, reason: str) -> tuple[int, int | None]:
+        """Write down which offsets are lost; returns with which one, and where, the history goes on."""
+        following = self._frames.resync(position + 1, expected)
         if following is None or following.base > self._floor:
-            end, goes_on = self._floor, -1
+            self.next, goes_on = self._floor, None
         else:
-            end, goes_on = following.base, following.position
-        if end > self.next:
-            self.damage.append(Damage(self.next, end, self.head.name, f"{reason} at byte {position}"))
-        self.next = end
-        return goes_on
+            self.next, goes_on = following.base, following.position
+        if self.next > expected:
+            self.damage.append(Damage(expected, self.next, self.head.name, f"{reason} at byte {position}"))
+        return self.next, goes_on

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph.errors import BadJournalFile, HistoryDamaged
+from heliograph.errors import BadJournalFile, DiskError, HistoryDamaged
 from heliograph.journal import manifest as manifests
 from heliograph.journal.frames import HEAD_SIZE
 from heliograph.journal.reader import PartitionReader
-from heliograph.sim import SimDisk
-from tests.unit.journal.helpers import FOLDER, commit, history, partition, recovered, track, tracks
+from heliograph.sim import Fails, SimDisk
+from tests.unit.journal.helpers import (
+    ALARM,
+    FOLDER,
+    TRACK,
+    alarm,
+    chunk,
+    commit,
+    history,
+    partition,
+    recovered,
+    track,
+    tracks,
+)
 
 
 def killed(*sizes: int) -> tuple[SimDisk, str, list[int]]:
@@ -59,6 +71,27 @@ def test_a_frame_that_was_whole_but_never_promised_is_kept() -> None:
     assert history(recovered(disk.crash("none"))) == tracks(0, 5)
 
 
+def test_rows_in_doubt_are_copied_and_their_file_is_left_as_it_was() -> None:
+    disk = SimDisk()
+    writer = partition(disk)
+    commit(writer, tracks(0, 2))
+    assert writer._head is not None
+    name = writer._head.file.name
+    writer.write([chunk([*tracks(2, 1), alarm(3)])])
+    disk = SimDisk(disk.kill().medium, faults=[Fails("sync", at=1)])
+    before = disk.read(name)
+    with pytest.raises(DiskError):
+        partition(disk)
+    assert partition(disk).next == 4
+    assert disk.read(name) == before
+    after = disk.crash("none")
+    assert history(recovered(after)) == [*tracks(0, 3), alarm(3)]
+    with PartitionReader(after, FOLDER) as reader:
+        reader.read(2)
+        assert TRACK.id in reader.formats
+        assert ALARM.id in reader.formats
+
+
 def test_a_bad_frame_below_the_watermark_is_damage_with_exact_offsets() -> None:
     disk, name, ends = killed(3, 2, 4)
     disk.flip(name, ends[1] + 70, 3)
@@ -102,6 +135,13 @@ def test_a_head_whose_header_is_damaged_is_refused_by_name() -> None:
     disk, name, _ = killed(3)
     disk.flip(name, 40, 1)
     with pytest.raises(BadJournalFile, match="header is damaged"):
+        partition(disk)
+
+
+def test_an_open_head_that_is_missing_is_refused_by_name() -> None:
+    disk, name, _ = killed(3)
+    disk.remove(name)
+    with pytest.raises(BadJournalFile, match="missing"):
         partition(disk)
 
 
