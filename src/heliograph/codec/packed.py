@@ -163,18 +163,30 @@ def _direct(wire: Format, plan: Record, explain: Explain) -> Callable[[Any], Any
 
         return decode
 
-    first = 0x90 + count if count < 16 else 0xDC
-    rest = b"" if count < 16 else count.to_bytes(2, "big")
+    if count >= 16:
+        head = b"\xdc" + count.to_bytes(2, "big")
 
-    def decode_counted(body: Any) -> Any:
+        def decode_many(body: Any) -> Any:
+            try:
+                if body[:3] != head:
+                    raise DecodeError(f"this is no msgpack array of {count} fields")
+                return read(body)
+            except DECODING_ERRORS as error:
+                raise explain(error, body) from None
+
+        return decode_many
+
+    first = 0x90 + count
+
+    def decode_few(body: Any) -> Any:
         try:
-            if body[0] != first or (rest and body[1:3] != rest):
+            if body[0] != first:
                 raise DecodeError(f"this is no msgpack array of {count} fields")
             return read(body)
         except DECODING_ERRORS as error:
             raise explain(error, body) from None
 
-    return decode_counted
+    return decode_few
 
 
 def reads_directly(plan: Record) -> bool:
