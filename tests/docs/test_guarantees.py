@@ -1,0 +1,39 @@
+"""docs/guarantees.md names, for each promise, a test that exists, or says with which part it comes."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+ROW = re.compile(r"^\| (?P<promise>[^|]+) \| (?P<shown>[^|]+) \|$", re.MULTILINE)
+TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+LATER = re.compile(r"\*not yet: \w+\*")
+
+
+def rows() -> list[tuple[str, str]]:
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    return [
+        (promise, shown)
+        for promise, shown in ROW.findall(page)
+        if promise != "promise" and "---" not in promise
+    ]
+
+
+def test_every_promise_is_shown_by_a_test_or_marked_as_not_there_yet() -> None:
+    unmarked = [promise for promise, shown in rows() if not TEST.search(shown) and not LATER.search(shown)]
+    assert unmarked == []
+    assert rows()
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), sorted({found for _, shown in rows() for found in TEST.findall(shown)})
+)
+def test_the_test_that_shows_a_promise_exists(file: str, name: str) -> None:
+    tree = ast.parse((ROOT / "tests" / file).read_text())
+    assert name in {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
