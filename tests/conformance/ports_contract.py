@@ -6,6 +6,10 @@ goes through `world.run`, which is a plain call on the machine and a run under a
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +17,7 @@ from heliograph.ports import Clock, Disk, Random, Tasks, system_ports
 from heliograph.sim import Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 T = TypeVar("T")
@@ -44,3 +48,28 @@ def make_world(kind: str, folder: Path) -> World:
         ports = simulation.ports
     assert ports.disk is not None
     return World(ports.clock, ports.tasks, ports.random, ports.disk, simulation)
+
+
+@contextmanager
+def ctrl_c_until_heard() -> Iterator[Callable[[], None]]:
+    """Yields a function for another thread, which interrupts the main thread once.
+
+    CPython does not see a signal that comes just before it blocks until something else wakes it, so the
+    signal is repeated; the handler takes the first that is heard for the Ctrl-C and the others for nothing.
+    """
+    heard = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        if not heard.is_set():
+            heard.set()
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        while not heard.wait(0.05):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield send
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -169,6 +169,20 @@ def test_a_rename_that_builds_on_a_lost_creation_is_lost_too() -> None:
     assert seen == {(), ("a",), ("b",), ("unrelated",), ("a", "unrelated"), ("b", "unrelated")}
 
 
+def test_a_new_file_never_displaces_one_whose_renaming_was_lost() -> None:
+    seen = set()
+    for seed in range(100):
+        disk = SimDisk(seed=seed)
+        durable_file(disk, "a", b"old")
+        disk.rename("a", "b")
+        with disk.create("a") as file:
+            file.append(b"new")
+            file.sync()
+        disk = disk.crash("random")
+        seen.add(tuple((name, disk.read(name)) for name in disk.list()))
+    assert seen == {(("a", b"old"),), (("b", b"old"),), (("a", b"new"), ("b", b"old"))}
+
+
 def test_a_failed_sync_names_its_file_and_ends_the_handle() -> None:
     disk = SimDisk(faults=[Fails("sync", at=2, file="a")])
     durable_file(disk, "b", b"")
@@ -208,11 +222,11 @@ def test_what_a_failed_sync_dropped_may_yet_turn_up() -> None:
         disk = SimDisk(seed=seed, faults=[Fails("sync", at=2)])
         durable_file(disk, "a", b"first.")
         with disk.open("a") as file:
-            file.append(b"x")
+            file.append(b"xy")
             with pytest.raises(DiskError):
                 file.sync()
         seen.add(disk.crash("random").read("a"))
-    assert seen == {b"first.", b"first.x"}
+    assert seen == {b"first.", b"first.x", b"first.xy"}
 
 
 def test_a_failed_append_may_leave_a_part_and_the_next_one_starts_there() -> None:

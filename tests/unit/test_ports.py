@@ -6,7 +6,6 @@ import errno
 import fcntl
 import logging
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 from heliograph.errors import DiskError, DiskFull, FileLocked, NoSuchFile
 from heliograph.ports import BoundedQueue, LocalDisk, SystemClock, ThreadTask, ThreadTasks, system_ports
+from tests.conformance.ports_contract import ctrl_c_until_heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -268,13 +268,14 @@ def interrupted_once_waiting(wait: Callable[[], object], waiting: Callable[[], b
     def interrupt() -> None:
         while not waiting():
             time.sleep(0)
-        os.kill(os.getpid(), signal.SIGINT)
+        send()
 
-    helper = threading.Thread(target=interrupt)
-    helper.start()
-    with pytest.raises(KeyboardInterrupt):
-        wait()
-    helper.join()
+    with ctrl_c_until_heard() as send:
+        helper = threading.Thread(target=interrupt)
+        helper.start()
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+        helper.join()
 
 
 @pytest.mark.parametrize("timeout", [None, 60.0])

@@ -55,7 +55,7 @@ class Change:
 
     def outcomes(self) -> int:
         """Lost, kept, or cut after some of its bytes; whether a size changed is one bit."""
-        return 2 if not self.data or self.doomed else 1 + len(self.data)
+        return 1 + len(self.data) if self.data else 2
 
 
 def _resize(content: bytearray, size: int) -> None:

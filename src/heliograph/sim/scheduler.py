@@ -175,13 +175,11 @@ class Scheduler:
         task.waits_for = ""
         return task.woken
 
-    def wake(self, task: ScheduledTask) -> bool:
-        """End the wait of a task; False when it is not waiting, or its time has already run out."""
-        if not task.parked:
-            return False
-        task.woken = True
-        self._make_ready(task)
-        return True
+    def wake(self, task: ScheduledTask) -> None:
+        """End the wait of a task, unless its time has already run out."""
+        if task.parked:
+            task.woken = True
+            self._make_ready(task)
 
     def kill(self, process: object) -> None:
         """End every task of a process where it is, as `kill -9` does; its ports answer no more."""

@@ -102,10 +102,7 @@ class SimCondition:
         if self._scheduler.halted():
             return
         self._insist_on_lock("notify")
-        for task in self._waiters[:n]:
-            # As with threads, a waiter whose time has just run out takes the notification with it.
-            self._waiters.remove(task)
-            self._scheduler.wake(task)
+        _wake(self._waiters, self._scheduler, n)
 
     def notify_all(self) -> None:
         self.notify(len(self._waiters))
@@ -241,10 +238,7 @@ def _wait_among(
 
 
 def _wake(waiters: list[ScheduledTask], scheduler: Scheduler, n: int) -> None:
-    """End the waits of the first `n` that are still waiting; one whose time ran out does not count."""
-    for task in list(waiters):
-        if n <= 0:
-            break
-        if scheduler.wake(task):
-            waiters.remove(task)
-            n -= 1
+    """End the waits of the first `n`; as with threads, one whose time has just run out counts too."""
+    for task in waiters[:n]:
+        waiters.remove(task)
+        scheduler.wake(task)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,7 @@ import pytest
 from heliograph.errors import QueueClosed, SimDeadlock, SimStuck, SimTaskFailed, SimulationError
 from heliograph.sim import Killed, Simulation
 from heliograph.sim import scheduler as scheduler_module
+from tests.conformance.ports_contract import ctrl_c_until_heard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -509,9 +508,9 @@ def test_ctrl_c_ends_a_run_and_all_of_its_tasks() -> None:
     def main() -> None:
         simulation.tasks.spawn("worker", work)
         simulation.tasks.sleep(5)
-        os.kill(os.getpid(), signal.SIGINT)
+        send()
         work()
 
-    with pytest.raises(KeyboardInterrupt):
+    with ctrl_c_until_heard() as send, pytest.raises(KeyboardInterrupt):
         simulation.run(main)
     assert simulation.run(lambda: "usable") == "usable"
