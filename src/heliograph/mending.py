@@ -200,11 +200,11 @@ class _Mender:
     def _array(self, value: Any, kind: ft.Array, path: str) -> Any:
         import numpy as np  # noqa: PLC0415 - numpy is for classes that have arrays
 
-        from heliograph.codec.arrays import MAX_DIMENSIONS, native_dtype  # noqa: PLC0415 - as above
+        from heliograph.codec.arrays import MAX_DIMENSIONS, dtype_of  # noqa: PLC0415 - as above
 
         if type(value) is not np.ndarray:
             raise self._no(value, kind, path, "; write np.asarray(...)" * hasattr(value, "__array__"))
-        wanted = native_dtype(kind.item)
+        wanted = dtype_of(kind.item, "=")
         if value.dtype != wanted:
             raise self._refuse(
                 f"an array of {value.dtype.str} is no {kind}; write .astype(np.{wanted.name})", path

@@ -129,11 +129,11 @@ class _Conditions:
     def _array(self, kind: ft.Array, text: str) -> list[str]:
         import numpy as np  # noqa: PLC0415 - numpy is for classes that have arrays
 
-        from heliograph.codec.arrays import MAX_DIMENSIONS, native_dtype  # noqa: PLC0415 - as above
+        from heliograph.codec.arrays import MAX_DIMENSIONS, dtype_of  # noqa: PLC0415 - as above
 
         conditions = [
             self._is(text, np.ndarray),
-            f"{text}.dtype == {self._source.bind(native_dtype(kind.item))}",
+            f"{text}.dtype == {self._source.bind(dtype_of(kind.item, '='))}",
         ]
         if kind.shape is None:
             return [*conditions, f"{text}.ndim <= {MAX_DIMENSIONS}"]

@@ -281,10 +281,11 @@ class _Reader:
         lines = []
         if self._references:
             # Forged references can overlap; together they must not exceed what was received.
-            total = " + ".join(length for _, length in self._references)
-            ends = [f"{place} + {length} > size" for place, length in self._references]
+            faults = [f"{place} + {length} > size" for place, length in self._references]
+            if len(faults) > 1:
+                faults.append(f"{' + '.join(length for _, length in self._references)} > size")
             lines.append("size = len(body)")
-            lines.append(f"if {' or '.join([f'{total} > size', *ends])}: {self._source.bind(_outside)}()")
+            lines.append(f"if {' or '.join(faults)}: {self._source.bind(_outside)}()")
         if self._has_arrays:
             lines.append(f"body = {self._source.bind(memoryview)}(body).toreadonly()")
         elif self._references:
