@@ -24,6 +24,7 @@ SIZE: Final = 192
 
 _HEADER = struct.Struct("<8sHHI16s")
 _SLOT = struct.Struct("<QqQII")
+_BOTH_WATERMARKS = struct.Struct("<64xQ56xQ")
 
 
 class Commit(NamedTuple):
@@ -67,7 +68,7 @@ class CommitWriter:
 
 
 class CommitView:
-    """Reads the slots through a mapping; `current` costs a few hundred nanoseconds when nothing changed."""
+    """Reads the slots through a mapping."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         name = f"{folder}/{COMMIT}"
@@ -78,7 +79,14 @@ class CommitView:
         if version != VERSION:
             raise BadJournalFile(name, f"it has version {version}; this program reads version {VERSION}")
         self._seen = b""
+        self._peeked = (-1, -1)
         self._last = NOTHING
+
+    def watermark(self) -> int:
+        """As `current().watermark`, for whoever asks all the time: a fifth of a microsecond."""
+        if _BOTH_WATERMARKS.unpack_from(self._view) != self._peeked:
+            self.current()
+        return self._last.watermark
 
     def current(self) -> Commit:
         """The newest promise. It never goes back; a slot that is being written is passed over."""
@@ -87,8 +95,9 @@ class CommitView:
             return self._last
         whole = [commit for at in (0, 64) if (commit := _read_slot(slots, at)) is not None]
         self._last = max([self._last, *whole], key=_age)
-        if len(whole) == 2:
+        if len(whole) == 2:  # else one is just being written, and has to be looked at again
             self._seen = slots
+            self._peeked = (whole[0].watermark, whole[1].watermark)
         return self._last
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ class PartitionReader:
     @property
     def watermark(self) -> int:
         """Rows below this offset are durable and can be read."""
-        return max(self._commit.current().watermark, self._manifest.next)
+        return max(self._commit.watermark(), self._manifest.next)
 
     @property
     def earliest(self) -> int:

@@ -25,8 +25,22 @@ def test_a_view_sees_what_is_published_later(disk: SimDisk) -> None:
     for watermark in range(1, 6):
         promise = Commit(watermark, 100 + watermark, 7, 1)
         writer.publish(promise)
+        assert view.watermark() == watermark
         assert view.current() == promise
         assert view.current() == promise
+
+
+def test_a_slot_that_was_being_written_is_looked_at_again(disk: SimDisk) -> None:
+    writer = CommitWriter(disk, "p")
+    view = CommitView(disk, "p")
+    writer.publish(Commit(3, 1, 1, 1))
+    writer.publish(Commit(4, 1, 1, 1))
+    assert view.watermark() == 4
+    writer.publish(Commit(5, 1, 1, 1))
+    disk.flip("p/commit", SLOTS[0] + 20, 0)
+    assert view.watermark() == 4
+    disk.flip("p/commit", SLOTS[0] + 20, 0)
+    assert view.watermark() == 5
 
 
 def test_a_torn_slot_leaves_the_promise_before_it(disk: SimDisk) -> None:
