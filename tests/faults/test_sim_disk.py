@@ -283,7 +283,9 @@ def test_a_full_disk_takes_what_fits_and_says_so() -> None:
         file.append(b"01234567")
         assert disk.free() == 2
         with pytest.raises(DiskFull):
-            file.append(b"abcd")
+            file.append(b"abc")
+        assert disk.read("a") == b"01234567ab"
+        assert disk.free() == 0
         with pytest.raises(DiskFull):
             file.truncate(11)
         with pytest.raises(DiskFull):
