@@ -22,6 +22,7 @@ from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
 from heliograph.errors import ChannelExists, Closed, ForkedStation, NoSuchChannel, NotPossible
 from heliograph.event import Event, info_of
 from heliograph.journal.keeping import Keeping
+from heliograph.link import join
 from heliograph.ports import Ports, system_ports
 from heliograph.qos import QoS
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.ledger import ChannelStats
     from heliograph.event import Header
+    from heliograph.link.mesh import Mesh
     from heliograph.ports import Task
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ class Station:
     Args:
         folder: where persistent channels keep their history; made if it is not there. One station at a time
             can have it.
+        domain: joins this user's stations of that domain on this host: channels of one name are one.
+        name: how others see this station in that domain; need not be unique.
         callback_limit: seconds after which a callback that does not return is reported and detached.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
             the header when a receiver missed a part of the history; else it is logged.
@@ -60,6 +64,8 @@ class Station:
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
+        domain: str | None = None,
+        name: str = "",
         callback_limit: float = CALLBACK_LIMIT,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
@@ -84,7 +90,11 @@ class Station:
             self._own_loop,
             on_error or _log_error,
             None if self._keeping is None else self._keeping.open_store,
+            self._channel_changed,
         )
+        self.mesh: Mesh | None = None
+        if domain is not None:
+            self.mesh = join(domain, name, self.id, self.ports, self._channels.get)
         _STATIONS.add(self)
 
     def channel(
@@ -121,6 +131,7 @@ class Station:
             else:
                 channel.add_types(types)
             patterns = list(self._patterns)
+        self._channel_changed(channel)
         for pattern in patterns:
             pattern.meet(channel)
         return channel
@@ -163,6 +174,8 @@ class Station:
         for channel in channels:
             seconds = max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9)
             left.update({f"{channel.name}/{name}": n for name, n in channel.close(seconds).items()})
+        if self.mesh is not None:
+            self.mesh.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
         self._pool.close()
         if self._keeping is not None:
             self._keeping.close()
@@ -195,6 +208,10 @@ class Station:
         channel = self._channels[name] = Channel(name, types, qos, self._services)
         return channel
 
+    def _channel_changed(self, channel: Channel[Any]) -> None:
+        if self.mesh is not None:
+            self.mesh.tell(channel)
+
     def _check_usable(self) -> None:
         if self._forked:
             raise ForkedStation("this station")
@@ -218,6 +235,8 @@ class Station:
         self._forked = True
         for channel in self._channels.values():
             channel.forked()
+        if self.mesh is not None:
+            self.mesh.abandon()
 
 
 class PatternSubscription:

@@ -32,10 +32,11 @@ from heliograph.channel.consumer import (
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.groups import Group
 from heliograph.channel.history import History
+from heliograph.channel.intake import Intake
 from heliograph.channel.journalled import Journalled, Point
 from heliograph.channel.lane import CoalescingLane, Item, Lane, LanePolicy
 from heliograph.channel.ledger import ChannelStats, LaneCounts
-from heliograph.channel.pipeline import Condition, InlineResult, Route, Target, build_route
+from heliograph.channel.pipeline import AnyOf, Condition, InlineResult, Route, Target, build_route
 from heliograph.channel.supplier import DurableSupplier, Supplier, closed_routes, forked_routes
 from heliograph.errors import Closed, ExpressionError, NotPossible, WrongEventType
 from heliograph.event import Event, Header, info_of
@@ -58,7 +59,7 @@ Callback = TypeVar("Callback", bound="Callable[..., object]")
 class Selection(msgspec.Struct, frozen=True):
     """What a receiver asked for, checked."""
 
-    conditions: dict[type[Event], Condition]
+    conditions: dict[type[Event], Condition | AnyOf]
     """Per event type that it wants, the condition; absent types are not wanted."""
     tree: Any = None
     """The condition as it was written, for event types that the channel will carry later."""
@@ -88,6 +89,8 @@ class Services(msgspec.Struct, frozen=True):
         Callable[[str, Callable[[], tuple[type[Event], ...]], Callable[[list[Item]], object]], Store] | None
     )
     """Opens the store of a journalled channel: (channel, its types, what to tell); None without a folder."""
+    changed: Callable[[Channel[Any]], object] = lambda _: None
+    """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""
 
 
 class Channel(Generic[T]):
@@ -107,6 +110,8 @@ class Channel(Generic[T]):
         self._receivers: dict[str, Receiver] = {}
         self._names: set[str] = set()
         self._groups: dict[str, Group] = {}
+        self._gateways: dict[str, QueuedReceiver] = {}
+        self._remote_consumers: dict[str, int] = {}
         self._history = History(qos, services.ports.clock, services.ports.tasks)
         self._routes: Mapping[type, Route] = {}
         # What inline callbacks did, put here by pushing threads and counted when somebody looks.
@@ -228,9 +233,9 @@ class Channel(Generic[T]):
         return consumer
 
     def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:
-        """Wait until so many receivers are there; False when the time ran out."""
+        """Wait until so many receivers are there, in linked stations too; False when the time ran out."""
         with self._lock:
-            return self._members_changed.wait_for(lambda: len(self._receivers) >= consumers, timeout)
+            return self._members_changed.wait_for(lambda: self._consumer_count() >= consumers, timeout)
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until every callback has been given all that waits for it; False when the time ran out.
@@ -330,11 +335,14 @@ class Channel(Generic[T]):
         conditions = _conditions(wanted, tree, only)
         return Selection(conditions, tree, only, types is None, priority, group, queue, overflow)
 
-    def new_lane(self, name: str, selection: Selection, on_ready: Callable[[Lane], None]) -> Lane:
+    def new_lane(
+        self, name: str, selection: Selection, on_ready: Callable[[Lane], None], kind: type[Lane] = Lane
+    ) -> Lane:
         policy: Any = selection.overflow or self.qos.overflow_policy
         if self._journal is not None:
             return self._journal.lane(name, selection, on_ready)
-        kind = CoalescingLane if policy == "coalesce" else Lane
+        if policy == "coalesce":
+            kind = CoalescingLane
         return kind(
             name,
             clock=self.ports.clock,
@@ -359,8 +367,11 @@ class Channel(Generic[T]):
             receiver.shut(reason)
             self._names.discard(receiver.name)
             self._leaving.append(receiver)
+            is_local = self._gateways.pop(receiver.name, None) is None
             self._rebuild()
             self._members_changed.notify_all()
+        if is_local:
+            self._services.changed(self)
 
     def drop_supplier(self, supplier: Supplier[T]) -> None:
         with self._still():
@@ -405,6 +416,43 @@ class Channel(Generic[T]):
                         wants.conditions.update(_conditions(new, wants.tree, wants.sources))
             self._types += new
             self._rebuild()
+        if new:
+            self._services.changed(self)
+
+    # For links
+
+    def intake(self, name: str) -> Intake[T]:
+        """A way in for events that were pushed elsewhere: they go to this station's receivers only."""
+        with self._lock:
+            intake: Intake[T] = Intake(self, name, 1)
+            self._check_open()
+            self._suppliers.append(intake)
+        with self._still():
+            self._rebuild()
+        return intake
+
+    def join_gateway(self, gateway: QueuedReceiver) -> None:
+        """Add a receiver that stands for those of another station."""
+        self._gateways[gateway.name] = gateway
+        self._join(gateway, "now")
+
+    def change_gateway(self, gateway: QueuedReceiver, conditions: Mapping[type[Event], Any]) -> None:
+        """From one event on, what the other station's receivers want is this."""
+        with self._still():
+            gateway.selection.conditions.clear()
+            gateway.selection.conditions.update(conditions)
+            self._rebuild()
+
+    def local_receivers(self) -> tuple[Receiver, ...]:
+        """All but the gateways."""
+        with self._lock:
+            return tuple(r for name, r in self._receivers.items() if name not in self._gateways)
+
+    def set_remote_consumers(self, station: str, consumers: int) -> None:
+        """How many receivers a linked station has of this channel, for `wait_matched`."""
+        with self._lock:
+            self._remote_consumers[station] = consumers
+            self._members_changed.notify_all()
 
     # Inside
 
@@ -427,6 +475,9 @@ class Channel(Generic[T]):
                 self._left_matched += self._history.replay(receiver.lane, receiver.selection.conditions)
             self._rebuild()
             self._members_changed.notify_all()
+        if receiver.name not in self._gateways:
+            self._services.changed(self)
+        # Last, so that other stations know what is wanted before anything is read from them.
         if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
             receiver.lane.start()
 
@@ -458,6 +509,9 @@ class Channel(Generic[T]):
                 unique = f"{name}-{next(self._numbers)}"
             self._names.add(unique)
         return unique
+
+    def _consumer_count(self) -> int:
+        return len(self._receivers) - len(self._gateways) + sum(self._remote_consumers.values())
 
     def _check_open(self) -> None:
         if self._closed:
@@ -502,6 +556,8 @@ class Channel(Generic[T]):
         targets: list[Target] = []
         seen_groups: set[str] = set()
         for receiver in self._receivers.values():
+            if receiver.name in self._gateways:
+                continue
             if isinstance(receiver, InlineSubscription):
                 targets.append(Target(receiver.selection.conditions, inline=receiver))
             elif receiver.group is None:
@@ -510,24 +566,32 @@ class Channel(Generic[T]):
             elif receiver.group not in seen_groups:
                 seen_groups.add(receiver.group)
                 targets.append(Target(receiver.selection.conditions, group=self._groups[receiver.group]))
+        gateways = [Target(g.selection.conditions, lane=g.lane) for g in self._gateways.values()]
         keep = self._history.keep if self._history.keeps else None
-        self._routes = {cls: build_route(self.name, cls, self.qos, targets, keep) for cls in self._types}
+        self._routes = self._build([*targets, *gateways], keep)
         if self._journal is not None:
             self._journal.feed.use(self._routes)
-        if not self._closed:
-            for supplier in self._suppliers:
-                supplier.use(self._routes)
+        if self._closed:
+            return
+        arriving: Mapping[type, Route] = {}
+        if not all(supplier.forwards for supplier in self._suppliers):
+            arriving = self._build(targets, None)
+        for supplier in self._suppliers:
+            supplier.use(self._routes if supplier.forwards else arriving)
+
+    def _build(self, targets: Sequence[Target], keep: Callable[[Item], None] | None) -> Mapping[type, Route]:
+        return {cls: build_route(self.name, cls, self.qos, targets, keep) for cls in self._types}
 
 
 def _conditions(
     wanted: Iterable[type[Event]], tree: Any, sources: frozenset[str] | None
-) -> dict[type[Event], Condition]:
+) -> dict[type[Event], Condition | AnyOf]:
     """The condition for each type that it fits; the first problem when it fits none."""
     if tree is None:
         return {cls: Condition(None, sources) for cls in wanted}
     from heliograph.expr.check import check  # noqa: PLC0415 - as above
 
-    found: dict[type[Event], Condition] = {}
+    found: dict[type[Event], Condition | AnyOf] = {}
     problem: ExpressionError | None = None
     for cls in wanted:
         try:

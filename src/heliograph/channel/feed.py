@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from heliograph.channel.ledger import LaneCounts
-    from heliograph.channel.pipeline import Condition, Route
+    from heliograph.channel.pipeline import AnyOf, Condition, Route
     from heliograph.channel.store import Store
     from heliograph.event import Event
     from heliograph.ports import Tasks
@@ -88,7 +88,7 @@ class JournalLane(Lane):
         *,
         store: Store,
         feed: Feed,
-        conditions: Mapping[type[Event], Condition],
+        conditions: Mapping[type[Event], Condition | AnyOf],
         position: int | None,
         until: int | None,
         on_gap: Callable[[HistoryGone | HistoryDamaged], object],

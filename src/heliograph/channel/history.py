@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from heliograph.channel.lane import Item, Lane
-    from heliograph.channel.pipeline import Condition
+    from heliograph.channel.pipeline import AnyOf, Condition
     from heliograph.event import Event
     from heliograph.ports import Clock, Tasks
     from heliograph.qos import QoS
@@ -49,7 +49,7 @@ class History:
             with self._lock:
                 self._items = {where: kept for where, kept in self._items.items() if where[0] != name}
 
-    def replay(self, lane: Lane, conditions: Mapping[type[Event], Condition]) -> int:
+    def replay(self, lane: Lane, conditions: Mapping[type[Event], Condition | AnyOf]) -> int:
         """Give a new lane what it would have matched, in the order of intake; returns how many."""
         now = self._clock.monotonic_ns()
         with self._lock:

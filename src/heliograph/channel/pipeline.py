@@ -51,10 +51,19 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
         return compile_one(self.checked)
 
 
+class AnyOf(msgspec.Struct, frozen=True):
+    """When any of several receivers behind one lane wants an event."""
+
+    alternatives: tuple[Condition, ...]
+
+    def holds(self, event: Event, header: Header) -> bool:
+        return any(condition.holds(event, header) for condition in self.alternatives)
+
+
 class Target(msgspec.Struct, frozen=True):
     """Where events go: exactly one of a lane, a group and an inline subscription."""
 
-    conditions: Mapping[type[Event], Condition]
+    conditions: Mapping[type[Event], Condition | AnyOf]
     lane: Lane | None = None
     group: Group | None = None
     inline: InlineSubscription | None = None
@@ -135,8 +144,11 @@ class _Function:
         self._values[name] = value
         return name
 
-    def test(self, condition: Condition) -> tuple[Any, ...]:
+    def test(self, condition: Condition | AnyOf) -> tuple[Any, ...]:
         """Pieces of a test, to be joined by `and` once the code is known; empty when it always holds."""
+        if isinstance(condition, AnyOf):
+            tests = [self.test(alternative) for alternative in condition.alternatives]
+            return (_Either(tests),) if all(tests) else ()
         pieces: list[Any] = []
         if condition.sources is not None:
             pieces.append(f"header.supplier in {self.bind(condition.sources)}")
@@ -160,6 +172,16 @@ class _Function:
         return self._emitter
 
 
+class _Either:
+    """Tests of which one must hold, as text once the code of all of them is known."""
+
+    def __init__(self, tests: list[tuple[Any, ...]]) -> None:
+        self._tests = tests
+
+    def __str__(self) -> str:
+        return f"({' or '.join('(' + ' and '.join(map(str, test)) + ')' for test in self._tests)})"
+
+
 def _compile_plain(lines: list[str], values: dict[str, Any]) -> Callable[..., Any]:
     namespace = dict(values)
     source = "\n".join(["def route(event, header):", *(f"    {line}" for line in lines)])
@@ -172,7 +194,9 @@ def _if(test: tuple[Any, ...], action: str) -> str:
     return f"if {' and '.join(map(str, test))}: {action}" if test else action
 
 
-def _queued_function(targets: Sequence[tuple[Target, Condition]]) -> Callable[[Any, Header], list[Lane]]:
+def _queued_function(
+    targets: Sequence[tuple[Target, Condition | AnyOf]],
+) -> Callable[[Any, Header], list[Lane]]:
     function = _Function()
     steps: list[tuple[tuple[Any, ...], str]] = []
     for target, condition in targets:
@@ -188,7 +212,9 @@ def _queued_function(targets: Sequence[tuple[Target, Condition]]) -> Callable[[A
     return function.compile(body)
 
 
-def _inline_function(targets: Sequence[tuple[Target, Condition]]) -> Callable[[Any, Header], InlineResult]:
+def _inline_function(
+    targets: Sequence[tuple[Target, Condition | AnyOf]],
+) -> Callable[[Any, Header], InlineResult]:
     function = _Function()
     all_of_them = InlineTargets(tuple(t.inline for t, _ in targets if t.inline is not None))
     subscriptions = function.bind(all_of_them)

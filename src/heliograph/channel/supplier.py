@@ -70,6 +70,9 @@ class Receipt:
 class Supplier(Generic[T]):
     """One source of events. Obtained from `channel.supplier()`; `channel.push` uses one of its own."""
 
+    forwards = True
+    """Whether its events go to other stations as well."""
+
     def __init__(self, channel: Channel[T], name: str, epoch: int) -> None:
         self.name = name
         self.epoch = epoch

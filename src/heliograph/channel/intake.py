@@ -1,0 +1,100 @@
+"""Events that other stations pushed, on their way to this station's own receivers.
+
+They come with their headers, in the order of their suppliers, and go to no gateway: an event is sent to other
+stations by the one where it was pushed, so that none comes twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from heliograph.channel.supplier import INLINE_LOG, Supplier
+from heliograph.errors import Closed, ForkedStation
+from heliograph.event import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from heliograph.channel.lane import Lane
+    from heliograph.channel.pipeline import Route
+    from heliograph.event import Header
+
+T = TypeVar("T", bound=Event)
+
+ROOM_LIMIT = 0.5
+"""Seconds between two looks at whether the channel is still there, while a queue is full."""
+
+
+class Intake(Supplier[T]):
+    """Stands among the suppliers of a channel for everything that one link brings."""
+
+    forwards = False
+
+    @property
+    def pushed(self) -> int:
+        return self._taken_in
+
+    _taken_in = 0
+
+    def take_in(self, arrived: Sequence[Any], *, wait: bool = False) -> int:
+        """Queue events, given as (event, header, ...), for all receivers that want them.
+
+        Returns how many were queued before one could not be, because a consumer that must not lose it has
+        no room. With `wait`, waits for room; events for a channel that has been closed are let go.
+        """
+        done = 0
+        try:
+            while done < len(arrived):
+                done, full = self._queue_from(arrived, done)
+                if full is not None:
+                    if not wait:
+                        return done
+                    full.wait_for_room(ROOM_LIMIT)
+        except (Closed, ForkedStation):
+            return len(arrived)
+        return done
+
+    def _queue_from(self, arrived: Sequence[Any], first: int) -> tuple[int, Lane | None]:
+        """Queue until one is full, or an inline callback is to run, which it does without the lock."""
+        done = first
+        with self._lock:
+            for item in arrived[first:] if first else arrived:
+                event, header = item[0], item[1]
+                route: Route | None = self._routes.get(event.__class__)
+                if route is None:
+                    done += 1
+                    continue
+                full = self._queue(route, event, header)
+                if full is not None:
+                    return done, full
+                self._taken_in += 1
+                done += 1
+                if route.inline is not None:
+                    break
+            else:
+                return done, None
+        assert route is not None
+        assert route.inline is not None
+        self._inline_log.append(route.inline(event, header))
+        if len(self._inline_log) > INLINE_LOG:
+            self._channel.count_inline()
+        return done, None
+
+    def _queue(self, route: Route, event: Any, header: Header) -> Lane | None:
+        if route.queued is None:
+            return None
+        lanes = route.queued(event, header)
+        for i, lane in enumerate(lanes):
+            if lane.blocking and not lane.reserve():
+                for other in lanes[:i]:
+                    if other.blocking:
+                        other.unreserve()
+                return lane
+        deadline = 0
+        if header.lifetime_ns is not None:
+            deadline = self._clock.monotonic_ns() + header.lifetime_ns
+        item = (event, header, deadline)
+        for lane in lanes:
+            lane.put(item)
+        self._matched += len(lanes)
+        return None

@@ -1,0 +1,556 @@
+"""A station's place among the stations of its domain: every pair is linked, and each knows what others want.
+
+A station tells all others of each of its channels: its formats, and what its consumers want of it. It hears
+the same of them, and gives each channel that somebody wants a gateway to that station. Events go out from
+where they were pushed and nowhere else, so in a full mesh none comes twice and none runs in circles.
+
+Locks: `_lock` orders what this station says of its channels; `_gates` orders changes of gateways. Both come
+before the locks of channels, and nothing that holds a channel's lock calls in here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from heliograph.channel.core import Selection
+from heliograph.channel.pipeline import AnyOf
+from heliograph.errors import BadFrame, FormatError, LinkLost, LinkRefused, QueryFailed
+from heliograph.event import info_of
+from heliograph.formats import Format, FormatRegistry
+from heliograph.link import messages as m
+from heliograph.link.arrivals import Arrivals, Stream
+from heliograph.link.conditions import condition_for, to_data
+from heliograph.link.contract import KNOCK
+from heliograph.link.gateway import EventWriter, Gateway
+from heliograph.link.link import HEARTBEAT, Link, LinkStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.channel.core import Channel
+    from heliograph.event import Event
+    from heliograph.link.contract import Connection, Transport
+    from heliograph.ports import Ports
+
+log = logging.getLogger(__name__)
+
+RESUME_LIMIT: Final = 10.0
+"""Seconds that a link waits for a station that lives but has no connection, before it is forgotten."""
+ASK_LIMIT: Final = 5.0
+"""Seconds that a question waits for its answer."""
+
+
+CLOSING: Final = "is closing"
+"""Why a station ends its links when it leaves."""
+
+
+class Identity(NamedTuple):
+    """Who this station is."""
+
+    station: int
+    name: str
+    domain: str
+
+
+class RemoteStation(msgspec.Struct, frozen=True):
+    """Another station of the domain, as it describes itself."""
+
+    station: int
+    name: str
+    pid: int
+    channels: tuple[m.ChannelState, ...]
+
+
+class _Peer:
+    """What is known of one linked station."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.channels: dict[str, m.ChannelState] = {}
+        self.formats = FormatRegistry()
+        self.told_formats: set[bytes] = set()
+        self.gateways: dict[str, Gateway] = {}
+        self.arrivals: dict[str, Arrivals] = {}
+        self.streams: dict[int, Stream] = {}
+        self.unwanted = 0
+
+    def format_of(self, format_id: bytes) -> Format | None:
+        return self.formats[format_id] if format_id in self.formats else None  # noqa: SIM401 - no mapping
+
+
+class Mesh:
+    """See the module.
+
+    Args:
+        identity: of this station.
+        transport: finds the others.
+        channel: a channel of this station by its name, or None.
+        heartbeat: seconds between two heartbeats of a link.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        transport: Transport,
+        ports: Ports,
+        channel: Callable[[str], Channel[Any] | None],
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
+        self.identity = identity
+        self._transport = transport
+        self._ports = ports
+        self._channel = channel
+        self._heartbeat = heartbeat
+        self._lock = ports.tasks.lock("mesh")
+        self._gates = ports.tasks.lock("gateways")
+        self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
+        self._writer = EventWriter(ports.clock)
+        self._peers: dict[int, _Peer] = {}
+        self._said: dict[str, m.ChannelState] = {}
+        self._streams: dict[tuple[str, bytes], int] = {}
+        self._stream_numbers = count(1)
+        self._answers: dict[str, Callable[[int, msgspec.Raw], Any]] = {}
+        self._asked: dict[int, _Question] = {}
+        self._question_numbers = count(1)
+        self._closed = False
+
+    # The face
+
+    def start(self) -> None:
+        """Find the other stations; returns when those that are there now have been dialled."""
+        self._transport.start(self._connected, self._gone)
+
+    def tell(self, channel: Channel[Any]) -> None:
+        """A channel was opened, or its consumers or types have changed."""
+        with self._lock:
+            if self._closed:
+                return
+            state = _describe(channel)
+            if self._said.get(channel.name) != state:
+                self._said[channel.name] = state
+                for peer in self._peers.values():
+                    peer.link.post(*self._unknown_formats(peer, channel), state)
+            peers = list(self._peers.values())
+        for peer in peers:
+            self._fit_gateway(peer, channel.name)
+
+    def forget(self, name: str) -> None:
+        """A channel has been closed."""
+        with self._lock:
+            if self._said.pop(name, None) is None:
+                return
+            for peer in self._peers.values():
+                peer.link.post(m.ChannelGone(name))
+
+    def stations(self) -> tuple[RemoteStation, ...]:
+        """The other stations that are linked, and what they have said of their channels."""
+        with self._lock:
+            return tuple(
+                RemoteStation(station, hello.name, hello.pid, tuple(peer.channels.values()))
+                for station, peer in sorted(self._peers.items())
+                if (hello := peer.link.peer).pid
+            )
+
+    def formats(self, name: str) -> tuple[Format, ...]:
+        """The formats in which other stations have a channel."""
+        found: dict[bytes, Format] = {}
+        with self._lock:
+            for peer in self._peers.values():
+                state = peer.channels.get(name)
+                for format_id in state.formats if state is not None else ():
+                    fmt = peer.format_of(format_id)
+                    if fmt is not None:
+                        found[format_id] = fmt
+        return tuple(found.values())
+
+    def wait_for(self, wanted: Callable[[Mesh], bool], timeout: float | None = None) -> bool:
+        """Wait until what is known of other stations satisfies a condition; it is called without a lock."""
+        deadline = None if timeout is None else self._ports.clock.monotonic_ns() + round(timeout * 1e9)
+        while not wanted(self):
+            left = None if deadline is None else (deadline - self._ports.clock.monotonic_ns()) / 1e9
+            if left is not None and left <= 0:
+                return False
+            with self._lock:
+                # Bounded, because a change between the look and the wait is not heard.
+                self._changed.wait(0.05 if left is None else min(0.05, left))
+        return True
+
+    def stats(self) -> tuple[LinkStats, ...]:
+        with self._lock:
+            return tuple(peer.link.stats() for peer in self._peers.values())
+
+    def answer(self, topic: str, function: Callable[[int, msgspec.Raw], Any]) -> None:
+        """Answer questions of a topic with what a function of (station, body) returns.
+
+        It runs in the task that reads the link, so it must not ask that station anything itself.
+        """
+        self._answers[topic] = function
+
+    def ask(self, station: int, topic: str, body: Any, timeout: float = ASK_LIMIT) -> msgspec.Raw:
+        """Ask another station something and wait for its answer; QueryFailed when there is none."""
+        question = _Question(self._ports)
+        number = next(self._question_numbers)
+        with self._lock:
+            peer = self._peers.get(station)
+            if peer is None:
+                raise QueryFailed(f"station {station:016x}", "is not linked")
+            self._asked[number] = question
+            question.peer = station
+        try:
+            peer.link.post(m.Ask(number, topic, msgspec.Raw(m.encode(body))))
+            return question.wait(timeout, f"station {station:016x}")
+        finally:
+            with self._lock:
+                self._asked.pop(number, None)
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Let the others have what was sent, for up to `timeout` seconds, and leave."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            peers = list(self._peers.values())
+        deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
+        for peer in peers:
+            peer.link.wait_acknowledged(max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9))
+        for peer in peers:
+            self._drop_peer(peer, CLOSING)
+        # Last: without its lock file this station counts as dead, and nobody would acknowledge anything.
+        self._transport.close()
+
+    def abandon(self) -> None:
+        """In the child of a fork: no lock can be trusted; only descriptors are let go."""
+        self._closed = True
+        self._transport.abandon()
+        for peer in self._peers.values():
+            peer.link.abandon()
+
+    # Connections
+
+    def _connected(self, connection: Connection, dialled: int | None) -> None:
+        self._ports.tasks.spawn("link reader", lambda: self._serve(connection, dialled))
+
+    def _serve(self, connection: Connection, dialled: int | None) -> None:
+        """The life of one connection, in a task of its own."""
+        peer: _Peer | None = None
+        greeted = False
+        try:
+            if dialled is not None:
+                peer = self._peer(dialled)
+                connection.offer([m.hello_frame(self._hello(peer.link))])
+            first, *more = connection.receive()
+            if bytes(first) == KNOCK:
+                self._transport.look()
+                return
+            peer = self._greeted(connection, first, dialled)
+            greeted = True
+            peer.link.read(connection, more)
+        except LinkLost as error:
+            log.debug("link ended: %s", error)
+            if error.reason == CLOSING and peer is not None:
+                self._drop_peer(peer, None)
+        except LinkRefused as error:
+            self._refused(connection, error, dialled)
+        except BadFrame as error:
+            log.error("connection closed: %s", error)  # noqa: TRY400 - the sentence says all
+        finally:
+            connection.close()
+            if peer is not None and peer.link.detach(connection):
+                self._transport.lost(peer.link.station, soon=greeted)
+
+    def _greeted(self, connection: Connection, first: memoryview, dialled: int | None) -> _Peer:
+        """The other station has said hello. The one who dialled spoke first, the other answers here."""
+        if first[0] == m.BYE:
+            raise LinkRefused("the other station", m.read_bye(first))
+        hello = m.read_hello(first, "a caller" if dialled is None else f"station {dialled:016x}")
+        who = f"station {hello.station:016x} (pid {hello.pid})"
+        if hello.domain != self.identity.domain:
+            raise LinkRefused(who, f"is of domain {hello.domain[:70]!r}, not {self.identity.domain!r}")
+        if hello.station == self.identity.station or dialled not in (None, hello.station):
+            raise LinkRefused(who, "is not the station that was dialled")
+        peer = self._peer(hello.station)
+        link = peer.link
+        link.drop_connection()
+        resumed = hello.resumed if dialled is not None else link.can_resume(hello)
+        if not resumed:
+            link.renew(answering=dialled is None)
+        if dialled is None:
+            connection.offer([m.hello_frame(self._hello(link, resumed=resumed))])
+        self._transport.linked(hello.station)
+        link.attach(connection, hello, resumed=resumed)
+        return peer
+
+    def _refused(self, connection: Connection, error: LinkRefused, dialled: int | None) -> None:
+        log.error("no link: %s", error)
+        with suppress(LinkLost):
+            connection.offer([m.bye_frame(str(error))])
+        if dialled is not None:
+            self._transport.refuse(dialled)
+
+    def _hello(self, link: Link, *, resumed: bool = False) -> m.Hello:
+        own = self.identity
+        return link.hello(own.name, own.domain, os.getpid(), own.station, resumed=resumed)
+
+    def _peer(self, station: int) -> _Peer:
+        with self._lock:
+            if self._closed:
+                raise LinkLost(f"station {station:016x}", "this station is closing")
+            peer = self._peers.get(station)
+            if peer is None:
+                link = Link(
+                    station,
+                    ports=self._ports,
+                    writer=self._writer,
+                    listener=self,
+                    stream_of=self._stream_of,
+                    heartbeat=self._heartbeat,
+                )
+                peer = self._peers[station] = _Peer(link)
+                self._writer.links = len(self._peers)
+            return peer
+
+    def _gone(self, station: int) -> None:
+        """A station's process has ended."""
+        with self._lock:
+            peer = self._peers.get(station)
+        if peer is not None:
+            self._drop_peer(peer, None)
+
+    def _drop_peer(self, peer: _Peer, reason: str | None) -> None:
+        with self._lock:
+            self._peers.pop(peer.link.station, None)
+            self._writer.links = len(self._peers)
+            questions = [q for q in self._asked.values() if q.peer == peer.link.station]
+            self._changed.notify_all()
+        peer.link.close(reason)
+        for question in questions:
+            question.fail("has gone")
+        self._drop_gates(peer)
+
+    def _drop_gates(self, peer: _Peer) -> None:
+        with self._gates:
+            gateways, peer.gateways = peer.gateways, {}
+            arrivals, peer.arrivals = peer.arrivals, {}
+            names, peer.channels = set(peer.channels), {}
+        for gateway in gateways.values():
+            gateway.close()
+        for arrival in arrivals.values():
+            arrival.close()
+        for name in names:
+            channel = self._channel(name)
+            if channel is not None:
+                channel.set_remote_consumers(peer.link.name, 0)
+
+    def _stream_of(self, channel: str, format_id: bytes) -> int:
+        key = (channel, format_id)
+        number = self._streams.get(key)
+        if number is None:
+            # Two threads may number the same stream at once; the first number stays.
+            number = self._streams.setdefault(key, next(self._stream_numbers))
+        return number
+
+    # What arrives: the listener of every link.
+
+    def on_reset(self, link: Link) -> None:
+        with self._lock:
+            peer = self._peers.get(link.station)
+            if peer is None:
+                return
+            peer.told_formats.clear()
+            peer.streams.clear()
+            for state in self._said.values():
+                channel = self._channel(state.name)
+                if channel is not None:
+                    link.post(*self._unknown_formats(peer, channel), state)
+        self._drop_gates(peer)
+
+    def on_message(self, link: Link, message: m.Message) -> None:
+        peer = self._peers.get(link.station)
+        if peer is None:
+            return
+        match message:
+            case m.ChannelState():
+                peer.channels[message.name] = message
+                self._fit_gateway(peer, message.name)
+                self._notify()
+            case m.ChannelGone(name=name):
+                peer.channels.pop(name, None)
+                self._fit_gateway(peer, name)
+                self._notify()
+            case m.FormatNote():
+                _learn(peer, message.id, message.description)
+            case m.Announce():
+                # Every lane announces its streams by itself; the number is the same on all of them.
+                fmt = _learn(peer, message.format_id, message.description)
+                peer.streams.setdefault(message.stream, Stream(message.channel, fmt))
+            case m.Flow(channel=name, paused=paused):
+                gateway = peer.gateways.get(name)
+                if gateway is not None:
+                    link.pause(gateway, paused=paused)
+            case m.Ask():
+                self._answer_question(link, message)
+            case m.Answer():
+                question = self._asked.get(message.id)
+                if question is not None and question.peer == link.station:
+                    question.answered(message)
+
+    def on_run(self, link: Link, run: m.Run, skip: int) -> int:
+        peer = self._peers.get(link.station)
+        stream = None if peer is None else peer.streams.get(run.stream)
+        if peer is None or stream is None:
+            raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
+        records = m.count_records(run.records, link.name)
+        arrivals = self._arrivals(peer, stream.channel)
+        if arrivals is None:
+            peer.unwanted += records
+            return records
+        arrivals.add(stream.read(run.records, arrivals.channel, link.name, skip))
+        return records
+
+    def _arrivals(self, peer: _Peer, name: str) -> Arrivals | None:
+        arrivals = peer.arrivals.get(name)
+        channel = self._channel(name)
+        if arrivals is None or arrivals.channel is not channel:
+            if channel is None:
+                return None
+            link = peer.link
+            arrivals = Arrivals(
+                channel,
+                link.name,
+                self._ports.tasks,
+                lambda channel_name, paused: link.post(m.Flow(channel_name, paused)),
+            )
+            peer.arrivals[name] = arrivals
+        return arrivals
+
+    def _answer_question(self, link: Link, ask: m.Ask) -> None:
+        function = self._answers.get(ask.topic, _no_answer)
+        try:
+            body = msgspec.Raw(m.encode(function(link.station, ask.body)))
+        except Exception as error:  # noqa: BLE001 - whatever went wrong is for the one who asked
+            link.post(m.Answer(ask.id, msgspec.Raw(m.encode(None)), str(error)[: m.MAX_REASON]))
+        else:
+            link.post(m.Answer(ask.id, body))
+
+    def _notify(self) -> None:
+        with self._lock:
+            self._changed.notify_all()
+
+    # Gateways
+
+    def _unknown_formats(self, peer: _Peer, channel: Channel[Any]) -> list[m.FormatNote]:
+        """Descriptions that the other station has not been told yet. Under the lock."""
+        formats = [info_of(cls).format for cls in channel.types]
+        new = [fmt for fmt in formats if fmt.id not in peer.told_formats]
+        peer.told_formats.update(fmt.id for fmt in new)
+        return [m.FormatNote(fmt.id, fmt.description) for fmt in new]
+
+    def _fit_gateway(self, peer: _Peer, name: str) -> None:
+        """Make the gateway of a channel to a station be what the station wants of it now."""
+        channel = self._channel(name)
+        with self._gates:
+            state = peer.channels.get(name)
+            gateway = peer.gateways.get(name)
+            if channel is None or peer.link.closed:
+                peer.gateways.pop(name, None)
+                return
+            wants = state.wants if state is not None else ()
+            conditions = self._conditions(peer, channel, wants)
+            if gateway is not None and gateway.channel is not channel:
+                gateway = None
+            if not conditions:
+                if gateway is not None:
+                    del peer.gateways[name]
+                    gateway.close()
+            elif gateway is None:
+                link = peer.link
+                gateway = Gateway(channel, link.name, Selection(conditions), link.ready, link.pump)
+                peer.gateways[name] = gateway
+                channel.join_gateway(gateway)
+            else:
+                channel.change_gateway(gateway, conditions)
+            channel.set_remote_consumers(
+                peer.link.name, state.consumers if state is not None and conditions else 0
+            )
+
+    def _conditions(
+        self, peer: _Peer, channel: Channel[Any], wants: tuple[m.Want, ...]
+    ) -> dict[type[Event], Any]:
+        found: dict[type[Event], Any] = {}
+        for cls in channel.types:
+            name = info_of(cls).name
+            alternatives = [
+                condition_for(want, cls, peer.format_of, peer.link.name)
+                for want in wants
+                if want.type == name
+            ]
+            if alternatives:
+                found[cls] = alternatives[0] if len(alternatives) == 1 else AnyOf(tuple(alternatives))
+        return found
+
+
+class _Question:
+    """Somebody who waits for an answer."""
+
+    def __init__(self, ports: Ports) -> None:
+        self.peer = 0
+        self._done = ports.tasks.event("answer")
+        self._answer: m.Answer | None = None
+        self._problem = ""
+
+    def answered(self, answer: m.Answer) -> None:
+        self._answer = answer
+        self._done.set()
+
+    def fail(self, problem: str) -> None:
+        self._problem = problem
+        self._done.set()
+
+    def wait(self, timeout: float, whom: str) -> msgspec.Raw:
+        if not self._done.wait(timeout):
+            raise QueryFailed(whom, f"has not answered within {timeout:g} s")
+        if self._answer is None:
+            raise QueryFailed(whom, self._problem)
+        if self._answer.problem is not None:
+            raise QueryFailed(whom, self._answer.problem)
+        return self._answer.body
+
+
+def _no_answer(station: int, body: msgspec.Raw) -> Any:  # noqa: ARG001 - the signature of answers
+    raise QueryFailed("this station", "nobody answers such questions here")
+
+
+def _describe(channel: Channel[Any]) -> m.ChannelState:
+    """What to tell others of a channel."""
+    wants: dict[bytes, m.Want] = {}
+    receivers = channel.local_receivers()
+    for receiver in receivers:
+        selection = receiver.selection
+        tree = None if selection.tree is None else to_data(selection.tree.tree)
+        sources = None if selection.sources is None else tuple(sorted(selection.sources))
+        for cls in selection.conditions:
+            info = info_of(cls)
+            want = m.Want(info.name, info.format.id, tree, sources)
+            # Twenty consumers that want the same are one want.
+            wants[m.encode(want)] = want
+    return m.ChannelState(
+        channel.name,
+        tuple(info_of(cls).format.id for cls in channel.types),
+        channel.qos.reliability,
+        channel.qos.durability,
+        len(receivers),
+        tuple(wants.values()),
+    )
+
+
+def _learn(peer: _Peer, format_id: bytes, description: bytes) -> Format:
+    try:
+        return peer.formats.learn(format_id, description)
+    except FormatError as error:
+        raise BadFrame(peer.link.name, f"describes a format that cannot be: {error}") from None

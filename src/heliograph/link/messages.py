@@ -1,0 +1,249 @@
+"""What stations say to each other, and how it looks as bytes.
+
+A frame is one byte that says its kind, and what belongs to it; numbers are little-endian:
+
+    HELLO   "HELIO" u16 version, then msgpack `Hello`: the first frame on every connection, both ways
+    DATA    u8 lane, u16 zero, u32 count, u64 first number, then runs: u32 stream, u32 size, msgpack array
+    STATE   msgpack `State`: what was sent and what has arrived, per lane: heartbeat and acknowledgement
+    BYE     text: why the connection ends
+    KNOCK   nothing: dial me; alone on a connection of its own
+
+The records of stream 0 are messages (`Message`); those of other streams are events of one channel in one
+format, `[event, header, 0]`, as an `Announce` earlier on the same lane has said. Everything that is read is
+decoded into these types; what does not fit raises BadFrame, which ends the connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from heliograph.errors import BadFrame, LinkRefused
+from heliograph.link.contract import LANES
+from heliograph.link.sequence import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from heliograph.link.contract import Buffer
+
+VERSION: Final = 1
+MAGIC: Final = b"HELIO"
+HELLO, DATA, STATE, BYE = 1, 2, 3, 4
+MESSAGES: Final = 0
+"""The stream whose records are messages."""
+MAX_REASON: Final = 500
+
+_GREETING: Final = struct.Struct("<B5sH")
+_DATA: Final = struct.Struct("<BBHIQ")
+_RUN: Final = struct.Struct("<II")
+
+T = TypeVar("T")
+encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Hello(msgspec.Struct, array_like=True, frozen=True):
+    """Who is there. A session is what two stations keep of each other beyond one connection."""
+
+    station: int
+    name: str
+    domain: str
+    pid: int
+    session: int
+    """Of the sender, chosen when it began to keep anything about the other."""
+    known_session: int
+    """Of the receiver, as far as the sender knows; 0: none."""
+    received: tuple[int, ...]
+    """Up to which number each lane has arrived; counts only when the session goes on."""
+    resumed: bool = False
+    """In the answer to a hello: whether the session goes on where it was."""
+
+
+class State(msgspec.Struct, array_like=True, frozen=True):
+    """Heartbeat, acknowledgement and request to resend in one."""
+
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+    missing: tuple[tuple[int, int, int], ...] = ()
+    """Lane, first and last number of ranges to send again."""
+
+
+class Want(msgspec.Struct, array_like=True, frozen=True):
+    """One condition under which a station wants events of one type. Several are alternatives."""
+
+    type: str
+    format_id: bytes
+    """How the consumers' class looks: where it differs, the source sends more and the receiver filters."""
+    tree: Any = None
+    """The condition as data; see `heliograph.link.conditions`."""
+    sources: tuple[str, ...] | None = None
+
+
+class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
+    """A channel as one station has it; replaces what was said of it before."""
+
+    name: str
+    formats: tuple[bytes, ...]
+    reliability: str
+    durability: str
+    consumers: int
+    wants: tuple[Want, ...]
+    keeper: str | None = None
+    """The partition that this station keeps of the channel's history."""
+
+
+class ChannelGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
+    name: str
+
+
+class FormatNote(msgspec.Struct, array_like=True, frozen=True, tag="format"):
+    """The description of a format, once per link and before anything that names its id."""
+
+    id: bytes
+    description: bytes
+
+
+class Announce(msgspec.Struct, array_like=True, frozen=True, tag="stream"):
+    """From here on, this stream on this lane carries events of a channel in a format."""
+
+    stream: int
+    channel: str
+    format_id: bytes
+    description: bytes
+
+
+class Flow(msgspec.Struct, array_like=True, frozen=True, tag="flow"):
+    """Stop or go on sending the events of a channel: a consumer's queue is full."""
+
+    channel: str
+    paused: bool
+
+
+class Ask(msgspec.Struct, array_like=True, frozen=True, tag="ask"):
+    """A question; `topic` says who answers it."""
+
+    id: int
+    topic: str
+    body: msgspec.Raw
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True, tag="answer"):
+    """What became of a question: the body, or why there is none."""
+
+    id: int
+    body: msgspec.Raw
+    problem: str | None = None
+
+
+Message: TypeAlias = ChannelState | ChannelGone | FormatNote | Announce | Flow | Ask | Answer
+
+_read_hello: Final = msgspec.msgpack.Decoder(Hello).decode
+_read_state: Final = msgspec.msgpack.Decoder(State).decode
+_read_messages: Final = msgspec.msgpack.Decoder(list[Message]).decode
+
+
+class Run(NamedTuple):
+    """Consecutive records of one stream: a msgpack array."""
+
+    stream: int
+    records: memoryview
+
+
+def hello_frame(hello: Hello) -> bytes:
+    return _GREETING.pack(HELLO, MAGIC, VERSION) + encode(hello)
+
+
+def read_hello(frame: memoryview, peer: str) -> Hello:
+    """Raises LinkRefused when the other speaks another version, BadFrame when it speaks something else."""
+    if len(frame) < _GREETING.size:
+        raise BadFrame(peer, "is no station of Heliograph: its greeting is too short")
+    kind, magic, version = _GREETING.unpack_from(frame)
+    if kind != HELLO or magic != MAGIC:
+        raise BadFrame(peer, "is no station of Heliograph: it does not say hello")
+    if version != VERSION:
+        raise LinkRefused(peer, f"speaks version {version} of the link protocol, this station {VERSION}")
+    hello = decoded(_read_hello, frame[_GREETING.size :], peer)
+    if len(hello.received) != LANES or not hello.station:
+        raise BadFrame(peer, f"its greeting does not speak of {LANES} lanes")
+    return hello
+
+
+def state_frame(state: State) -> bytes:
+    return bytes((STATE,)) + encode(state)
+
+
+def read_state(frame: memoryview, peer: str) -> State:
+    state = decoded(_read_state, frame[1:], peer)
+    lanes_ok = all(0 <= lane < LANES for lane, _, _ in state.missing)
+    if len(state.sent) != LANES or len(state.received) != LANES or not lanes_ok:
+        raise BadFrame(peer, f"its state does not speak of {LANES} lanes")
+    return state
+
+
+def bye_frame(reason: str) -> bytes:
+    return bytes((BYE,)) + reason[:MAX_REASON].encode()
+
+
+def read_bye(frame: memoryview) -> str:
+    return bytes(frame[1 : 1 + 4 * MAX_REASON]).decode(errors="replace")[:MAX_REASON]
+
+
+def data_payload(runs: Sequence[tuple[int, bytes]]) -> bytes:
+    """The runs of a DATA frame: (stream, msgpack array of its records)."""
+    parts: list[bytes] = []
+    for stream, records in runs:
+        parts.append(_RUN.pack(stream, len(records)))
+        parts.append(records)
+    return b"".join(parts)
+
+
+def data_frame(lane: int, batch: Batch[bytes]) -> list[Buffer]:
+    return [_DATA.pack(DATA, lane, 0, batch.count, batch.first), batch.payload]
+
+
+def read_data(frame: memoryview, peer: str) -> tuple[int, Batch[memoryview]]:
+    if len(frame) < _DATA.size:
+        raise BadFrame(peer, "a data frame is cut short")
+    _, lane, zero, count, first = _DATA.unpack_from(frame)
+    if lane >= LANES or zero or not count or not first:
+        raise BadFrame(peer, f"a data frame for lane {lane}, record {first} and {count} records")
+    return lane, Batch(first, count, frame[_DATA.size :])
+
+
+def read_runs(payload: memoryview, peer: str) -> Iterator[Run]:
+    place, end = 0, len(payload)
+    while place < end:
+        if end - place < _RUN.size:
+            raise BadFrame(peer, "a run of records is cut short")
+        stream, size = _RUN.unpack_from(payload, place)
+        place += _RUN.size
+        if size > end - place:
+            raise BadFrame(peer, f"a run of {size} bytes in a frame with {end - place} left")
+        yield Run(stream, payload[place : place + size])
+        place += size
+
+
+def count_records(records: memoryview, peer: str) -> int:
+    """How many records a run says it has."""
+    first = records[0] if records else 0
+    if 0x90 <= first <= 0x9F:
+        return first & 0x0F
+    if first == 0xDC and len(records) >= 3:
+        return int.from_bytes(records[1:3], "big")
+    if first == 0xDD and len(records) >= 5:
+        return int.from_bytes(records[1:5], "big")
+    raise BadFrame(peer, "a run of records that is no array")
+
+
+def read_messages(records: memoryview, peer: str) -> list[Message]:
+    return decoded(_read_messages, records, peer)
+
+
+def decoded(decode: Callable[[Any], T], data: Buffer, peer: str) -> T:
+    """What a decoder makes of bytes from outside; BadFrame when it refuses them."""
+    try:
+        return decode(data)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(peer, f"cannot be understood: {error}") from None

@@ -1,0 +1,118 @@
+"""Nothing is lost on a lane: dense sequences, acknowledgements and resends. Pure, without any I/O.
+
+The sending end numbers records one by one and keeps them, in the batches they were sent in, until they are
+acknowledged. The receiving end lets each record through once and in order, keeps batches that came too
+early, and says what is missing. Heartbeats carry the last number sent, so a lost tail is found as well.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+P = TypeVar("P")
+
+MAX_UNACKED_RECORDS: Final = 65_536
+MAX_UNACKED_BYTES: Final = 16 << 20
+"""What one lane keeps for resending; when it is full, nothing more is sent until the peer acknowledges."""
+MAX_EARLY: Final = 1_024
+"""Batches kept that came before what they follow; more are dropped, to be sent again."""
+
+
+class Batch(msgspec.Struct, Generic[P], frozen=True):
+    """Records with consecutive numbers, sent together."""
+
+    first: int
+    count: int
+    payload: P
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+
+class Outbox(Generic[P]):
+    """The sending end of a lane."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.acked = 0
+        self._kept: deque[tuple[Batch[P], int]] = deque()
+        self._bytes = 0
+
+    @property
+    def unacked(self) -> int:
+        return self.last - self.acked
+
+    @property
+    def has_room(self) -> bool:
+        return self.last - self.acked < MAX_UNACKED_RECORDS and self._bytes < MAX_UNACKED_BYTES
+
+    def add(self, count: int, payload: P, size: int) -> Batch[P]:
+        """Number a batch and keep it until it is acknowledged."""
+        batch = Batch(self.last + 1, count, payload)
+        self.last += count
+        self._kept.append((batch, size))
+        self._bytes += size
+        return batch
+
+    def acknowledge(self, number: int) -> None:
+        """Everything up to a number that was sent has arrived."""
+        self.acked = max(self.acked, number)
+        while self._kept and self._kept[0][0].last <= number:
+            self._bytes -= self._kept.popleft()[1]
+
+    def missing(self, first: int, last: int) -> list[Batch[P]]:
+        """The kept batches that hold these numbers."""
+        return [batch for batch, _ in self._kept if batch.last >= first and batch.first <= last]
+
+
+class Inbox(Generic[P]):
+    """The receiving end of a lane."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        """Everything up to here has been let through."""
+        self.duplicates = 0
+        self.gaps = 0
+        self._early: dict[int, Batch[P]] = {}
+        self._announced = 0
+
+    def take(self, batch: Batch[P]) -> Sequence[tuple[Batch[P], int]]:
+        """The batches that can be let through now, each with how many of its records to skip."""
+        if batch.last <= self.received:
+            self.duplicates += 1
+            return ()
+        self._announced = max(self._announced, batch.last)
+        if batch.first > self.received + 1:
+            self.gaps += not self._early
+            if len(self._early) < MAX_EARLY:
+                self._early[batch.first] = batch
+            return ()
+        ready = [(batch, self.received + 1 - batch.first)]
+        self.received = batch.last
+        while self._early:
+            first = min(self._early)
+            if first > self.received + 1:
+                break
+            early = self._early.pop(first)
+            if early.last > self.received:
+                ready.append((early, self.received + 1 - early.first))
+                self.received = early.last
+        return ready
+
+    def heard_of(self, last: int) -> None:
+        """The peer says that it has sent records up to this number."""
+        self._announced = max(self._announced, last)
+
+    def wanted(self) -> tuple[int, int] | None:
+        """The first range that is missing, if any is."""
+        if self._announced <= self.received:
+            return None
+        last = min(self._early) - 1 if self._early else self._announced
+        return self.received + 1, last

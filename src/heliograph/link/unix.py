@@ -1,0 +1,306 @@
+"""The link on one host: Unix sockets between the stations of one user and domain.
+
+Each station listens on a socket in the meeting folder (`heliograph.link.meeting`) and looks around there now
+and then. Of two stations the one with the smaller id dials, so that there is one connection; the other
+knocks when it first sees it, which makes it look around at once.
+
+A frame is a u32 of its size, then its bytes. The kernel says who is at the other end: only processes of
+this user are talked to.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from heliograph.errors import BadFrame, LinkError, LinkLost, LinkRefused
+from heliograph.link.contract import KNOCK, MAX_FRAME
+from heliograph.link.meeting import MeetingFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from heliograph.link.contract import Buffer, Connected
+    from heliograph.ports import Tasks
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY: Final = 0.25
+"""Seconds between two looks around in the meeting folder."""
+CHUNK: Final = 1 << 18
+"""Bytes to read at once: many small frames, or the beginning of a large one."""
+SOCKET_BUFFER: Final = 1 << 20
+"""Asked of the kernel, which may give less: room for what is sent while the other end is busy."""
+LONGEST_PATH: Final = 100
+"""Bytes of a socket's path; the kernel allows 107."""
+
+_SIZE: Final = struct.Struct("<I")
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+class UnixConnection:
+    """One connected socket; see `heliograph.link.contract.Connection`."""
+
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self._sock = sock
+        self._peer = peer
+        self._unsent = b""
+        self._rest = b""
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+        uid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[
+            1
+        ]
+        if uid != os.getuid():
+            sock.close()
+            raise LinkRefused(peer, f"runs as user {uid}, this station as user {os.getuid()}")
+
+    def offer(self, frame: Sequence[Buffer]) -> bool:
+        assert not self._unsent, "flush() comes before the next offer()"
+        size = sum(map(len, frame))
+        parts = [_SIZE.pack(size), *frame]
+        try:
+            sent = self._sock.sendmsg(parts, (), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise LinkLost(self._peer, f"cannot be written to: {error.strerror}") from None
+        self.sent_bytes += size + _SIZE.size
+        if sent < size + _SIZE.size:
+            self._unsent = b"".join(parts)[sent:]
+        return not self._unsent
+
+    def flush(self) -> None:
+        unsent, self._unsent = self._unsent, b""
+        try:
+            self._sock.sendall(unsent, socket.MSG_NOSIGNAL)
+        except OSError as error:
+            raise LinkLost(self._peer, f"cannot be written to: {error.strerror}") from None
+
+    def receive(self) -> list[memoryview]:
+        while True:
+            data = self._rest + self._read()
+            frames: list[memoryview] = []
+            view = memoryview(data)
+            place, end = 0, len(data)
+            while end - place >= _SIZE.size:
+                size = self._checked_size(data, place)
+                start = place + _SIZE.size
+                if size > end - start:
+                    break
+                frames.append(view[start : start + size])
+                place = start + size
+            self._rest = data[place:] if place else data
+            if not frames and len(self._rest) >= _SIZE.size:
+                frames.append(self._read_large())
+            if frames:
+                return frames
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def abandon(self) -> None:
+        """In the child of a fork: let go of the descriptor; the parent's connection goes on."""
+        self._sock.close()
+
+    def _read(self) -> bytes:
+        try:
+            data = self._sock.recv(CHUNK)
+        except OSError as error:
+            raise LinkLost(self._peer, f"cannot be read from: {error.strerror}") from None
+        if not data:
+            raise LinkLost(self._peer, "has closed the connection")
+        self.received_bytes += len(data)
+        return data
+
+    def _read_large(self) -> memoryview:
+        """The frame that `_rest` begins."""
+        size = self._checked_size(self._rest, 0)
+        frame = bytearray(size)
+        view = memoryview(frame)
+        filled = len(self._rest) - _SIZE.size
+        view[:filled] = self._rest[_SIZE.size :]
+        self._rest = b""
+        while filled < size:
+            try:
+                got = self._sock.recv_into(view[filled:])
+            except OSError as error:
+                raise LinkLost(self._peer, f"cannot be read from: {error.strerror}") from None
+            if not got:
+                raise LinkLost(self._peer, "has closed the connection in the middle of a frame")
+            filled += got
+            self.received_bytes += got
+        return view.toreadonly()
+
+    def _checked_size(self, data: bytes, place: int) -> int:
+        size: int = _SIZE.unpack_from(data, place)[0]
+        if not 0 < size <= MAX_FRAME:
+            raise BadFrame(self._peer, f"announces a frame of {size} bytes; 1 to {MAX_FRAME} are allowed")
+        return size
+
+
+class UnixTransport:
+    """See the module."""
+
+    def __init__(self, domain: str, station: int, tasks: Tasks) -> None:
+        self._folder = MeetingFolder(domain)
+        self._station = station
+        self._tasks = tasks
+        self._lock = tasks.lock("stations met")
+        self._linked: set[int] = set()
+        self._known: set[int] = set()
+        self._refused: set[int] = set()
+        self._look_around = tasks.signal("look around")
+        self._closed = False
+        self._alive_lock = -1
+        self._listener: socket.socket | None = None
+        self._on_connection: Connected | None = None
+        self._on_gone: Callable[[int], None] | None = None
+
+    def start(self, on_connection: Connected, on_gone: Callable[[int], None]) -> None:
+        self._on_connection, self._on_gone = on_connection, on_gone
+        self._listener = _listening(self._folder.socket_path(self._station))
+        # Whoever sees the lock file may dial at once, so it comes after the socket.
+        self._alive_lock = self._folder.enter(self._station)
+        self._tasks.spawn("link accept", self._accept)
+        self._look()
+        self._tasks.spawn("link look-out", self._look_out)
+
+    def is_alive(self, station: int) -> bool:
+        return self._folder.is_alive(station)
+
+    def linked(self, station: int) -> None:
+        with self._lock:
+            self._linked.add(station)
+            self._known.add(station)
+
+    def lost(self, station: int, *, soon: bool = True) -> None:
+        with self._lock:
+            self._linked.discard(station)
+        if soon:
+            self._look_around.notify()
+
+    def look(self) -> None:
+        self._look_around.notify()
+
+    def refuse(self, station: int) -> None:
+        with self._lock:
+            self._refused.add(station)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._look_around.notify()
+        if self._listener is not None:
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._folder.leave(self._station, self._alive_lock)
+
+    def abandon(self) -> None:
+        """In the child of a fork: the parent alone is this station."""
+        self._closed = True
+        if self._listener is not None:
+            self._listener.close()
+            os.close(self._alive_lock)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        assert self._on_connection is not None
+        while not self._closed:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                self._on_connection(UnixConnection(sock, "a caller"), None)
+            except LinkError as error:
+                log.warning("connection refused: %s", error)
+
+    def _look_out(self) -> None:
+        while not self._closed:
+            self._look_around.wait(LOOK_EVERY)
+            if not self._closed:
+                self._look()
+
+    def _look(self) -> None:
+        """Dial every station that is there and not linked; say which ones are gone."""
+        assert self._on_gone is not None
+        alive = self._folder.alive() - {self._station}
+        with self._lock:
+            gone = self._known - alive
+            self._known &= alive
+            self._linked -= gone
+            self._refused &= alive
+            new = alive - self._known
+            to_dial = alive - self._linked - self._refused
+            self._known |= alive
+        for station in gone:
+            self._on_gone(station)
+        for station in sorted(to_dial):
+            if self._station < station:
+                self._dial(station)
+            elif station in new:
+                self._knock(station)
+
+    def _dial(self, station: int) -> None:
+        assert self._on_connection is not None
+        connection = self._connect(station)
+        if connection is not None:
+            self.linked(station)
+            self._on_connection(connection, station)
+
+    def _knock(self, station: int) -> None:
+        connection = self._connect(station)
+        if connection is not None:
+            with suppress(LinkLost):
+                connection.offer([KNOCK])
+            connection.close()
+
+    def _connect(self, station: int) -> UnixConnection | None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with _short(self._folder.socket_path(station)) as path:
+                sock.connect(path)
+            return UnixConnection(sock, f"station {station:016x}")
+        except (OSError, LinkError) as error:
+            # It may be starting or ending; the next look tells.
+            log.debug("station %016x does not answer: %s", station, error)
+            sock.close()
+            return None
+
+
+class _short:  # noqa: N801 - used like a function
+    """A path to a socket that the kernel accepts, also where the folder's is too long for it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def __enter__(self) -> str:
+        if len(os.fsencode(self._path)) <= LONGEST_PATH:
+            return str(self._path)
+        self._descriptor = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._descriptor}/{self._path.name}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def _listening(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with _short(path) as short:
+        sock.bind(short)
+    path.chmod(0o600)
+    sock.listen(128)
+    return sock

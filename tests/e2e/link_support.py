@@ -1,0 +1,40 @@
+"""What the tests of links share: a meeting folder of their own, event types, and waiting for a thing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import heliograph as hg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+LIMIT = 20.0
+"""Seconds within which anything waited for must happen, on a busy machine too."""
+
+
+class Track(hg.Event, name="air.track", key="id"):
+    id: int
+    speed: float = 0.0
+    region: str = "unknown"
+
+
+def own_meeting_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep the stations of a test apart from all others."""
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+
+
+def wait_until(happened: Callable[[], object], limit: float = LIMIT) -> bool:
+    """Whether it happened within the limit."""
+    deadline = time.monotonic() + limit
+    while not happened():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True

@@ -1,0 +1,358 @@
+"""Stations of one domain, linked by real sockets, in one process: who gets which event, and what it costs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
+
+import heliograph as hg
+from heliograph.errors import QueryFailed, QueueFull, UnsafeRuntimeFolder
+from heliograph.link.meeting import MeetingFolder
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from heliograph.event import Header
+
+
+@pytest.fixture(autouse=True)
+def _meeting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[hg.Station, hg.Station]]:
+    with hg.Station(domain="air", name="a") as a, hg.Station(domain="air", name="b") as b:
+        yield a, b
+
+
+def push_until_full(channel: hg.Channel[Track]) -> int:
+    for i in range(1_000_000):
+        try:
+            channel.push(Track(i))
+        except QueueFull:
+            return i
+    raise AssertionError("nothing stopped the supplier")
+
+
+def link_stats(station: hg.Station) -> Any:
+    assert station.mesh is not None
+    (stats,) = station.mesh.stats()
+    return stats
+
+
+def test_an_event_pushed_in_one_station_is_received_in_the_other(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    consumer = theirs.consumer()
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(1, 400.0, "north"))
+    assert consumer.pull(LIMIT) == Track(1, 400.0, "north")
+
+
+def test_every_field_of_the_header_survives_and_the_hop_is_counted(
+    pair: tuple[hg.Station, hg.Station],
+) -> None:
+    a, b = pair
+    qos = hg.QoS(lifespan=60.0)
+    ours, theirs = a.channel("air.tracks", Track, qos=qos), b.channel("air.tracks", Track, qos=qos)
+    here: list[Header] = []
+    ours.subscribe(lambda event, header: here.append(header), inline=True)
+    consumer = theirs.consumer()
+    assert ours.wait_matched(2, LIMIT)
+    with ours.supplier("radar-1") as radar:
+        radar.push(Track(7, 1.0), priority=5, source_ts=123, correlation_id="c", headers={"trace": "t"})
+    there = next(consumer.deliveries(LIMIT)).header
+    sent = here[0]
+    assert there.hops == 1
+    assert there.lifetime_ns is not None
+    assert 0 < there.lifetime_ns < 60_000_000_000
+    assert msgspec.structs.replace(there, hops=0, lifetime_ns=sent.lifetime_ns) == sent
+    assert (there.supplier, there.priority, there.key, there.source_ts) == ("radar-1", 5, (7,), 123)
+
+
+def test_twenty_consumers_in_one_station_cost_one_message(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    consumers = [theirs.consumer(where="speed > :limit", params={"limit": i}) for i in range(20)]
+    assert ours.wait_matched(20, LIMIT)
+    ours.push(Track(1, 100.0))
+    assert all(consumer.pull(LIMIT) == Track(1, 100.0) for consumer in consumers)
+    assert link_stats(a).events_sent == 1
+
+
+def test_events_that_nobody_wants_there_cost_no_byte(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    consumer = theirs.consumer(where="speed > 300 AND region = 'north'")
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(0, 400.0, "north"))
+    assert consumer.pull(LIMIT) is not None
+    before = link_stats(a)
+    for i in range(1_000):
+        ours.push(Track(i, 400.0, "south"))
+        ours.push(Track(i, 200.0, "north"))
+    after = link_stats(a)
+    beyond_heartbeats = (after.bytes_sent - before.bytes_sent) - (
+        after.heartbeat_bytes - before.heartbeat_bytes
+    )
+    assert beyond_heartbeats == 0
+    assert after.events_sent == before.events_sent
+
+
+def test_a_channel_without_consumers_there_sends_nothing(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    with theirs.consumer() as consumer:
+        assert ours.wait_matched(1, LIMIT)
+        ours.push(Track(1))
+        assert consumer.pull(LIMIT) is not None
+    assert wait_until(lambda: not ours.stats().consumers)
+    ours.push(Track(2))
+    assert link_stats(a).events_sent == 1
+    assert not ours.wait_matched(1, 0)
+
+
+def test_a_change_of_interest_takes_effect_at_the_source(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    fast = theirs.consumer(where="speed > 300")
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(1, 100.0))
+    slow = theirs.consumer(where="speed < 300")
+    assert ours.wait_matched(2, LIMIT)
+    ours.push(Track(2, 100.0))
+    ours.push(Track(3, 400.0))
+    assert slow.pull(LIMIT) == Track(2, 100.0)
+    assert fast.pull(LIMIT) == Track(3, 400.0)
+    assert link_stats(a).events_sent == 2
+
+
+def test_sources_and_types_are_chosen_at_the_source(pair: tuple[hg.Station, hg.Station]) -> None:
+    class Weather(hg.Event, name="air.weather"):
+        wind: float
+
+    a, b = pair
+    ours, theirs = a.channel("air.all", Track, Weather), b.channel("air.all", Track, Weather)
+    radar, storm = ours.supplier("radar"), ours.supplier("storm")
+    only_radar = theirs.consumer(types=[Track], sources=["radar"])
+    windy = theirs.consumer(where="wind > 10")
+    assert ours.wait_matched(2, LIMIT)
+    storm.push(Track(1))
+    storm.push(Weather(5.0))
+    storm.push(Weather(20.0))
+    radar.push(Track(2))
+    assert only_radar.pull(LIMIT) == Track(2)
+    assert windy.pull(LIMIT) == Weather(20.0)
+    assert link_stats(a).events_sent == 2
+
+
+def test_events_keep_the_order_of_their_supplier(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    seen: list[int] = []
+    theirs.subscribe(lambda track: seen.append(track.id))
+    assert ours.wait_matched(1, LIMIT)
+    for i in range(5_000):
+        ours.push(Track(i))
+    assert wait_until(lambda: len(seen) == 5_000)
+    assert seen == list(range(5_000))
+
+
+def test_three_stations_see_every_event_once() -> None:
+    with (
+        hg.Station(domain="air") as a,
+        hg.Station(domain="air") as b,
+        hg.Station(domain="air") as c,
+    ):
+        channels = [station.channel("air.tracks", Track) for station in (a, b, c)]
+        seen: list[list[int]] = [[], [], []]
+        for channel, into in zip(channels, seen, strict=True):
+            channel.subscribe(lambda track, into=into: into.append(track.id), name="all")
+        for channel in channels:
+            assert channel.wait_matched(3, LIMIT)
+        for number, channel in enumerate(channels):
+            for i in range(100):
+                channel.push(Track(number * 1_000 + i))
+        expected = [number * 1_000 + i for number in range(3) for i in range(100)]
+        assert wait_until(lambda: all(len(got) >= 300 for got in seen))
+        assert all(sorted(got) == expected for got in seen)
+        assert all(stats.duplicates == 0 for station in (a, b, c) for stats in station.mesh.stats())  # type: ignore[union-attr]  # all have a domain
+
+
+def test_arrays_and_nested_events_cross() -> None:
+    class Scan(hg.Event, name="scan"):
+        id: int
+        samples: NDArray[np.float64]
+        track: Track
+
+    with hg.Station(domain="air") as a, hg.Station(domain="air") as b:
+        ours, theirs = a.channel("scans", Scan), b.channel("scans", Scan)
+        consumer = theirs.consumer(where="id > 1")
+        assert ours.wait_matched(1, LIMIT)
+        big = np.arange(200_000, dtype=np.float64)
+        ours.push(Scan(1, big, Track(1)))
+        ours.push(Scan(2, big, Track(2, 5.0)))
+        got = consumer.pull(LIMIT)
+        assert got == Scan(2, big, Track(2, 5.0))
+
+
+def test_a_class_that_has_evolved_reads_events_of_the_old_one(pair: tuple[hg.Station, hg.Station]) -> None:
+    class Newer(hg.Event, name="air.track", key="id"):
+        id: int
+        speed: float = 0.0
+        height: int = -1
+
+    a, b = pair
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Newer)
+    fast = theirs.consumer(where="speed > 300")
+    unknown_height = theirs.consumer(where="height = -1 AND id = 1")
+    assert ours.wait_matched(2, LIMIT)
+    old = ours.consumer(where="region = 'unknown'")
+    assert theirs.wait_matched(3, LIMIT)
+    ours.push(Track(1, 400.0, "north"))
+    assert fast.pull(LIMIT) == Newer(1, 400.0, -1)
+    # The source has no such field, so it sends and the receiver decides with its default.
+    assert unknown_height.pull(LIMIT) == Newer(1, 400.0, -1)
+    theirs.push(Newer(2, 1.0, 9_000))
+    assert old.pull(LIMIT) == Track(2, 1.0, "unknown")
+
+
+def test_classes_that_do_not_go_together_are_reported_and_harm_nobody_else(
+    pair: tuple[hg.Station, hg.Station], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Other(hg.Event, name="air.track"):
+        id: str
+
+    class Weather(hg.Event, name="air.weather"):
+        wind: float
+
+    a, b = pair
+    ours, theirs = a.channel("air.all", Track, Weather), b.channel("air.all", Other, Weather)
+    consumer = theirs.consumer()
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(1))
+    ours.push(Weather(3.0))
+    assert consumer.pull(LIMIT) == Weather(3.0)
+    assert "cannot be read on channel air.all" in caplog.text
+
+
+def test_a_full_queue_there_blocks_a_reliable_supplier_here_and_no_other_channel(
+    pair: tuple[hg.Station, hg.Station],
+) -> None:
+    a, b = pair
+    qos = hg.QoS(queue=10, max_blocking=0.05)
+    full_here, full_there = a.channel("full", Track, qos=qos), b.channel("full", Track, qos=qos)
+    free_here, free_there = a.channel("free", Track), b.channel("free", Track)
+    stalled, flowing = full_there.consumer(), free_there.consumer()
+    assert full_here.wait_matched(1, LIMIT)
+    assert free_here.wait_matched(1, LIMIT)
+    pushed = push_until_full(full_here)
+    free_here.push(Track(1))
+    assert flowing.pull(LIMIT) == Track(1)
+    got = [stalled.pull(LIMIT) for _ in range(pushed)]
+    assert got == [Track(i) for i in range(pushed)]
+
+
+def test_a_best_effort_channel_drops_by_count_and_never_blocks(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    qos = hg.QoS(reliability="best_effort", queue=10)
+    ours, theirs = a.channel("lossy", Track, qos=qos), b.channel("lossy", Track, qos=qos)
+    consumer = theirs.consumer()
+    assert ours.wait_matched(1, LIMIT)
+    for i in range(20_000):
+        ours.push(Track(i))
+    ours.push(Track(-1))
+    while (event := consumer.pull(LIMIT)) != Track(-1):
+        assert event is not None
+    assert wait_until(lambda: ours.stats().total.pending == 0)
+    stats, there = ours.stats(), theirs.stats()
+    assert stats.balanced
+    assert there.balanced
+    assert stats.total.delivered + sum(stats.total.dropped.values()) == 20_001
+    assert there.matched == stats.total.delivered
+
+
+def test_stations_of_another_domain_do_not_meet() -> None:
+    with hg.Station(domain="one") as a, hg.Station(domain="two") as b:
+        ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+        theirs.consumer()
+        assert not ours.wait_matched(1, 0.6)
+        assert a.mesh is not None
+        assert a.mesh.stations() == ()
+
+
+def test_a_channel_opened_later_is_matched_too(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    consumer = b.channel("air.tracks", Track).consumer()
+    ours = a.channel("air.tracks", Track)
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(1))
+    assert consumer.pull(LIMIT) == Track(1)
+
+
+def test_closing_a_station_delivers_what_it_has_sent_and_the_other_goes_on() -> None:
+    with hg.Station(domain="air") as b:
+        theirs = b.channel("air.tracks", Track)
+        consumer = theirs.consumer()
+        with hg.Station(domain="air") as a:
+            ours = a.channel("air.tracks", Track)
+            assert ours.wait_matched(1, LIMIT)
+            for i in range(3_000):
+                ours.push(Track(i))
+        assert [consumer.pull(LIMIT) for _ in range(3_000)] == [Track(i) for i in range(3_000)]
+        assert b.mesh is not None
+        assert b.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+
+
+def test_the_meeting_folder_is_for_this_user_alone(tmp_path: Path) -> None:
+    with hg.Station(domain="air"):
+        folder = tmp_path / "run" / "heliograph" / "air"
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    assert list(folder.iterdir()) == []
+
+
+def test_a_meeting_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    MeetingFolder("air").path.chmod(0o755)
+    with pytest.raises(UnsafeRuntimeFolder, match="chmod 700"):
+        hg.Station(domain="air")
+
+
+def test_a_meeting_folder_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "run" / "heliograph").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafeRuntimeFolder, match="no folder"):
+        hg.Station(domain="air")
+
+
+def test_files_that_a_dead_station_left_are_removed(tmp_path: Path) -> None:
+    folder = MeetingFolder("air")
+    descriptor = folder.enter(77)
+    folder.socket_path(77).touch()
+    assert folder.alive() == {77}
+    os.close(descriptor)
+    with hg.Station(domain="air"):
+        assert not folder.socket_path(77).exists()
+        assert len(folder.alive()) == 1
+
+
+def test_a_station_answers_questions_of_another(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    assert a.mesh is not None
+    assert b.mesh is not None
+    b.mesh.answer("double", lambda _, body: 2 * msgspec.msgpack.decode(body))
+    assert a.mesh.wait_for(lambda mesh: bool(mesh.stations()), LIMIT)
+    assert msgspec.msgpack.decode(a.mesh.ask(b.id, "double", 21)) == 42
+    with pytest.raises(QueryFailed, match="nobody answers"):
+        a.mesh.ask(b.id, "halve", 21)
+    with pytest.raises(QueryFailed, match="not linked"):
+        a.mesh.ask(12345, "double", 21)
