@@ -95,7 +95,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def load(disk: Disk, folder: str) -> Manifest:
     """The manifest of a partition; NoSuchFile when there is none."""
     name = f"{folder}/{MANIFEST}"
-    data = disk.read(name)
+    with disk.open(name, readonly=True) as file:
+        if file.size() > MAX_SIZE:
+            raise BadJournalFile(name, f"it has {file.size()} bytes, and at most {MAX_SIZE} are allowed")
+        data = file.read_at(0, MAX_SIZE)
     if len(data) < _PREFIX.size or data[:8] != MAGIC:
         raise BadJournalFile(name, "it does not begin as a manifest does")
     _, version, _, crc = _PREFIX.unpack_from(data)
