@@ -295,6 +295,8 @@ class _Checker:
         of, whens = self._branches(tree)
         results = [self._node(then) for _, then in tree.branches]
         otherwise = _UNTYPED_NULL if tree.otherwise is None else self._node(tree.otherwise)
+        if all(result == _UNTYPED_NULL for result in (*results, otherwise)):
+            return _UNTYPED_NULL
         kind, values = self._values((*results, otherwise), tree.at, "the results of one CASE")
         nullable = any(value.nullable for value in values)
         return k.Case(of, tuple(zip(whens, values, strict=False)), values[-1], kind, nullable)
@@ -324,6 +326,8 @@ class _Checker:
                 return self._length(first)
             case "coalesce":
                 nodes = [self._node(arg) for arg in tree.args]
+                if all(node == _UNTYPED_NULL for node in nodes):
+                    return _UNTYPED_NULL
                 kind, values = self._values(nodes, tree.at, "the arguments of coalesce")
                 return k.Call("coalesce", tuple(values), kind, all(value.nullable for value in values))
             case "round":

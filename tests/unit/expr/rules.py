@@ -115,6 +115,10 @@ RULES: list[tuple[str, Any]] = [
     ("CASE WHEN FALSE THEN 1 END", None),
     ("coalesce(i_n, NULL, 3)", 3),
     ("coalesce(i_n, :null)", None),
+    ("b OR CASE WHEN b THEN NULL END", True),
+    ("s = CASE WHEN b THEN NULL END", None),
+    ("coalesce(NULL, NULL) AND b", None),
+    ("coalesce(coalesce(NULL, NULL), s)", "Grüße"),
     # NaN, infinities and zeros
     ("samples[1] = samples[1]", True),
     ("samples[1] = :nan", True),
