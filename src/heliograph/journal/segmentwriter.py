@@ -13,6 +13,7 @@ these layouts that the events allow:
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,8 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from heliograph import columns
+from heliograph import fieldtypes as ft
 from heliograph.codec import mapping_decoder
-from heliograph.errors import DecodeError, FormatError
+from heliograph.errors import DecodeError, FormatError, InvalidEvent
+from heliograph.evolution import split_optional
 from heliograph.unify import unified
 
 if TYPE_CHECKING:
@@ -51,6 +54,17 @@ OTHERS: Final = {
     "_body": pa.binary(),
 }
 HEADER_COLUMNS: Final = frozenset(INTEGERS) | OTHERS.keys()
+
+TRANSPOSED_AT_ONCE: Final = 4096
+"""Rows; larger pieces fall out of the processor's cache."""
+
+_PLAIN: Final[dict[str, Any]] = {
+    **dict.fromkeys(ft.INTEGER_RANGES, int),
+    **dict.fromkeys(ft.FLOATS, float),
+    "bool": bool,
+    "str": str,
+    "bytes": bytes,
+}
 
 FORMATS_KEY: Final = b"heliograph.formats"
 VERSION_KEY: Final = b"heliograph.version"
@@ -173,12 +187,43 @@ def _unified(formats: Sequence[Format]) -> Callable[[Sequence[Record]], Typed]:
     if taken:
         raise FormatError(f"{taken[0]!r} is a column of ours")
     decoders = {fmt.id: mapping_decoder(fmt) for fmt in formats}
+    plain = plain_decoder(formats[0]) if len(formats) == 1 else None
 
     def typed(records: Sequence[Record]) -> Typed:
+        if plain is not None:
+            with suppress(msgspec.MsgspecError, FormatError, InvalidEvent):
+                batch = _batch_of_plain(joined, plain, records)
+                return list(zip(batch.schema, batch.columns, strict=True))
         array = _structs_of(joined, decoders, records, range(len(records)))
         return list(zip(array.type, array.flatten(), strict=True))
 
     return typed
+
+
+def plain_decoder(fmt: Format) -> Callable[[bytes], tuple[Any, ...]] | None:
+    """Reads bodies that are nothing but numbers and text at three times the speed; None for other formats.
+
+    It is stricter than the codec. Where it refuses a body, all rows of the group go the other way.
+    """
+    types: list[Any] = []
+    for field in fmt.fields:
+        item, optional = split_optional(field.type)
+        if fmt.body != "packed" or not isinstance(item, ft.Scalar) or item.name not in _PLAIN:
+            return None
+        types.append(_PLAIN[item.name] | None if optional else _PLAIN[item.name])
+    return msgspec.msgpack.Decoder(tuple[tuple(types)]).decode if types else None  # type: ignore[misc]  # built at run time
+
+
+def _batch_of_plain(
+    fmt: Format, decode: Callable[[bytes], tuple[Any, ...]], records: Sequence[Record]
+) -> pa.RecordBatch:
+    # One by one: in a joined array a body with two values in it could stand for its neighbour.
+    values: list[list[Any]] = [[] for _ in fmt.fields]
+    for start in range(0, len(records), TRANSPOSED_AT_ONCE):
+        rows = [decode(record.body) for record in records[start : start + TRANSPOSED_AT_ONCE]]
+        for column, part in zip(values, zip(*rows, strict=True), strict=True):
+            column.extend(part)
+    return columns.columns_to_batch(fmt, values, spark_safe=True)
 
 
 def _structs(formats: Sequence[Format]) -> Callable[[Sequence[Record]], Typed]:
