@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from heliograph.expr.build import col as col
     from heliograph.expr.build import param as param
     from heliograph.formats import Format as Format
+    from heliograph.journal import Limits as Limits
     from heliograph.qos import QoS as QoS
     from heliograph.station import Station as Station
 
@@ -69,6 +70,7 @@ _HOMES = {
     "event": "Event EventId Header format_of",
     "expr.build": "col param",
     "formats": "Format",
+    "journal": "Limits",
     "qos": "QoS",
     "station": "Station",
 }

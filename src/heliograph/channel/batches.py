@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from heliograph import fieldtypes as ft
 from heliograph.errors import InvalidEvent
 from heliograph.event import Event, info_of
+from heliograph.evolution import defaults_of
 from heliograph.reflect import event_from_mapping
 
 if TYPE_CHECKING:
@@ -13,20 +15,32 @@ if TYPE_CHECKING:
 
 
 def events_from_columns(cls: type[Event], columns: Any) -> list[Event]:
-    """One event per row; InvalidEvent when columns are missing, unknown or of unequal length."""
+    """One event per row; InvalidEvent when columns are missing, unknown or of unequal length.
+
+    Values are not checked here: pushing does.
+    """
     rows = _arrow_rows(cls, columns) if hasattr(columns, "schema") else _mapping_rows(cls, columns)
+    if all(_is_plain(kind) for kind in info_of(cls).types.values()):
+        return [cls(**row) for row in rows]
     return [event_from_mapping(cls, row) for row in rows]
+
+
+def _is_plain(kind: ft.FieldType) -> bool:
+    """Whether a value in a column is the value of the field as it is."""
+    return isinstance(kind.item if isinstance(kind, ft.Optional) else kind, ft.Scalar)
 
 
 def _arrow_rows(cls: type[Event], data: Any) -> Iterable[Mapping[str, Any]]:
     from heliograph.columns import from_batch  # noqa: PLC0415 - loads pyarrow
 
     fmt = info_of(cls).format
+    _check_names(cls, data.schema.names)
     for batch in data.to_batches() if hasattr(data, "to_batches") else [data]:
         yield from from_batch(fmt, batch)
 
 
 def _mapping_rows(cls: type[Event], columns: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    _check_names(cls, columns)
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InvalidEvent(info_of(cls).name, f"columns must have one length, not {lengths}")
@@ -34,3 +48,12 @@ def _mapping_rows(cls: type[Event], columns: Mapping[str, Any]) -> Iterable[Mapp
     plain = [v.tolist() if getattr(v, "ndim", 0) == 1 else v for v in columns.values()]
     names = tuple(columns)
     return (dict(zip(names, row, strict=True)) for row in zip(*plain, strict=True))
+
+
+def _check_names(cls: type[Event], given: Iterable[str]) -> None:
+    info = info_of(cls)
+    names = set(given)
+    if unknown := names - info.types.keys():
+        raise InvalidEvent(info.name, f"no such fields: {', '.join(sorted(unknown))}")
+    if missing := info.types.keys() - names - defaults_of(cls):
+        raise InvalidEvent(info.name, f"columns are missing: {', '.join(sorted(missing))}")

@@ -1,9 +1,9 @@
 """A station's folder: who has it, and the partitions in it.
 
-    <folder>/lock                                  held while a station has the folder
-    <folder>/partition                             the id of this station's partitions, for ever
-    <folder>/channels/<channel>/<partition>/...    histories
-    <folder>/consumers/<channel>/...               how far durable consumers have come
+<folder>/lock                                  held while a station has the folder
+<folder>/partition                             the id of this station's partitions, for ever
+<folder>/channels/<channel>/<partition>/...    histories
+<folder>/consumers/<channel>/...               how far durable consumers have come
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.lane import Item
     from heliograph.event import Event
+    from heliograph.journal.partition import Limits
     from heliograph.ports import Ports
 
 CHANNELS: Final = "channels"
@@ -29,9 +30,10 @@ PARTITION: Final = "partition"
 class Keeping:
     """Takes the folder of the ports' disk; FolderInUse when another station has it."""
 
-    def __init__(self, ports: Ports) -> None:
+    def __init__(self, ports: Ports, limits: Limits | None = None) -> None:
         assert ports.disk is not None
         self._ports = ports
+        self._limits = limits
         self._disk = ports.disk
         try:
             self._lock = self._disk.lock("lock", note="as a station")
@@ -59,6 +61,7 @@ class Keeping:
             cursor_folder=CONSUMERS,
             types=types,
             on_durable=on_durable,
+            limits=self._limits,
         )
 
     def close(self) -> None:
