@@ -130,12 +130,9 @@ def encode_frame(meta: FrameMeta, descriptions: Sequence[bytes], payload: bytes,
     formats = msgspec.msgpack.encode(descriptions) if descriptions else b""
     fields = (meta.base, meta.events, meta.epoch, meta.append_ts, meta.durable, len(formats), 0, 0)
     header = _FRAME.pack(FRAME_MAGIC, len(formats) + len(payload), 0, ROWS, 0, 0, *fields)
-    crc = checksum(payload, checksum(formats, _header_checksum(header, salt)))
+    crc = checksum(header[12:], checksum(header[:8], checksum(salt)))
+    crc = checksum(payload, checksum(formats, crc))
     return [header[:8] + crc.to_bytes(4, "little") + header[12:], formats, payload]
-
-
-def _header_checksum(header: bytes | memoryview, salt: bytes) -> int:
-    return checksum(header[12:FRAME_SIZE], checksum(header[:8], checksum(salt)))
 
 
 class HeadFile:
@@ -147,14 +144,15 @@ class HeadFile:
         self.header = HeadHeader.decode(file.read_at(0, HEAD_SIZE), file.name)
         if partition is not None and self.header.partition != partition:
             raise BadJournalFile(file.name, "it belongs to another partition")
-        self._window = b""
+        self._seed = checksum(self.header.salt)
+        self._window = memoryview(b"")
         self._start = 0
 
     def frame(self, position: int) -> Frame | BadFrame:
         """The frame at a position, or what is wrong there."""
         found = self._parse(position)
         if isinstance(found, BadFrame):
-            self._window = b""
+            self._window = memoryview(b"")
             found = self._parse(position)
         return found
 
@@ -190,30 +188,32 @@ class HeadFile:
                 return None
             position += len(window) - len(FRAME_MAGIC) + 1
 
-    def _bytes(self, position: int, size: int) -> memoryview:
+    def _at(self, position: int, size: int) -> int:
+        """Where in the window a position is, once the window holds as much from there on as the file does."""
         at = position - self._start
         if at < 0 or at + size > len(self._window):
-            self._window = self.file.read_at(position, max(size, WINDOW))
+            self._window = memoryview(self.file.read_at(position, max(size, WINDOW)))
             self._start, at = position, 0
-        return memoryview(self._window)[at : at + size]
+        return at
 
     def _parse(self, position: int) -> Frame | BadFrame:
-        header = self._bytes(position, FRAME_SIZE)
-        if len(header) < FRAME_SIZE:
-            return BadFrame(position, f"only {len(header)} bytes of a frame's header are there")
+        at = self._at(position, FRAME_SIZE)
+        if len(self._window) - at < FRAME_SIZE:
+            there = len(self._window) - at
+            return BadFrame(position, f"only {there} bytes of a frame's header are there")
         magic, length, crc, kind, _, _, base, events, epoch, append_ts, durable, formats, marks, _ = (
-            _FRAME.unpack(header)
+            _FRAME.unpack_from(self._window, at)
         )
         if magic != FRAME_MAGIC:
             return BadFrame(position, "no frame begins there")
         if length > MAX_BODY or formats + marks > length:
             return BadFrame(position, "its lengths cannot be right")
-        sum_of_header = _header_checksum(header, self.header.salt)
-        body = self._bytes(position + FRAME_SIZE, length)
-        if len(body) < length:
-            return BadFrame(position, f"only {len(body)} of its {length} bytes are there")
-        if checksum(body, sum_of_header) != crc:
+        at = self._at(position, FRAME_SIZE + length)
+        window, body, end = self._window, at + FRAME_SIZE, at + FRAME_SIZE + length
+        if len(window) < end:
+            return BadFrame(position, f"only {len(window) - body} of its {length} bytes are there")
+        if checksum(window[at + 12 : end], checksum(window[at : at + 8], self._seed)) != crc:
             return BadFrame(position, "its checksum is wrong")
-        end = position + FRAME_SIZE + length
         meta = (base, events, epoch, append_ts, durable)
-        return Frame(position, end, kind, *meta, body[:formats], body[formats + marks :])
+        descriptions, payload = window[body : body + formats], window[body + formats + marks : end]
+        return Frame(position, position + FRAME_SIZE + length, kind, *meta, descriptions, payload)

@@ -63,7 +63,6 @@ class HeadReader:
 
     def rows(self, start: int, below: int) -> Iterator[Rows]:
         """The rows from an offset on, frame by frame. HistoryDamaged when the first of them is unreadable."""
-        self._look(start, below)
         for frame in self._from(start, below):
             if frame.base > start:
                 reason = "no good frame holds them"
@@ -76,11 +75,11 @@ class HeadReader:
 
     def offset_at(self, append_ts: int, below: int) -> int | None:
         """The first offset appended at that time or later; None when there is none below the watermark."""
-        self._look(below - 1, below)
+        for _ in self._good_frames(self._position, below, self._next):
+            pass  # until all is in the index
         at = bisect_right(self._index, append_ts - 1, key=lambda mark: mark.append_ts)
-        for frame in self._good_frames(
-            self._index[max(0, at - 1)].position if self._index else HEAD_SIZE, below
-        ):
+        mark = self._index[max(0, at - 1)] if self._index else Mark(self._next, 0, self._position)
+        for frame in self._good_frames(mark.position, below, mark.base):
             if frame.append_ts >= append_ts:
                 return frame.base
         return None
@@ -88,36 +87,36 @@ class HeadReader:
     def close(self) -> None:
         self._file.close()
 
-    def _look(self, target: int, below: int) -> None:
-        """Go on through the file until the frame with the target has been seen."""
-        for frame in self._good_frames(self._position, below, self._next):
-            for description in frame.descriptions():
-                self._formats.register(Format.from_description(description))
-            if not self._index or frame.position - self._index[-1].position >= INDEX_STEP:
-                self._index.append(Mark(frame.base, frame.append_ts, frame.position))
-            self._position, self._next = frame.end, frame.next
-            if frame.next > target:
-                return
-
     def _from(self, start: int, below: int) -> Iterator[Frame]:
         """Good frames, beginning with the one that holds the offset, or the first behind it."""
-        at = bisect_right(self._index, start, key=lambda mark: mark.base)
-        position = self._index[at - 1].position if at else HEAD_SIZE
-        for frame in self._good_frames(position, below):
+        position, base = self._position, self._next
+        if start < self._next and self._index:
+            mark = self._index[max(0, bisect_right(self._index, start, key=lambda mark: mark.base) - 1)]
+            position, base = mark.position, mark.base
+        for frame in self._good_frames(position, below, base):
             if frame.next > start:
                 yield frame
 
-    def _good_frames(self, position: int, below: int, minimum: int | None = None) -> Iterator[Frame]:
-        """Frames from a position on, passing over what is damaged; `minimum` is the offset expected there."""
-        expected = self._first if minimum is None else minimum
+    def _good_frames(self, position: int, below: int, expected: int) -> Iterator[Frame]:
+        """Frames from a position on, passing over what is damaged; `expected` is the offset that is due."""
         while expected < below:
             found: Frame | BadFrame | None = self._frames.frame(position)
             if isinstance(found, BadFrame):
                 found = self._frames.resync(position + 1, expected)
             if found is None or found.base >= below:
                 return
+            if found.position >= self._position:
+                self._note(found)
             yield found
             position, expected = found.end, found.next
+
+    def _note(self, frame: Frame) -> None:
+        """A frame is seen for the first time: learn its formats and perhaps put it in the index."""
+        for description in frame.descriptions():
+            self._formats.register(Format.from_description(description))
+        if not self._index or frame.position - self._index[-1].position >= INDEX_STEP:
+            self._index.append(Mark(frame.base, frame.append_ts, frame.position))
+        self._position, self._next = frame.end, frame.next
 
     def _records(self, frame: Frame) -> list[Record]:
         if self._last[0] == frame.base:

@@ -71,6 +71,15 @@ def test_formats_of_the_rows_are_known_after_reading_even_from_the_middle() -> N
         assert reader.formats[ALARM.id] == ALARM
 
 
+def test_formats_of_all_rows_of_one_read_are_known() -> None:
+    disk = SimDisk()
+    writer = partition(disk)
+    commit(writer, [track(0)])
+    commit(writer, [alarm(1)])
+    with PartitionReader(disk, FOLDER) as reader:
+        assert all(row.record.format_id in reader.formats for row in reader.read(0))
+
+
 def test_times_lead_to_offsets_across_heads() -> None:
     disk, clock = SimDisk(), HandClock()
     writer = partition(disk, Limits(head_events=4), clock)
