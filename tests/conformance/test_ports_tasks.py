@@ -304,6 +304,19 @@ def test_taking_stops_at_the_limit(world: World) -> None:
     world.run(story)
 
 
+def test_getting_one_makes_room_for_one_who_waits(world: World) -> None:
+    def story() -> None:
+        queue: Queue[int] = world.tasks.queue("q", 1)
+        queue.put(1)
+        writer = world.tasks.spawn("writer", lambda: queue.put(2, NEVER))
+        world.tasks.sleep(SOON)  # in a simulation the writer waits now
+        assert queue.get() == 1
+        assert writer.join(NEVER / 2)
+        assert queue.get(0) == 2
+
+    world.run(story)
+
+
 def test_taking_several_makes_room_for_as_many_who_wait(world: World) -> None:
     def story() -> None:
         queue: Queue[int] = world.tasks.queue("q", 2)
