@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from heliograph import fieldtypes as ft
 from heliograph.annotations import bare, strip_none
-from heliograph.codec.source import Source
+from heliograph.codegen import Source
 from heliograph.event import Event, EventInfo, info_of
 from heliograph.mending import anything_fits, is_encodable, mend
 

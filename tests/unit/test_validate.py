@@ -160,7 +160,7 @@ def test_values_that_fit_pass(values: dict[str, Any]) -> None:
         assert getattr(event, name) is value
 
 
-@pytest.mark.parametrize(("values", "path", "reason"), BAD, ids=lambda part: str(part)[:40])
+@pytest.mark.parametrize(("values", "path", "reason"), BAD, ids=range(len(BAD)))
 def test_a_value_that_does_not_fit_is_refused_with_its_path(
     values: dict[str, Any], path: str, reason: str
 ) -> None:

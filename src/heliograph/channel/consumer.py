@@ -25,9 +25,10 @@ from heliograph.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from heliograph.channel.core import Channel, Selection
+    from heliograph.channel.core import Channel
     from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.selection import Selection
     from heliograph.channel.store import Cursor
 
 log = logging.getLogger(__name__)

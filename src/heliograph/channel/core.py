@@ -34,16 +34,17 @@ from heliograph.channel.groups import Group
 from heliograph.channel.history import History
 from heliograph.channel.intake import Intake
 from heliograph.channel.journalled import Journalled, Point
-from heliograph.channel.lane import CoalescingLane, Item, Lane, LanePolicy
+from heliograph.channel.lane import CoalescingLane, Item, Lane
 from heliograph.channel.ledger import ChannelStats, LaneCounts
-from heliograph.channel.pipeline import AnyOf, Condition, InlineResult, Route, Target, build_route
+from heliograph.channel.pipeline import InlineResult, Route, Target, build_route
+from heliograph.channel.selection import Selection, conditions_for, select
 from heliograph.channel.supplier import DurableSupplier, Supplier, closed_routes, forked_routes
-from heliograph.errors import Closed, ExpressionError, NotPossible, WrongEventType
+from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.store import Cursor, Store
@@ -54,26 +55,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 Callback = TypeVar("Callback", bound="Callable[..., object]")
-
-
-class Selection(msgspec.Struct, frozen=True):
-    """What a receiver asked for, checked."""
-
-    conditions: dict[type[Event], Condition | AnyOf]
-    """Per event type that it wants, the condition; absent types are not wanted."""
-    tree: Any = None
-    """The condition as it was written, for event types that the channel will carry later."""
-    sources: frozenset[str] | None = None
-    all_types: bool = True
-    """Whether it named no types, so that it wants those to come as well."""
-    priority: int | None = None
-    group: str | None = None
-    queue: int | None = None
-    overflow: LanePolicy | None = None
-    position: int | None = None
-    """On a journalled channel the first offset to read; None: from the next event on."""
-    until: int | None = None
-    """On a journalled channel the offset at which to end."""
 
 
 class Services(msgspec.Struct, frozen=True):
@@ -303,37 +284,9 @@ class Channel(Generic[T]):
 
     # For suppliers and receivers
 
-    def select(
-        self,
-        *,
-        where: Any = None,
-        params: Mapping[str, Any] | Sequence[Any] | None = None,
-        types: Iterable[type[Event]] | None = None,
-        sources: Iterable[str] | None = None,
-        priority: int | None = None,
-        group: str | None = None,
-        queue: int | None = None,
-        overflow: LanePolicy | None = None,
-    ) -> Selection:
-        """Check what a receiver asks for; a mistake fails here, where it is written."""
-        wanted = self._types if types is None else tuple(types)
-        for cls in wanted:
-            if cls not in self._types:
-                raise WrongEventType(self.name, info_of(cls).name, self.type_names)
-        if priority is not None and priority not in (1, 2, 3, 4, 5):
-            raise NotPossible(self.name, f"a priority is 1 (low) to 5 (high), not {priority!r}")
-        if overflow == "coalesce" and not all(info_of(cls).key for cls in wanted):
-            raise NotPossible(self.name, "overflow='coalesce' needs event types with a key=")
-        if queue is not None and queue < 1:
-            raise NotPossible(self.name, f"queue={queue!r}: a queue has room for at least one event")
-        tree = None
-        if where is not None:
-            from heliograph.expr.parser import parse  # noqa: PLC0415 - the parser is loaded when a filter is used
-
-            tree = parse(where, params)
-        only = None if sources is None else frozenset((sources,) if isinstance(sources, str) else sources)
-        conditions = _conditions(wanted, tree, only)
-        return Selection(conditions, tree, only, types is None, priority, group, queue, overflow)
+    def select(self, **options: Any) -> Selection:
+        """Check what a receiver asks for; see `heliograph.channel.selection.select`."""
+        return select(self.name, self._types, self.qos, **options)
 
     def new_lane(
         self, name: str, selection: Selection, on_ready: Callable[[Lane], None], kind: type[Lane] = Lane
@@ -413,7 +366,7 @@ class Channel(Generic[T]):
                 wants = receiver.selection
                 if wants.all_types:
                     with suppress(ExpressionError):  # its condition is about fields that these types lack
-                        wants.conditions.update(_conditions(new, wants.tree, wants.sources))
+                        wants.conditions.update(conditions_for(new, wants.tree, wants.sources))
             self._types += new
             self._rebuild()
         if new:
@@ -581,23 +534,3 @@ class Channel(Generic[T]):
 
     def _build(self, targets: Sequence[Target], keep: Callable[[Item], None] | None) -> Mapping[type, Route]:
         return {cls: build_route(self.name, cls, self.qos, targets, keep) for cls in self._types}
-
-
-def _conditions(
-    wanted: Iterable[type[Event]], tree: Any, sources: frozenset[str] | None
-) -> dict[type[Event], Condition | AnyOf]:
-    """The condition for each type that it fits; the first problem when it fits none."""
-    if tree is None:
-        return {cls: Condition(None, sources) for cls in wanted}
-    from heliograph.expr.check import check  # noqa: PLC0415 - as above
-
-    found: dict[type[Event], Condition | AnyOf] = {}
-    problem: ExpressionError | None = None
-    for cls in wanted:
-        try:
-            found[cls] = Condition(check(tree, info_of(cls).format), sources)
-        except ExpressionError as error:
-            problem = problem or error
-    if problem is not None and not found:
-        raise problem
-    return found

@@ -13,8 +13,9 @@ from heliograph.errors import NotPossible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.core import Selection, Services
+    from heliograph.channel.core import Services
     from heliograph.channel.lane import Lane
+    from heliograph.channel.selection import Selection
     from heliograph.channel.store import Cursor, Store
     from heliograph.event import Event
     from heliograph.qos import QoS

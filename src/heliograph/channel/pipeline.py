@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from heliograph.codec.source import Source
+from heliograph.codegen import Source, define
 from heliograph.event import Event, EventInfo, Header, info_of
 from heliograph.validate import validator
 
@@ -157,11 +157,13 @@ class _Function:
         return tuple(pieces)
 
     def compile(self, body: Callable[[], list[str]]) -> Callable[..., Any]:
+        function: Callable[..., Any]
         if self._emitter is None:
-            return _compile_plain(body(), self._values)
-        self._emitter.finish()
-        source = ["def route(event, header):", *(f"    {line}" for line in (*self._emitter.lines, *body()))]
-        function: Callable[..., Any] = self._emitter.function("route", source, self._values)
+            function = define(_route(body()), dict(self._values), {})["route"]
+        else:
+            self._emitter.finish()
+            source = _route([*self._emitter.lines, *body()])
+            function = self._emitter.function("route", source, self._values)
         return function
 
     def _emit(self) -> Any:
@@ -182,12 +184,8 @@ class _Either:
         return f"({' or '.join('(' + ' and '.join(map(str, test)) + ')' for test in self._tests)})"
 
 
-def _compile_plain(lines: list[str], values: dict[str, Any]) -> Callable[..., Any]:
-    namespace = dict(values)
-    source = "\n".join(["def route(event, header):", *(f"    {line}" for line in lines)])
-    exec(compile(source, "<heliograph route>", "exec"), namespace)  # noqa: S102 - every name in it was made here
-    route: Callable[..., Any] = namespace["route"]
-    return route
+def _route(body: list[str]) -> list[str]:
+    return ["def route(event, header):", *(f"    {line}" for line in body)]
 
 
 def _if(test: tuple[Any, ...], action: str) -> str:

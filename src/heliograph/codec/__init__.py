@@ -10,7 +10,6 @@ defaults. Whatever the bytes, a decoder returns a whole event or raises DecodeEr
 
     plan         which wire field goes where, decided once
     packed       msgpack bodies            native    C-like bodies
-    source       functions made at run time, from text that holds only our own identifiers
     interpret    the same without generated code: baseline, oracle, and finder of paths
     failures     from what went wrong to an error with a path
     frame        header and body in one buffer

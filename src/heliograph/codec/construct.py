@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from heliograph.codec.plan import Record, Slot
-    from heliograph.codec.source import Source
+    from heliograph.codegen import Source
 
 
 def construction(source: Source, plan: Record, values: Sequence[str | None]) -> str:

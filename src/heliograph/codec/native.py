@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from heliograph import fieldtypes as ft
 from heliograph.codec.construct import construction
 from heliograph.codec.failures import DECODING_ERRORS
-from heliograph.codec.source import Source
+from heliograph.codegen import Source
 from heliograph.errors import DecodeError
 from heliograph.layout import size_and_align
 

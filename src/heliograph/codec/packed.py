@@ -30,7 +30,7 @@ from heliograph import fieldtypes as ft
 from heliograph.codec.anything import check_received
 from heliograph.codec.construct import construction
 from heliograph.codec.failures import DECODING_ERRORS
-from heliograph.codec.source import Source
+from heliograph.codegen import Source
 from heliograph.errors import DecodeError
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from heliograph.codegen import define
 from heliograph.expr import like, runtime
 from heliograph.expr import typed as k
 from heliograph.expr.schema import HEADER_FIELDS
@@ -34,7 +34,6 @@ from heliograph.expr.tree import MAX_INT, MIN_INT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import CodeType
 
     from heliograph.expr.tree import Comparison
 
@@ -144,10 +143,8 @@ class Emitter:
 
     def function(self, name: str, lines: Iterable[str], namespace: dict[str, Any] | None = None) -> Any:
         """Compile a function's source, which may name what `namespace` holds."""
-        code = compile("\n".join(lines), "<heliograph filter>", "exec", dont_inherit=True)
         scope = {"__builtins__": _BUILTINS, **_RUNTIME, **self._namespace, **(namespace or {})}
-        exec(_with_names(code, self._attributes), scope)  # noqa: S102 - the text is made here, of our own names only
-        return scope[name]
+        return define(lines, scope, self._attributes)[name]
 
     # Use: the one way from a node to its text
 
@@ -519,13 +516,3 @@ def _is_deep(text: str) -> bool:
         level += 1 if bracket in "([" else -1
         deepest = max(deepest, level)
     return deepest > _MAX_NESTING
-
-
-def _with_names(code: CodeType, attributes: dict[str, str]) -> CodeType:
-    """The code with placeholder attributes replaced by field names, in nested functions too."""
-    names = tuple(sys.intern(attributes.get(name, name)) for name in code.co_names)
-    constants = tuple(
-        _with_names(constant, attributes) if isinstance(constant, type(code)) else constant
-        for constant in code.co_consts
-    )
-    return code.replace(co_names=names, co_consts=constants)

@@ -27,8 +27,9 @@ from heliograph.link.messages import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from heliograph.channel.core import Channel, Selection
+    from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
+    from heliograph.channel.selection import Selection
     from heliograph.event import Event
     from heliograph.formats import Format
     from heliograph.ports import Clock

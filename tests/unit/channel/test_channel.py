@@ -147,6 +147,17 @@ class TestSubscribing:
         tracks.push(Track(2), priority=5)
         assert inbox.get(1) == [Track(2)]
 
+    def test_a_built_filter_is_the_same_as_its_text(self, tracks: Channel[Track]) -> None:
+        inbox = Inbox()
+        tracks.subscribe(
+            inbox,
+            where=(hg.col("speed") > hg.param("limit")) & (hg.col("region") == "north"),
+            params={"limit": 300},
+        )
+        tracks.push_many([Track(1, 400.0, "north"), Track(2, 400.0, "south"), Track(3, 200.0, "north")])
+        assert inbox.get(1) == [Track(1, 400.0, "north")]
+        assert tracks.stats().matched == 1
+
     def test_a_mistake_in_a_filter_fails_where_it_is_written(self, tracks: Channel[Track]) -> None:
         with pytest.raises(hg.ExpressionError, match="sped"):
             tracks.subscribe(print, where="sped > 300")
@@ -159,6 +170,8 @@ class TestSubscribing:
 
         with pytest.raises(NotPossible, match="async def"):
             tracks.subscribe(later, inline=True)
+        with pytest.raises(NotPossible, match="allowed are block"):
+            tracks.subscribe(print, overflow="spill")
         with pytest.raises(NotPossible, match="priority"):
             tracks.subscribe(print, priority=6)
         with pytest.raises(TypeError, match=r"\(event\) or \(event, header\)"):

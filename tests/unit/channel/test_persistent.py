@@ -226,6 +226,8 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
         tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
         with pytest.raises(hg.NotPossible, match="inline"):
             tracks.subscribe(print, inline=True)
+        with pytest.raises(hg.NotPossible, match="reads the journal"):
+            tracks.subscribe(print, overflow="drop_oldest")
         with pytest.raises(FolderInUse, match="belongs to another station"):
             hg.Station(tmp_path / "data")
 

@@ -1,18 +1,49 @@
 """Functions made at run time, from source that holds only our own identifiers.
 
-    source = Source("def add(event):")
+    source = Source()
+    source.line("def add(event):", 0)
     source.line(f"return event.{source.attribute('price')} + {source.bind(5)}")
-    add = source.function()
+    add = source.functions()["add"]
 
 Field names, defaults, literals and classes never stand in the text. A value is bound under a name of ours in
 the function's globals; the name of an attribute is written as a placeholder and exchanged in the compiled
 code, where a name is data and cannot become anything else.
+
+This is the only place that compiles and runs generated text.
 """
 
 from __future__ import annotations
 
+import sys
 from types import CodeType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def define(lines: Iterable[str], scope: dict[str, Any], attributes: Mapping[str, str]) -> dict[str, Any]:
+    """Run lines that define functions; returns `scope`, which holds what they may use and, after, them.
+
+    Args:
+        lines: source text made of our own identifiers only.
+        scope: the functions' globals, builtins too if it names any.
+        attributes: what each placeholder after a dot stands for.
+    """
+    code = compile("\n".join(lines) + "\n", "<heliograph>", "exec", dont_inherit=True)
+    exec(_with_attribute_names(code, attributes), scope)  # noqa: S102 - the text is ours, see the module's docstring
+    return scope
+
+
+def _with_attribute_names(code: CodeType, attributes: Mapping[str, str]) -> CodeType:
+    """The code with placeholders exchanged, in nested functions too."""
+    constants = tuple(
+        _with_attribute_names(constant, attributes) if isinstance(constant, CodeType) else constant
+        for constant in code.co_consts
+    )
+    # Interned, as the compiler does it: attributes are then found by identity.
+    names = tuple(sys.intern(attributes.get(name, name)) for name in code.co_names)
+    return code.replace(co_names=names, co_consts=cast("Any", constants))
 
 
 class Source:
@@ -46,18 +77,8 @@ class Source:
 
     def functions(self) -> dict[str, Any]:
         """Compile the lines; the functions that they define, by name, among the bound values."""
-        code = compile("\n".join(self._lines) + "\n", "<heliograph codec>", "exec", dont_inherit=True)
-        exec(self._with_attribute_names(code), self._values)  # noqa: S102 - the text is ours, see the module's docstring
-        return self._values
+        return define(self._lines, self._values, self._attributes)
 
     def text(self) -> str:
         """The source as it stands, for tests and for the curious."""
         return "\n".join(self._lines)
-
-    def _with_attribute_names(self, code: CodeType) -> CodeType:
-        constants = tuple(
-            self._with_attribute_names(constant) if isinstance(constant, CodeType) else constant
-            for constant in code.co_consts
-        )
-        names = tuple(self._attributes.get(name, name) for name in code.co_names)
-        return code.replace(co_names=names, co_consts=cast("Any", constants))

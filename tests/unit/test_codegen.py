@@ -13,7 +13,7 @@ import pytest
 import heliograph as hg
 from heliograph import codec
 from heliograph import fieldtypes as ft
-from heliograph.codec.source import Source
+from heliograph.codegen import Source
 from heliograph.event import EventMeta
 from heliograph.formats import Field
 from heliograph.layout import native_format

@@ -1,0 +1,127 @@
+"""What a receiver asks for, checked where it is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from heliograph.channel.lane import LanePolicy
+from heliograph.channel.pipeline import AnyOf, Condition
+from heliograph.errors import ExpressionError, NotPossible, WrongEventType
+from heliograph.event import Event, info_of
+from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from heliograph.qos import QoS
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What a receiver asked for, checked."""
+
+    conditions: dict[type[Event], Condition | AnyOf]
+    """Per event type that it wants, the condition; absent types are not wanted."""
+    tree: Any = None
+    """The condition as it was written, for event types that the channel will carry later."""
+    sources: frozenset[str] | None = None
+    all_types: bool = True
+    """Whether it named no types, so that it wants those to come as well."""
+    priority: int | None = None
+    group: str | None = None
+    queue: int | None = None
+    overflow: LanePolicy | None = None
+    position: int | None = None
+    """On a journalled channel the first offset to read; None: from the next event on."""
+    until: int | None = None
+    """On a journalled channel the offset at which to end."""
+
+
+def select(
+    channel: str,
+    carried: tuple[type[Event], ...],
+    qos: QoS,
+    *,
+    where: Any = None,
+    params: Mapping[str, Any] | Sequence[Any] | None = None,
+    types: Iterable[type[Event]] | None = None,
+    sources: Iterable[str] | None = None,
+    priority: int | None = None,
+    group: str | None = None,
+    queue: int | None = None,
+    overflow: LanePolicy | None = None,
+) -> Selection:
+    """Check what a receiver asks for.
+
+    Args:
+        channel: its name, for errors.
+        carried: the event classes that the channel carries.
+        qos: of the channel.
+        where: a filter, as text or built with `hg.col`.
+        params: values for its parameters.
+        types: the event classes wanted; all by default, also those to come.
+        sources: names of the suppliers wanted; all by default.
+        priority: takes the place of the events' own.
+        group: members of one group share the stream.
+        queue: events that may wait; the channel's own number by default.
+        overflow: what happens then; the channel's own policy by default.
+    """
+    wanted = carried if types is None else tuple(types)
+    for cls in wanted:
+        if cls not in carried:
+            raise WrongEventType(channel, info_of(cls).name, tuple(info_of(c).name for c in carried))
+    if priority is not None and priority not in range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1):
+        raise NotPossible(channel, f"a priority is 1 (low) to 5 (high), not {priority!r}")
+    if queue is not None and (type(queue) is not int or queue < 1):
+        raise NotPossible(channel, f"queue={queue!r}: a queue has room for at least one event")
+    _check_overflow(channel, wanted, qos, overflow)
+    tree = None if where is None else _parsed(where, params)
+    only = None if sources is None else frozenset((sources,) if isinstance(sources, str) else sources)
+    conditions = conditions_for(wanted, tree, only)
+    return Selection(conditions, tree, only, types is None, priority, group, queue, overflow)
+
+
+def conditions_for(
+    wanted: Iterable[type[Event]], tree: Any, sources: frozenset[str] | None
+) -> dict[type[Event], Condition | AnyOf]:
+    """The condition for each type that it fits; the first problem when it fits none."""
+    if tree is None:
+        return {cls: Condition(None, sources) for cls in wanted}
+    from heliograph.expr.check import check  # noqa: PLC0415 - loaded when a filter is used
+
+    found: dict[type[Event], Condition | AnyOf] = {}
+    problem: ExpressionError | None = None
+    for cls in wanted:
+        try:
+            found[cls] = Condition(check(tree, info_of(cls).format), sources)
+        except ExpressionError as error:
+            problem = problem or error
+    if problem is not None and not found:
+        raise problem
+    return found
+
+
+def _check_overflow(
+    channel: str, wanted: tuple[type[Event], ...], qos: QoS, overflow: LanePolicy | None
+) -> None:
+    if overflow is None:
+        return
+    if overflow not in get_args(LanePolicy):
+        raise NotPossible(channel, f"overflow={overflow!r}: allowed are {', '.join(get_args(LanePolicy))}")
+    if qos.journalled:
+        raise NotPossible(
+            channel, f"overflow={overflow!r}: on a persistent channel a full queue reads the journal"
+        )
+    if overflow == "coalesce" and not all(info_of(cls).key for cls in wanted):
+        raise NotPossible(channel, "overflow='coalesce' needs event types with a key=")
+
+
+def _parsed(where: Any, params: Any) -> Any:
+    """A filter from its text, or from what `hg.col` built."""
+    from heliograph.expr import build, parser  # noqa: PLC0415 - loaded when a filter is used
+    from heliograph.expr.params import bind  # noqa: PLC0415 - likewise
+
+    if isinstance(where, str):
+        return parser.parse(where, params)
+    return bind(build.tree_of(where), params) if params else build.tree_of(where)
