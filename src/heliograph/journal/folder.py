@@ -1,0 +1,108 @@
+"""A station's folder, seen from outside: which channels have a history here, and where in it a point lies.
+
+    folder = StationFolder("data")
+    folder.channels()                                   ("air.tracks", "weather")
+    for partition in folder.partitions("air.tracks"):
+        with folder.reader("air.tracks", partition) as reader: ...
+
+No lock is taken, so the station may be running, here or in another process. Spark and `helio journal` read
+histories through this; the station itself has `heliograph.journal.keeping`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from heliograph.errors import (
+    DiskError,
+    HistoryDamaged,
+    HistoryGone,
+    InvalidFileName,
+    NoHistory,
+    NoSuchFile,
+    NotPossible,
+)
+from heliograph.journal.keeping import CHANNELS
+from heliograph.journal.names import MANIFEST, escaped, unescaped
+from heliograph.journal.reader import PartitionReader
+from heliograph.ports import LocalDisk
+
+if TYPE_CHECKING:
+    import os
+
+    from heliograph.formats import FormatRegistry
+
+
+def partition_folder(channel: str, partition: str) -> str:
+    """Where a partition lies, counted from the station's folder."""
+    return f"{CHANNELS}/{escaped(channel)}/{partition}"
+
+
+class StationFolder:
+    """Opens a station's folder for reading; NoHistory when it is none."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        try:
+            self.disk = LocalDisk(folder, create=False)
+            self.disk.list(CHANNELS)
+        except DiskError as error:
+            raise NoHistory(str(folder)) from error
+        self.path = self.disk.folder
+
+    def channels(self) -> tuple[str, ...]:
+        """Names of the channels that have a history."""
+        found = []
+        for name in _folders(self.disk.list(CHANNELS)):
+            with suppress(InvalidFileName):  # something that is not ours
+                found.append(unescaped(name))
+        return tuple(sorted(found))
+
+    def partitions(self, channel: str) -> tuple[str, ...]:
+        """The partitions of a channel; NoHistory names the channels that there are."""
+        try:
+            names = _folders(self.disk.list(f"{CHANNELS}/{escaped(channel)}"))
+        except (NoSuchFile, InvalidFileName) as error:
+            raise NoHistory(self.path, channel, self.channels()) from error
+        # Without a manifest nothing has been appended yet: a writer is just making it.
+        return tuple(
+            name for name in names if self.disk.exists(f"{partition_folder(channel, name)}/{MANIFEST}")
+        )
+
+    def reader(self, channel: str, partition: str, formats: FormatRegistry | None = None) -> PartitionReader:
+        return PartitionReader(self.disk, partition_folder(channel, partition), formats=formats)
+
+
+def learn_formats_of_heads(reader: PartitionReader) -> None:
+    """Fill `reader.formats` with the formats of all rows that are not sealed; segments bring their own."""
+    watermark = reader.watermark
+    for head in reader.manifest.heads:
+        end = head.next or watermark
+        if head.first < end:
+            # The way to the last row passes all descriptions. Trouble shows where the rows are read.
+            with suppress(HistoryGone, HistoryDamaged):
+                reader.read(end - 1, max_events=1)
+
+
+def _folders(entries: tuple[str, ...]) -> list[str]:
+    return [name.removesuffix("/") for name in entries if name.endswith("/")]
+
+
+def offset_of(reader: PartitionReader, point: Any, channel: str) -> int:
+    """The offset of "earliest", "now" or "latest", of an offset, or of the first row at or after a time."""
+    match point:
+        case "earliest":
+            return reader.earliest
+        case "now" | "latest":
+            return reader.watermark
+        case int() if point >= 0 and not isinstance(point, bool):
+            return point
+        case datetime() if point.tzinfo is not None:
+            return reader.offset_at(round(point.timestamp() * 1e6) * 1000)
+        case _:
+            raise NotPossible(
+                channel,
+                f"{point!r} is no place in its history: 'earliest', 'now', 'latest', an offset and an "
+                "aware datetime are",
+            )
