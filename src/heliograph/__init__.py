@@ -16,6 +16,7 @@ from heliograph._version import __version__
 if TYPE_CHECKING:
     from typing import Any as Any
 
+    from heliograph import testing as testing
     from heliograph.annotations import Length as Length
     from heliograph.annotations import Shape as Shape
     from heliograph.annotations import f32 as f32
@@ -81,15 +82,17 @@ _ROOMS = ("testing",)
 __all__ = ["Any", "__version__", *_HOME_OF, *_ROOMS]  # noqa: PLE0604 - all are strings
 
 
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return import_module(f"heliograph.{name}")
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'heliograph' has no attribute {name!r}")
-    value = getattr(import_module(f"heliograph.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # for checkers the names are those above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name in _ROOMS:
+            return import_module(f"heliograph.{name}")
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module 'heliograph' has no attribute {name!r}")
+        value = getattr(import_module(f"heliograph.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

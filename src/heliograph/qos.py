@@ -30,7 +30,6 @@ LOWEST_PRIORITY: Final = 1
 HIGHEST_PRIORITY: Final = 5
 DEFAULT_QUEUE: Final = 100_000
 """Events that wait for one consumer before its overflow policy acts."""
-DEFAULT_HISTORY_BYTES: Final = 64 << 20
 DEFAULT_MAX_BLOCKING: Final = 1.0
 """Seconds a push waits for room in a full queue: longer than a pause of the collector."""
 
