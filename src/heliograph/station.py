@@ -22,7 +22,7 @@ from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
 from heliograph.errors import ChannelExists, Closed, ForkedStation, NoSuchChannel, NotPossible
 from heliograph.event import Event, info_of
 from heliograph.journal.keeping import Keeping
-from heliograph.link import join
+from heliograph.link import Identity, join
 from heliograph.ports import Ports, system_ports
 from heliograph.qos import QoS
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.ledger import ChannelStats
     from heliograph.event import Header
+    from heliograph.journal import Limits
+    from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
     from heliograph.ports import Task
 
@@ -54,6 +56,8 @@ class Station:
             can have it.
         domain: joins this user's stations of that domain on this host: channels of one name are one.
         name: how others see this station in that domain; need not be unique.
+        transport: how to reach them, given this station's id; without it, Unix sockets.
+        journal: when the files of persistent channels are rotated, and how much of them is kept.
         callback_limit: seconds after which a callback that does not return is reported and detached.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
             the header when a receiver missed a part of the history; else it is logged.
@@ -66,13 +70,15 @@ class Station:
         *,
         domain: str | None = None,
         name: str = "",
+        transport: Callable[[int], Transport] | None = None,
+        journal: Limits | None = None,
         callback_limit: float = CALLBACK_LIMIT,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
     ) -> None:
         self.ports = ports or system_ports(folder)
         self.id = self.ports.random.id64()
-        self._keeping = None if self.ports.disk is None else Keeping(self.ports)
+        self._keeping = None if self.ports.disk is None else Keeping(self.ports, journal)
         self._pool = DispatchPool(self.ports.clock, self.ports.tasks, callback_limit=callback_limit)
         self._lock = self.ports.tasks.lock("station")
         self._channels: dict[str, Channel[Any]] = {}
@@ -94,7 +100,8 @@ class Station:
         )
         self.mesh: Mesh | None = None
         if domain is not None:
-            self.mesh = join(domain, name, self.id, self.ports, self._channels.get)
+            identity = Identity(self.id, name, domain)
+            self.mesh = join(identity, self.ports, self._channels.get, transport)
         _STATIONS.add(self)
 
     def channel(

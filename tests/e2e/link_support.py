@@ -38,3 +38,13 @@ def wait_until(happened: Callable[[], object], limit: float = LIMIT) -> bool:
             return False
         time.sleep(0.002)
     return True
+
+
+def push_until_full(channel: hg.Channel[Track]) -> int:
+    """Push until a queue is full; how many went in."""
+    for i in range(1_000_000):
+        try:
+            channel.push(Track(i))
+        except hg.QueueFull:
+            return i
+    raise AssertionError("nothing stopped the supplier")

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
-from heliograph.errors import QueryFailed, QueueFull, UnsafeRuntimeFolder
+from heliograph.errors import QueryFailed, UnsafeRuntimeFolder
 from heliograph.link.meeting import MeetingFolder
-from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,15 +32,6 @@ def _meeting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def pair() -> Iterator[tuple[hg.Station, hg.Station]]:
     with hg.Station(domain="air", name="a") as a, hg.Station(domain="air", name="b") as b:
         yield a, b
-
-
-def push_until_full(channel: hg.Channel[Track]) -> int:
-    for i in range(1_000_000):
-        try:
-            channel.push(Track(i))
-        except QueueFull:
-            return i
-    raise AssertionError("nothing stopped the supplier")
 
 
 def link_stats(station: hg.Station) -> Any:

@@ -1,34 +1,54 @@
 """Between stations: an event goes to every station that wants it, and to no other.
 
-contract     what every kind of link does: transports and connections
-unix         Unix sockets between the stations of one user on one host
-meeting      the folder where they find each other
-sequence     nothing is lost on a lane
-messages     what stations say, as bytes
-conditions   filters on their way to the source
-gateway      events out                 arrivals   events in
-link         one pair of stations       mesh       all of them
+Rooms, from the outside in:
+
+    mesh         a station's place among all stations of its domain
+    link         one pair of stations, over one connection after the other
+    gateway      events on their way out        arrivals   and in
+    conditions   filters on their way to the source
+    messages     what stations say, as bytes
+    sequence     nothing is lost on a lane
+    contract     what every kind of link does: transports and connections
+    unix         Unix sockets between the stations of one user on one host
+    meeting      the folder where they find each other
+    memory       a network in memory, with faults, for tests and simulations
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.core import Channel
+    from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
     from heliograph.ports import Ports
 
 
-def join(
-    domain: str, name: str, station: int, ports: Ports, channel: Callable[[str], Channel[Any] | None]
-) -> Mesh:
-    """Join this user's stations of a domain on this host."""
-    from heliograph.link.mesh import Identity, Mesh  # noqa: PLC0415 - stations on their own need no links
-    from heliograph.link.unix import UnixTransport  # noqa: PLC0415 - as above
+class Identity(NamedTuple):
+    """Who a station is: its id, unique for ever, the name it was given, and its domain."""
 
-    mesh = Mesh(Identity(station, name, domain), UnixTransport(domain, station, ports.tasks), ports, channel)
+    station: int
+    name: str
+    domain: str
+
+
+def join(
+    identity: Identity,
+    ports: Ports,
+    channel: Callable[[str], Channel[Any] | None],
+    transport: Callable[[int], Transport] | None = None,
+) -> Mesh:
+    """Join the stations of a domain: this user's on this host, unless another transport is given."""
+    from heliograph.link.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links
+
+    if transport is None:
+        from heliograph.link.unix import UnixTransport  # noqa: PLC0415 - as above
+
+        mesh = Mesh(identity, UnixTransport(identity.domain, identity.station, ports.tasks), ports, channel)
+    else:
+        mesh = Mesh(identity, transport(identity.station), ports, channel)
     mesh.start()
     return mesh

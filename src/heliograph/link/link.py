@@ -109,6 +109,8 @@ class Link:
         self._stream_of = stream_of
         self._heartbeat = heartbeat
         self._sending = ports.tasks.lock(f"link {self.name}")
+        self._reading = ports.tasks.lock(f"reader of {self.name}")
+        self._epoch = 0
         self._wake = ports.tasks.signal(f"link {self.name}")
         self._changed = ports.tasks.condition(None, f"acks of {self.name}")
         self._connection: Connection | None = None
@@ -221,15 +223,16 @@ class Link:
         Who answers a hello names the session anew, because its answer may get lost; who dialled has named
         its own already.
         """
-        with self._sending:
+        with self._reading, self._sending:
+            self._epoch += 1
             self._lost += sum(outbox.unacked for outbox in self._out[1:])
             if answering:
                 self.session = self._random.id64()
             self._forget()
             self._messages.clear()
 
-    def attach(self, connection: Connection, hello: m.Hello, *, resumed: bool) -> None:
-        """Go on over this connection."""
+    def attach(self, connection: Connection, hello: m.Hello, *, resumed: bool) -> int:
+        """Go on over this connection; returns the session's number, for `read`."""
         if not resumed:
             self._listener.on_reset(self)
         with self._sending:
@@ -245,7 +248,9 @@ class Link:
                 for lane, outbox in enumerate(self._out):
                     outbox.acknowledge(hello.received[lane])
                     self._send_again(lane, outbox.acked + 1, outbox.last)
+            epoch = self._epoch
         self._wake.notify()
+        return epoch
 
     def drop_connection(self) -> None:
         """Close the connection in use, if there is one: a new one takes its place."""
@@ -253,11 +258,15 @@ class Link:
         if connection is not None:
             self.detach(connection)
 
-    def read(self, connection: Connection, frames: list[memoryview]) -> None:
+    def read(self, connection: Connection, epoch: int, frames: list[memoryview]) -> None:
         """Take in frames, and what arrives after them until the connection ends; raises what ended it."""
         while True:
-            for frame in frames:
-                self._take(frame)
+            # While one connection takes the place of another, there are two readers for an instant.
+            with self._reading:
+                if epoch != self._epoch:
+                    raise LinkLost(self.name, "has begun a new session over another connection")
+                for frame in frames:
+                    self._take(frame)
             if self._unacked_records >= ACK_RECORDS or self._unacked_bytes >= ACK_BYTES:
                 self._tell_state()
             frames = connection.receive()

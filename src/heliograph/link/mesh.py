@@ -14,18 +14,18 @@ import logging
 import os
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from heliograph.channel.core import Selection
 from heliograph.channel.pipeline import AnyOf
+from heliograph.channel.selection import Selection
 from heliograph.errors import BadFrame, FormatError, LinkLost, LinkRefused, QueryFailed
 from heliograph.event import info_of
 from heliograph.formats import Format, FormatRegistry
 from heliograph.link import messages as m
 from heliograph.link.arrivals import Arrivals, Stream
-from heliograph.link.conditions import condition_for, to_data
+from heliograph.link.conditions import condition_for, from_data, to_data
 from heliograph.link.contract import KNOCK
 from heliograph.link.gateway import EventWriter, Gateway
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.event import Event
+    from heliograph.link import Identity
     from heliograph.link.contract import Connection, Transport
     from heliograph.ports import Ports
 
@@ -48,14 +49,6 @@ ASK_LIMIT: Final = 5.0
 
 CLOSING: Final = "is closing"
 """Why a station ends its links when it leaves."""
-
-
-class Identity(NamedTuple):
-    """Who this station is."""
-
-    station: int
-    name: str
-    domain: str
 
 
 class RemoteStation(msgspec.Struct, frozen=True):
@@ -248,9 +241,9 @@ class Mesh:
             if bytes(first) == KNOCK:
                 self._transport.look()
                 return
-            peer = self._greeted(connection, first, dialled)
+            peer, epoch = self._greeted(connection, first, dialled)
             greeted = True
-            peer.link.read(connection, more)
+            peer.link.read(connection, epoch, more)
         except LinkLost as error:
             log.debug("link ended: %s", error)
             if error.reason == CLOSING and peer is not None:
@@ -264,7 +257,7 @@ class Mesh:
             if peer is not None and peer.link.detach(connection):
                 self._transport.lost(peer.link.station, soon=greeted)
 
-    def _greeted(self, connection: Connection, first: memoryview, dialled: int | None) -> _Peer:
+    def _greeted(self, connection: Connection, first: memoryview, dialled: int | None) -> tuple[_Peer, int]:
         """The other station has said hello. The one who dialled spoke first, the other answers here."""
         if first[0] == m.BYE:
             raise LinkRefused("the other station", m.read_bye(first))
@@ -283,8 +276,7 @@ class Mesh:
         if dialled is None:
             connection.offer([m.hello_frame(self._hello(link, resumed=resumed))])
         self._transport.linked(hello.station)
-        link.attach(connection, hello, resumed=resumed)
-        return peer
+        return peer, link.attach(connection, hello, resumed=resumed)
 
     def _refused(self, connection: Connection, error: LinkRefused, dialled: int | None) -> None:
         log.error("no link: %s", error)
@@ -376,6 +368,9 @@ class Mesh:
             return
         match message:
             case m.ChannelState():
+                for want in message.wants:
+                    if want.tree is not None:
+                        from_data(want.tree, link.name)  # what is kept can be trusted from here on
                 peer.channels[message.name] = message
                 self._fit_gateway(peer, message.name)
                 self._notify()

@@ -208,6 +208,8 @@ class UnixTransport:
 
     def abandon(self) -> None:
         """In the child of a fork: the parent alone is this station."""
+        if self._closed:
+            return
         self._closed = True
         if self._listener is not None:
             self._listener.close()
@@ -269,7 +271,7 @@ class UnixTransport:
     def _connect(self, station: int) -> UnixConnection | None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with _short(self._folder.socket_path(station)) as path:
+            with short_path(self._folder.socket_path(station)) as path:
                 sock.connect(path)
             return UnixConnection(sock, f"station {station:016x}")
         except (OSError, LinkError) as error:
@@ -279,7 +281,7 @@ class UnixTransport:
             return None
 
 
-class _short:  # noqa: N801 - used like a function
+class short_path:  # noqa: N801 - used like a function
     """A path to a socket that the kernel accepts, also where the folder's is too long for it."""
 
     def __init__(self, path: Path) -> None:
@@ -299,7 +301,7 @@ class _short:  # noqa: N801 - used like a function
 
 def _listening(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with _short(path) as short:
+    with short_path(path) as short:
         sock.bind(short)
     path.chmod(0o600)
     sock.listen(128)

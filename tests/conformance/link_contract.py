@@ -1,0 +1,76 @@
+"""The transports that the conformance suite of links runs over, and what the stories need of each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import heliograph as hg
+from heliograph.link.memory import MemoryNetwork
+from heliograph.ports import system_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TRANSPORTS = ("unix", "memory", "losing", "repeating", "reordering", "mistreating")
+LIMIT = 20.0
+"""Seconds within which anything waited for must happen, on a busy machine too."""
+
+FAULTS = {
+    "memory": {},
+    "losing": {"loss": 0.2},
+    "repeating": {"duplication": 0.3},
+    "reordering": {"reordering": 0.3},
+    "mistreating": {"loss": 0.15, "duplication": 0.15, "reordering": 0.15},
+}
+
+
+class Track(hg.Event, name="air.track", key="id"):
+    id: int
+    speed: float = 0.0
+
+
+@dataclass
+class Federation:
+    """Stations that reach each other over one kind of transport."""
+
+    kind: str
+    network: MemoryNetwork | None
+    stations: list[hg.Station] = field(default_factory=list)
+
+    def station(self, name: str = "") -> hg.Station:
+        transport = None if self.network is None else self.network.transport
+        station = hg.Station(domain="conformance", name=name, transport=transport)
+        self.stations.append(station)
+        return station
+
+    def cut(self, one: hg.Station, other: hg.Station) -> None:
+        """Break the connection between two stations, as a network would."""
+        if self.network is not None:
+            self.network.cut(one.id, other.id)
+        else:
+            assert one.mesh is not None
+            connection = one.mesh._peers[other.id].link._connection
+            if connection is not None:
+                connection.close()
+
+    def close(self) -> None:
+        for station in self.stations:
+            station.close(1.0)
+
+
+def make_federation(kind: str) -> Federation:
+    if kind == "unix":
+        return Federation(kind, None)
+    return Federation(kind, MemoryNetwork(system_ports(), **FAULTS[kind]))
+
+
+def wait_until(happened: Callable[[], object], limit: float = LIMIT) -> bool:
+    """Whether it happened within the limit."""
+    deadline = time.monotonic() + limit
+    while not happened():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True

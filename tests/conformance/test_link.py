@@ -1,0 +1,136 @@
+"""What links owe to stations over any transport: interest, events, queries and liveliness."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from heliograph.errors import QueryFailed
+from tests.conformance.link_contract import (
+    LIMIT,
+    TRANSPORTS,
+    Federation,
+    Track,
+    make_federation,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(params=TRANSPORTS)
+def federation(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Federation]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    made = make_federation(request.param)
+    yield made
+    made.close()
+
+
+def test_every_event_arrives_once_and_in_order(federation: Federation) -> None:
+    a, b = federation.station(), federation.station()
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    seen: list[int] = []
+    theirs.subscribe(lambda track: seen.append(track.id))
+    assert ours.wait_matched(1, LIMIT)
+    for i in range(2_000):
+        ours.push(Track(i))
+    assert wait_until(lambda: len(seen) >= 2_000)
+    assert seen == list(range(2_000))
+
+
+def test_a_tail_that_was_lost_is_found_without_a_further_event(federation: Federation) -> None:
+    a, b = federation.station(), federation.station()
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    consumer = theirs.consumer()
+    assert ours.wait_matched(1, LIMIT)
+    if federation.network is not None:
+        federation.network.loss = 1.0
+    ours.push(Track(1))
+    if federation.network is not None:
+        assert wait_until(lambda: federation.network is not None and federation.network.dropped)
+        federation.network.loss = 0.0
+    assert consumer.pull(LIMIT) == Track(1)
+
+
+def test_a_broken_connection_is_made_again_and_goes_on_exactly(federation: Federation) -> None:
+    a, b = federation.station(), federation.station()
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    seen: list[int] = []
+    theirs.subscribe(lambda track: seen.append(track.id))
+    assert ours.wait_matched(1, LIMIT)
+    assert a.mesh is not None
+    for i in range(3_000):
+        ours.push(Track(i))
+        if i % 500 == 250:
+            federation.cut(a, b)
+    assert wait_until(lambda: len(seen) >= 3_000)
+    assert seen == list(range(3_000))
+    (stats,) = a.mesh.stats()
+    assert stats.connections > 1
+    assert stats.lost == 0
+
+
+def test_interest_is_known_at_the_source_and_follows_every_change(federation: Federation) -> None:
+    a, b = federation.station(), federation.station()
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    fast = theirs.consumer(where="speed > 300")
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(1, 100.0))
+    ours.push(Track(2, 400.0))
+    assert fast.pull(LIMIT) == Track(2, 400.0)
+    slow = theirs.consumer(where="speed < 300")
+    assert ours.wait_matched(2, LIMIT)
+    ours.push(Track(3, 100.0))
+    assert slow.pull(LIMIT) == Track(3, 100.0)
+    slow.close()
+    fast.close()
+    assert wait_until(lambda: not ours.stats().consumers)
+    ours.push(Track(4, 400.0))
+    assert a.mesh is not None
+    assert a.mesh.stats()[0].events_sent == 2
+
+
+def test_a_question_gets_its_answer(federation: Federation) -> None:
+    a, b = federation.station(), federation.station()
+    assert a.mesh is not None
+    assert b.mesh is not None
+    b.mesh.answer("double", lambda _, body: 2 * msgspec.msgpack.decode(body))
+    assert a.mesh.wait_for(lambda mesh: bool(mesh.stations()), LIMIT)
+    assert [msgspec.msgpack.decode(a.mesh.ask(b.id, "double", i)) for i in range(5)] == [0, 2, 4, 6, 8]
+    with pytest.raises(QueryFailed, match="nobody answers"):
+        a.mesh.ask(b.id, "halve", 1)
+
+
+def test_a_station_that_leaves_is_noticed_and_its_interest_with_it(federation: Federation) -> None:
+    a, b = federation.station(), federation.station()
+    ours = a.channel("air.tracks", Track)
+    b.channel("air.tracks", Track).consumer()
+    assert ours.wait_matched(1, LIMIT)
+    b.close(1.0)
+    assert a.mesh is not None
+    assert a.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+    assert wait_until(lambda: not ours.stats().consumers)
+    assert not ours.wait_matched(1, 0)
+    ours.push(Track(1))
+
+
+def test_both_directions_flow_at_the_same_time(federation: Federation) -> None:
+    a, b = federation.station(), federation.station()
+    channels = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    seen: tuple[list[int], list[int]] = ([], [])
+    channels[0].subscribe(lambda track: seen[0].append(track.id), sources=["b"])
+    channels[1].subscribe(lambda track: seen[1].append(track.id), sources=["a"])
+    for channel in channels:
+        assert channel.wait_matched(2, LIMIT)
+    suppliers = channels[0].supplier("a"), channels[1].supplier("b")
+    for i in range(1_000):
+        for supplier in suppliers:
+            supplier.push(Track(i))
+    assert wait_until(lambda: all(len(ids) >= 1_000 for ids in seen))
+    assert seen == (list(range(1_000)), list(range(1_000)))

@@ -1,0 +1,69 @@
+"""Programs that the tests of links run as processes of their own.
+
+Each says on standard output what it did, line by line, so that a test can wait for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+from typing import TYPE_CHECKING
+
+import heliograph as hg
+from tests.e2e.link_support import LIMIT, Track
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def supply(channel: str, number: str) -> None:
+    """Wait for a consumer, push so many events, and stay until standard input ends."""
+    with hg.Station(domain="e2e", name="supplier") as station:
+        tracks = station.channel(channel, Track)
+        assert tracks.wait_matched(1, LIMIT)
+        say("matched")
+        for i in range(int(number)):
+            tracks.push(Track(i, float(i % 1_000)))
+        say("pushed", number)
+        sys.stdin.read()
+
+
+def supply_forever(channel: str) -> None:
+    """Push until killed; every thousandth is told."""
+    with hg.Station(domain="e2e", name="supplier") as station:
+        tracks = station.channel(channel, Track, qos=hg.QoS(max_blocking=60.0))
+        assert tracks.wait_matched(1, LIMIT)
+        for i in count():
+            tracks.push(Track(i))
+            if i % 1_000 == 0:
+                say("pushed", i)
+
+
+def consume(channel: str, number: str, where: str = "id >= 0") -> None:
+    """Take so many events and say whether they came in order, and the first and last."""
+    with hg.Station(domain="e2e", name="consumer") as station:
+        tracks = station.channel(channel, Track, qos=hg.QoS(max_blocking=60.0))
+        with tracks.consumer(where=where) as consumer:
+            say("ready")
+            ids: list[int] = []
+            for _ in range(int(number)):
+                track = consumer.pull(LIMIT)
+                assert track is not None, f"only {len(ids)} came"
+                ids.append(track.id)
+                if len(ids) % 1_000 == 0:
+                    say("got", len(ids))
+            say("done", ids == sorted(set(ids)), ids[0], ids[-1])
+            sys.stdin.read()
+
+
+if __name__ == "__main__":
+    programs: dict[str, Callable[..., None]] = {
+        "supply": supply,
+        "supply_forever": supply_forever,
+        "consume": consume,
+    }
+    programs[sys.argv[1]](*sys.argv[2:])

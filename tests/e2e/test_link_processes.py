@@ -1,0 +1,189 @@
+"""Stations in processes of their own: killed, started again, and none of the others harmed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+import heliograph as hg
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+
+
+class Program:
+    """A running program of `link_process`, and what it has said."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.e2e.link_process", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.said: list[str] = []
+        self._listener = Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def says(self, start: str, limit: float = 2 * LIMIT) -> str:
+        """The first line that starts so, once it has been said."""
+        assert wait_until(lambda: self._find(start) or self.process.poll() is not None, limit), self.said
+        line = self._find(start)
+        assert line is not None, f"it ended with {self.process.poll()} and said {self.said}"
+        return line
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(LIMIT)
+
+    def end(self) -> int:
+        """Close its standard input, which it waits for, and return its exit code."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        return self.process.wait(LIMIT)
+
+    def clean_up(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(LIMIT)
+        self._listener.join(LIMIT)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+    def _find(self, start: str) -> str | None:
+        return next((line for line in list(self.said) if line.startswith(start)), None)
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line.strip())
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    programs: list[Program] = []
+
+    def start(*arguments: str) -> Program:
+        programs.append(Program(*arguments))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        program.clean_up()
+
+
+def test_events_go_from_process_to_process_in_order(run: Callable[..., Program]) -> None:
+    consumer = run("consume", "air.tracks", "20000")
+    supplier = run("supply", "air.tracks", "20000")
+    assert consumer.says("done") == "done True 0 19999"
+    assert supplier.end() == 0
+    assert consumer.end() == 0
+
+
+def test_two_consumers_with_different_filters_get_what_each_asked_for(run: Callable[..., Program]) -> None:
+    low = run("consume", "air.tracks", "100", "speed < 10")
+    high = run("consume", "air.tracks", "50", "speed >= 995")
+    low.says("ready")
+    high.says("ready")
+    with hg.Station(domain="e2e") as station:
+        tracks = station.channel("air.tracks", Track)
+        assert tracks.wait_matched(2, LIMIT)
+        for i in range(10_000):
+            tracks.push(Track(i, float(i % 1_000)))
+        assert low.says("done") == "done True 0 9009"
+        assert high.says("done") == "done True 995 9999"
+
+
+def test_a_consumer_killed_and_started_again_receives_again(run: Callable[..., Program]) -> None:
+    with hg.Station(domain="e2e") as station:
+        tracks = station.channel("air.tracks", Track, qos=hg.QoS(max_blocking=60.0))
+        first = run("consume", "air.tracks", "1000000")
+        assert tracks.wait_matched(1, LIMIT)
+        pushed = 0
+        while not first.said or not first.said[-1].startswith("got"):
+            tracks.push(Track(pushed))
+            pushed += 1
+        first.kill()
+        for _ in range(10_000):  # nobody is there, or only half there: no push may hang or fail
+            tracks.push(Track(pushed))
+            pushed += 1
+        assert wait_until(lambda: not tracks.stats().consumers)
+        second = run("consume", "air.tracks", "1000")
+        second.says("ready")
+        assert tracks.wait_matched(1, LIMIT)
+        begin = pushed
+        for _ in range(1_000):
+            tracks.push(Track(pushed))
+            pushed += 1
+        assert second.says("done") == f"done True {begin} {begin + 999}"
+        assert tracks.stats().balanced
+
+
+def test_a_supplier_killed_and_started_again_is_heard_again(run: Callable[..., Program]) -> None:
+    with hg.Station(domain="e2e") as station:
+        tracks = station.channel("air.tracks", Track)
+        by_supplier: dict[str, list[int]] = {}
+        tracks.subscribe(lambda track, header: by_supplier.setdefault(header.supplier, []).append(track.id))
+        first = run("supply_forever", "air.tracks")
+        first.says("pushed 2000")
+        first.kill()
+        assert station.mesh is not None
+        assert station.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+        second = run("supply_forever", "air.tracks")
+        second.says("pushed 2000")
+        second.kill()
+        assert wait_until(
+            lambda: len(by_supplier) == 2 and all(len(ids) > 1_000 for ids in by_supplier.values())
+        )
+        assert all(ids == list(range(len(ids))) for ids in by_supplier.values())
+
+
+def test_a_station_that_is_stopped_holds_nobody_up_for_ever(run: Callable[..., Program]) -> None:
+    with hg.Station(domain="e2e") as station:
+        tracks = station.channel("air.tracks", Track, qos=hg.QoS(queue=100, max_blocking=0.05))
+        other = run("consume", "air.tracks", "1000000")
+        assert tracks.wait_matched(1, LIMIT)
+        other.process.send_signal(signal.SIGSTOP)
+        push_until_full(tracks)
+        began = time.monotonic()
+        other.kill()
+        assert wait_until(lambda: not tracks.stats().consumers)
+        tracks.push(Track(0))
+        assert time.monotonic() - began < LIMIT
+
+
+def test_after_a_fork_the_parent_stays_linked(run: Callable[..., Program]) -> None:
+    other = run("consume", "air.tracks", "10")
+    with hg.Station(domain="e2e") as station:
+        tracks = station.channel("air.tracks", Track)
+        assert tracks.wait_matched(1, LIMIT)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                tracks.push(Track(1))
+            except hg.ForkedStation:
+                code = 0
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        for i in range(10):
+            tracks.push(Track(i))
+        assert other.says("done") == "done True 0 9"

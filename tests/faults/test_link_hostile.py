@@ -1,0 +1,183 @@
+"""Bytes on a station's socket that no station sends: the connection ends, the station goes on."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+import heliograph as hg
+from heliograph.link import messages as m
+from heliograph.link.contract import LANES, MAX_FRAME
+from heliograph.link.meeting import MeetingFolder
+from heliograph.link.unix import short_path
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder
+from tests.support import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ZEROS = (0,) * LANES
+
+
+@pytest.fixture
+def station(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[hg.Station]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    with hg.Station(domain="air") as opened:
+        yield opened
+
+
+class Caller:
+    """A bare socket to a station."""
+
+    def __init__(self, station: hg.Station) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(LIMIT)
+        with short_path(MeetingFolder("air").socket_path(station.id)) as path:
+            self.socket.connect(path)
+
+    def __enter__(self) -> Caller:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, frame: bytes) -> None:
+        self.socket.sendall(struct.pack("<I", len(frame)) + frame)
+
+    def greet(self, station: int = 1) -> None:
+        self.send(m.hello_frame(m.Hello(station, "caller", "air", 1, 5, 0, ZEROS)))
+        assert self.socket.recv(65_536)
+
+    def is_hung_up(self) -> bool:
+        """Whether the station has closed the connection; what it says before is passed over."""
+        try:
+            while self.socket.recv(65_536):
+                pass
+        except ConnectionResetError:
+            pass
+        return True
+
+
+def assert_unharmed(station: hg.Station) -> None:
+    """Another station can still meet it and receive from it."""
+    ours = station.channel("air.tracks", Track)
+    with hg.Station(domain="air") as other:
+        consumer = other.channel("air.tracks", Track).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        ours.push(Track(1))
+        assert consumer.pull(LIMIT) == Track(1)
+
+
+def data(payload: bytes, count: int = 1, first: int = 1, lane: int = 0) -> bytes:
+    return struct.pack("<BBHIQ", m.DATA, lane, 0, count, first) + payload
+
+
+def messages(*posted: Any) -> bytes:
+    return m.data_payload([(m.MESSAGES, msgspec.msgpack.encode(list(posted)))])
+
+
+FIRST_BYTES = {
+    "nothing that is a frame": b"GET / HTTP/1.1\r\n\r\n",
+    "a frame that is too large": struct.pack("<I", MAX_FRAME + 1),
+    "a frame of no bytes": struct.pack("<I", 0),
+    "a greeting cut short": struct.pack("<I", 3) + b"\x01HE",
+    "a greeting with a foreign word": struct.pack("<I", 10) + b"\x01HOLLO\x01\x00\x90\x90",
+    "a greeting of bad msgpack": struct.pack("<I", 9) + b"\x01HELIO\x01\x00\xc1",
+    "a frame that is no greeting": struct.pack("<I", 2) + b"\x03\x90",
+}
+
+AFTER_HELLO = {
+    "an unknown kind": b"\xff123",
+    "a state that is none": b"\x03\x90",
+    "a state of too many lanes": m.state_frame(m.State((*ZEROS, 0), ZEROS)),
+    "an acknowledgement of what was never sent": m.state_frame(m.State(ZEROS, (10**9,) * LANES)),
+    "a request for a lane that is none": m.state_frame(m.State(ZEROS, ZEROS, ((77, 1, 2),))),
+    "data cut short": b"\x02\x00",
+    "data of a lane that is none": data(b"", lane=77),
+    "data of no records": data(b"", count=0),
+    "data with a wrong count": data(messages(["gone", "x"]), count=9),
+    "a run longer than its frame": data(struct.pack("<II", 0, 1 << 30)),
+    "a run that is no array": data(m.data_payload([(0, b"\xc0")])),
+    "an unknown message": data(messages(["nonsense", 1])),
+    "a stream that was not announced": data(m.data_payload([(7, b"\x91\xc0")])),
+    "a format under a false id": data(messages(["format", b"x" * 12, hg.format_of(Track).description])),
+    "a format that is none": data(messages(["format", b"x" * 12, b"\x93\x01"])),
+    "deep nesting": data(messages(["ask", 1, "x"]) + b"\x91" * 100_000),
+}
+
+
+@pytest.mark.parametrize("first", FIRST_BYTES.values(), ids=FIRST_BYTES.keys())
+def test_a_caller_that_does_not_greet_is_hung_up_on(station: hg.Station, first: bytes) -> None:
+    with Caller(station) as caller:
+        caller.socket.sendall(first)
+        assert caller.is_hung_up()
+    assert_unharmed(station)
+
+
+@pytest.mark.parametrize("frame", AFTER_HELLO.values(), ids=AFTER_HELLO.keys())
+def test_a_frame_that_cannot_be_ends_the_connection_and_nothing_else(
+    station: hg.Station, frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Caller(station) as caller:
+        caller.greet()
+        caller.send(frame)
+        assert caller.is_hung_up()
+    assert "connection closed" in caplog.text
+    assert_unharmed(station)
+
+
+def test_a_condition_that_cannot_be_ends_the_connection(station: hg.Station) -> None:
+    station.channel("air.tracks", Track)
+    wants = [["air.track", hg.format_of(Track).id, ["Call", "eval", ["", ["Value", "1", "text"]]], None]]
+    state = ["channel", "air.tracks", [], "reliable", "volatile", 1, wants, None]
+    with Caller(station) as caller:
+        caller.greet()
+        caller.send(data(messages(state)))
+        assert caller.is_hung_up()
+    assert_unharmed(station)
+
+
+def test_another_version_is_refused_with_a_sentence(
+    station: hg.Station, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Caller(station) as caller:
+        greeting = m.hello_frame(m.Hello(1, "caller", "air", 1, 5, 0, ZEROS))
+        caller.send(greeting[:6] + (99).to_bytes(2, "little") + greeting[8:])
+        assert b"version 99" in caller.socket.recv(65_536)
+        assert caller.is_hung_up()
+    assert "speaks version 99 of the link protocol, this station 1" in caplog.text
+    assert_unharmed(station)
+
+
+def test_another_domain_is_refused_with_a_sentence(
+    station: hg.Station, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Caller(station) as caller:
+        caller.send(m.hello_frame(m.Hello(1, "caller", "sea", 1, 5, 0, ZEROS)))
+        assert caller.is_hung_up()
+    assert "is of domain 'sea', not 'air'" in caplog.text
+
+
+def test_random_frames_harm_nobody(station: hg.Station) -> None:
+    chance = random.Random(42)
+    station.channel("air.tracks", Track)
+    sound = [data(messages(["gone", "x"])), m.state_frame(m.State(ZEROS, ZEROS)), m.bye_frame("x")]
+    for round_ in range(examples(60)):
+        with Caller(station) as caller:
+            if round_ % 4:
+                caller.greet(1 + round_)
+            for _ in range(5):
+                frame = bytearray(chance.choice(sound) if chance.random() < 0.7 else chance.randbytes(40))
+                for _ in range(chance.randrange(4)):
+                    frame[chance.randrange(len(frame))] = chance.randrange(256)
+                try:
+                    caller.send(bytes(frame))
+                except (BrokenPipeError, ConnectionResetError):
+                    break
+    assert_unharmed(station)
