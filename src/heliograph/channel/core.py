@@ -29,6 +29,7 @@ from heliograph.channel.consumer import (
     Receiver,
     Subscription,
 )
+from heliograph.channel.crowd import MERGED, Crowd
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.groups import Group
 from heliograph.channel.history import History
@@ -91,6 +92,7 @@ class Channel(Generic[T]):
         self._receivers: dict[str, Receiver] = {}
         self._names: set[str] = set()
         self._groups: dict[str, Group] = {}
+        self._crowd = Crowd()
         self._gateways: dict[str, QueuedReceiver] = {}
         self._remote_consumers: dict[str, int] = {}
         self._history = History(qos, services.ports.clock, services.ports.tasks)
@@ -321,7 +323,10 @@ class Channel(Generic[T]):
             self._names.discard(receiver.name)
             self._leaving.append(receiver)
             is_local = self._gateways.pop(receiver.name, None) is None
-            self._rebuild()
+            if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
+                self._crowd.remove(receiver.lane)
+            else:
+                self._rebuild()
             self._members_changed.notify_all()
         if is_local:
             self._services.changed(self)
@@ -367,6 +372,9 @@ class Channel(Generic[T]):
                 if wants.all_types:
                     with suppress(ExpressionError):  # its condition is about fields that these types lack
                         wants.conditions.update(conditions_for(new, wants.tree, wants.sources))
+                    if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
+                        self._crowd.remove(receiver.lane)
+                        self._add_to_crowd(receiver)
             self._types += new
             self._rebuild()
         if new:
@@ -426,13 +434,27 @@ class Channel(Generic[T]):
                 self._groups.setdefault(receiver.group, Group(receiver.group)).join(receiver.lane)
             if keeps and isinstance(receiver, QueuedReceiver):
                 self._left_matched += self._history.replay(receiver.lane, receiver.selection.conditions)
-            self._rebuild()
+            if not self._is_for_the_crowd(receiver) or self._add_to_crowd(receiver):
+                self._rebuild()
             self._members_changed.notify_all()
         if receiver.name not in self._gateways:
             self._services.changed(self)
         # Last, so that other stations know what is wanted before anything is read from them.
         if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
             receiver.lane.start()
+
+    def _is_for_the_crowd(self, receiver: Receiver) -> bool:
+        return (
+            len(self._receivers) > MERGED
+            and isinstance(receiver, QueuedReceiver)
+            and receiver.group is None
+            and receiver.name not in self._gateways
+            and Crowd.takes(receiver.selection.conditions)
+        )
+
+    def _add_to_crowd(self, receiver: Receiver) -> bool:
+        assert isinstance(receiver, QueuedReceiver)
+        return self._crowd.add(receiver.lane, receiver.selection.conditions)
 
     def _placed(self, selection: Selection, start: Point, until: Point) -> Selection:
         """Where in the history a receiver begins and ends."""
@@ -515,7 +537,8 @@ class Channel(Generic[T]):
                 targets.append(Target(receiver.selection.conditions, inline=receiver))
             elif receiver.group is None:
                 assert isinstance(receiver, QueuedReceiver)
-                targets.append(Target(receiver.selection.conditions, lane=receiver.lane))
+                if receiver.lane not in self._crowd:
+                    targets.append(Target(receiver.selection.conditions, lane=receiver.lane))
             elif receiver.group not in seen_groups:
                 seen_groups.add(receiver.group)
                 targets.append(Target(receiver.selection.conditions, group=self._groups[receiver.group]))
@@ -533,4 +556,7 @@ class Channel(Generic[T]):
             supplier.use(self._routes if supplier.forwards else arriving)
 
     def _build(self, targets: Sequence[Target], keep: Callable[[Item], None] | None) -> Mapping[type, Route]:
-        return {cls: build_route(self.name, cls, self.qos, targets, keep) for cls in self._types}
+        return {
+            cls: build_route(self.name, cls, self.qos, targets, keep=keep, crowd=self._crowd.matcher_of(cls))
+            for cls in self._types
+        }

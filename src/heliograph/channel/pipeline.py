@@ -97,9 +97,11 @@ def build_route(
     cls: type[Event],
     qos: QoS,
     targets: Sequence[Target],
+    *,
     keep: Callable[[Item], None] | None,
+    crowd: Callable[[Any, Header], list[Lane]] | None = None,
 ) -> Route:
-    """The route of one event class to these targets."""
+    """The route of one event class to these targets, and to the lanes that `crowd` finds."""
     info = info_of(cls)
     wanted = [(target, target.conditions[cls]) for target in targets if cls in target.conditions]
     inline = [(t, c) for t, c in wanted if t.inline is not None]
@@ -109,7 +111,7 @@ def build_route(
         lifetime_ns,
         validator(cls),
         _stamp_function(channel, info, qos.priority, lifetime_ns),
-        _queued_function(queued) if queued or keep is not None else None,
+        _queued_function(queued, crowd) if queued or keep is not None or crowd is not None else None,
         _inline_function(inline) if inline else None,
         keep,
     )
@@ -194,18 +196,25 @@ def _if(test: tuple[Any, ...], action: str) -> str:
 
 def _queued_function(
     targets: Sequence[tuple[Target, Condition | AnyOf]],
+    crowd: Callable[[Any, Header], list[Lane]] | None,
 ) -> Callable[[Any, Header], list[Lane]]:
     function = _Function()
+    always: list[Lane] = []
     steps: list[tuple[tuple[Any, ...], str]] = []
     for target, condition in targets:
+        test = function.test(condition)
         if target.group is not None:
-            action = f"found.append({function.bind(target.group.choose)}(header))"
+            steps.append((test, f"found.append({function.bind(target.group.choose)}(header))"))
+        elif test:
+            steps.append((test, f"found.append({function.bind(target.lane)})"))
         else:
-            action = f"found.append({function.bind(target.lane)})"
-        steps.append((function.test(condition), action))
+            assert target.lane is not None
+            always.append(target.lane)
+    begin = f"found = [*{function.bind(tuple(always))}]" if always else "found = []"
+    rest = [] if crowd is None else [f"found += {function.bind(crowd)}(event, header)"]
 
     def body() -> list[str]:
-        return ["found = []", *(_if(test, action) for test, action in steps), "return found"]
+        return [begin, *(_if(test, action) for test, action in steps), *rest, "return found"]
 
     return function.compile(body)
 

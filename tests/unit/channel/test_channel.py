@@ -387,6 +387,31 @@ class TestGroups:
         assert tracks.stats().balanced
 
 
+class TestCrowds:
+    """So many receivers that an index finds them instead of one merged function."""
+
+    def test_each_gets_what_it_wants_and_no_more(self, tracks: Channel[Track]) -> None:
+        consumers = [tracks.consumer(where=f"id = {n % 500} AND speed >= {n % 3}") for n in range(1000)]
+        for n in range(500):
+            tracks.push(Track(n, speed=float(n % 3)))
+        for n, consumer in enumerate(consumers):
+            wanted = [Track(n % 500, float(n % 500 % 3))] if n % 500 % 3 >= n % 3 else []
+            assert consumer.read(timeout=0.0) == wanted
+        assert tracks.stats().balanced
+
+    def test_leaving_and_types_that_come_later_are_seen(self, station: Station) -> None:
+        channel = station.channel("air", Track)
+        consumers = [channel.consumer(where="region = 'north'") for _ in range(150)]
+        consumers[149].close()
+        consumers[0].close()
+        station.channel("air", Weather).push(Weather("north", 1.0))
+        channel.push(Track(1, region="north"))
+        for consumer in consumers[1:149]:
+            assert consumer.read(timeout=0.0) == [Weather("north", 1.0), Track(1, region="north")]
+        stats = channel.stats()
+        assert (stats.matched, stats.balanced) == (2 * 148, True)
+
+
 class TestFullQueues:
     def test_a_full_queue_blocks_then_raises_and_nobody_got_the_event(self, station: Station) -> None:
         tracks = station.channel("slow", Track, qos=QoS(queue=2, max_blocking=0.01))
