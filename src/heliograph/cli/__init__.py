@@ -3,7 +3,7 @@
 Every command takes `--json` and then prints exactly one JSON document. Exit codes:
 
     0   done, or the answer is yes
-    1   the answer is no: formats are incompatible, ...
+    1   the answer is no: formats are incompatible, events are damaged, ...
     2   the command could not be carried out; one line on standard error says why
 
 Commands import what they need when they run, so that `helio --help` answers at once.
@@ -18,7 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 from heliograph._version import __version__
-from heliograph.cli import formats
+from heliograph.cli import formats, journal
 from heliograph.cli.output import CommandFailed, printable, show_help_without_command
 from heliograph.errors import HeliographError
 
@@ -35,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(formats.app, name="formats")
+app.add_typer(journal.app, name="journal")
 
 
 def _print_version(wanted: bool) -> None:

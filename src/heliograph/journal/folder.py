@@ -25,7 +25,7 @@ from heliograph.errors import (
     NotPossible,
 )
 from heliograph.journal.keeping import CHANNELS
-from heliograph.journal.names import MANIFEST, escaped, unescaped
+from heliograph.journal.names import HEADS, MANIFEST, SEALED, escaped, unescaped
 from heliograph.journal.reader import PartitionReader
 from heliograph.ports import LocalDisk
 
@@ -65,24 +65,17 @@ class StationFolder:
             names = _folders(self.disk.list(f"{CHANNELS}/{escaped(channel)}"))
         except (NoSuchFile, InvalidFileName) as error:
             raise NoHistory(self.path, channel, self.channels()) from error
-        # Without a manifest nothing has been appended yet: a writer is just making it.
-        return tuple(
-            name for name in names if self.disk.exists(f"{partition_folder(channel, name)}/{MANIFEST}")
-        )
+        return tuple(name for name in names if self._has_rows(partition_folder(channel, name)))
 
     def reader(self, channel: str, partition: str, formats: FormatRegistry | None = None) -> PartitionReader:
         return PartitionReader(self.disk, partition_folder(channel, partition), formats=formats)
 
-
-def learn_formats_of_heads(reader: PartitionReader) -> None:
-    """Fill `reader.formats` with the formats of all rows that are not sealed; segments bring their own."""
-    watermark = reader.watermark
-    for head in reader.manifest.heads:
-        end = head.next or watermark
-        if head.first < end:
-            # The way to the last row passes all descriptions. Trouble shows where the rows are read.
-            with suppress(HistoryGone, HistoryDamaged):
-                reader.read(end - 1, max_events=1)
+    def _has_rows(self, place: str) -> bool:
+        """False while a writer is just making it. One that lost its manifest is there, and fails to open."""
+        if self.disk.exists(f"{place}/{MANIFEST}"):
+            return True
+        inside = _folders(self.disk.list(place))
+        return any(self.disk.list(f"{place}/{name}") for name in (HEADS, SEALED) if name in inside)
 
 
 def _folders(entries: tuple[str, ...]) -> list[str]:
@@ -106,3 +99,14 @@ def offset_of(reader: PartitionReader, point: Any, channel: str) -> int:
                 f"{point!r} is no place in its history: 'earliest', 'now', 'latest', an offset and an "
                 "aware datetime are",
             )
+
+
+def learn_formats_of_heads(reader: PartitionReader) -> None:
+    """Fill `reader.formats` with the formats of all rows that are not sealed; segments bring their own."""
+    watermark = reader.watermark
+    for head in reader.manifest.heads:
+        end = head.next or watermark
+        if head.first < end:
+            # The way to the last row passes all descriptions. Trouble shows where the rows are read.
+            with suppress(HistoryGone, HistoryDamaged):
+                reader.read(end - 1, max_events=1)

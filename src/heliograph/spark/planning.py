@@ -20,7 +20,7 @@ from heliograph.errors import FormatError, HistoryDamaged, HistoryGone, NotPossi
 from heliograph.formats import Format, FormatRegistry
 from heliograph.journal.folder import StationFolder, learn_formats_of_heads, offset_of, partition_folder
 from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY
-from heliograph.spark.source import Slice
+from heliograph.spark.slices import Slice
 
 if TYPE_CHECKING:
     import os

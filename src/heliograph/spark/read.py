@@ -95,7 +95,8 @@ def _frame(
 
     from heliograph.spark.rows import schema  # noqa: PLC0415 - as above
     from heliograph.spark.sealed import Sealed  # noqa: PLC0415 - as above
-    from heliograph.spark.source import Job, RangeSource  # noqa: PLC0415 - as above
+    from heliograph.spark.slices import Job  # noqa: PLC0415 - as above
+    from heliograph.spark.source import RangeSource  # noqa: PLC0415 - as above
 
     sealed = Sealed(spark, channel, joined, types)
     by_spark = [file for file in plan.files if sealed.can_read(file)]

@@ -17,7 +17,7 @@ from heliograph.journal.records import TOMBSTONE
 from heliograph.spark.filtering import joined_format
 from heliograph.spark.planning import SLICE_ROWS, Plan, chosen_types, plan_read, slices_of
 from heliograph.spark.rows import schema
-from heliograph.spark.source import Job, batches
+from heliograph.spark.slices import Job, batches
 from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
 
 if TYPE_CHECKING:

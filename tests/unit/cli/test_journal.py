@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+import heliograph as hg
+from heliograph.cli import run
+from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Track(hg.Event, name="air.track", key="id"):
+    id: int
+    speed: float | None = None
+
+
+class Alarm(hg.Event, name="air.alarm"):
+    id: str
+    level: int
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Keeper]:
+    """Offsets 0 to 4 sealed, 5 to 7 in a head; one event a second, the last one an alarm."""
+    with Keeper(tmp_path) as keeper:
+        for n in range(7):
+            if n == 5:
+                keeper.seal()
+            keeper.clock.now = FIRST_TIME + n * SECOND
+            keeper.push(Track(n, None if n == 3 else n * 100.0))
+        keeper.clock.now += SECOND
+        keeper.push(Alarm("x", 2), headers={"trace": "ab"}, correlation_id="c")
+        yield keeper
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    assert run([str(argument) for argument in arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def failure(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert run([str(argument) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+def lines(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Any]:
+    return [json.loads(line) for line in output(capsys, *arguments).splitlines()]
+
+
+def ids(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Any]:
+    return [event["id"] for event in lines(capsys, *arguments)]
+
+
+def test_ls_says_how_much_of_each_channel_there_is(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Keeper(tmp_path, "weather é", "p2"):
+        found = json.loads(output(capsys, "journal", "ls", tmp_path, "--json"))
+    sizes = sum(file.stat().st_size for name in ("heads", "sealed") for file in (kept.place / name).iterdir())
+    assert found == [
+        {
+            "channel": "air.tracks",
+            "partition": "p1",
+            "earliest": 0,
+            "watermark": 8,
+            "events": 8,
+            "bytes": sizes,
+            "files": 2,
+            "sealed": 1,
+        },
+        {
+            "channel": "weather é",
+            "partition": "p2",
+            "earliest": 0,
+            "watermark": 0,
+            "events": 0,
+            "bytes": 0,
+            "files": 0,
+            "sealed": 0,
+        },
+    ]
+    header, row, _ = output(capsys, "journal", "ls", tmp_path).splitlines()
+    assert header.split()[:5] == ["channel", "partition", "earliest", "watermark", "events"]
+    assert row.split()[:5] == ["air.tracks", "p1", "0", "8", "8"]
+
+
+def test_ls_of_a_station_that_has_kept_nothing_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with hg.Station(tmp_path):
+        assert output(capsys, "journal", "ls", tmp_path) == "no history yet\n"
+        assert output(capsys, "journal", "ls", tmp_path, "--json") == "[]\n"
+
+
+def test_cat_prints_events_as_lines_without_their_class(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = lines(capsys, "journal", "cat", tmp_path, "air.tracks")
+    assert found[:2] == [{"id": 0, "speed": 0.0}, {"id": 1, "speed": 100.0}]
+    assert found[3] == {"id": 3, "speed": None}
+    assert found[-1] == {"id": "x", "level": 2}
+    assert len(found) == 8
+    assert json.loads(output(capsys, "journal", "cat", tmp_path, "air.tracks", "--json")) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--where", "speed > 250"], [4, 5, 6]),
+        (["--where", "NOT speed > 250"], [0, 1, 2]),
+        (["--where", "speed IS NULL"], [3]),
+        (["--where", "level = 2 OR id = 'y'"], ["x"]),
+        (["--where", "header.offset > 4"], [5, 6, "x"]),
+        (["--start", "6"], [6, "x"]),
+        (["--start", "earliest", "--until", "2"], [0, 1]),
+        (["--start", "now"], []),
+        (["--start", "2023-11-14T22:13:22Z", "--until", "2023-11-14T23:13:24+01:00"], [2, 3]),
+        (["--limit", "1", "--start", "4"], [4]),
+        (["--limit", "0"], []),
+    ],
+)
+def test_cat_takes_filters_bounds_and_a_limit(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], expected: list[Any]
+) -> None:
+    assert ids(capsys, "journal", "cat", tmp_path, "air.tracks", *options) == expected
+
+
+def test_cat_prints_headers_when_asked(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (found,) = lines(capsys, "journal", "cat", tmp_path, "air.tracks", "--start", "7", "--headers")
+    assert found["event"] == {"id": "x", "level": 2}
+    assert found["header"] == {
+        "channel": "air.tracks",
+        "type": "air.alarm",
+        "supplier": "radar",
+        "epoch": 1,
+        "sequence": 8,
+        "source_ts": "2023-11-14T22:13:26.999999999Z",
+        "append_ts": "2023-11-14T22:13:27.000000000Z",
+        "station_seq": 8,
+        "partition": "p1",
+        "offset": 7,
+        "priority": 3,
+        "lifetime_ns": None,
+        "hops": 0,
+        "correlation_id": "c",
+        "user": {"trace": "ab"},
+        "format_id": hg.format_of(Alarm).id.hex(),
+    }
+
+
+def test_cat_merges_partitions_in_the_order_of_appending(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Keeper(tmp_path, partition="p0") as other:
+        for n in (1, 4):
+            other.clock.now = FIRST_TIME + n * SECOND + 1
+            other.push(Track(100 + n))
+        found = ids(capsys, "journal", "cat", tmp_path, "air.tracks", "--until", "7")
+    assert found == [0, 1, 101, 2, 3, 4, 104, 5, 6]
+
+
+def test_cat_shows_where_a_body_is_that_is_no_event(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept.append(msgspec.structs.replace(kept.record(Track(1)), body=b"\xc1"))
+    (found,) = lines(capsys, "journal", "cat", tmp_path, "air.tracks", "--start", "8")
+    assert found["header"]["offset"] == 8
+    assert found["problem"]
+
+
+def test_what_cannot_be_read_or_understood_fails_in_one_line(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "no folder in which a station has kept" in failure(capsys, "journal", "ls", tmp_path / "no")
+    assert "it holds that of air.tracks" in failure(capsys, "journal", "cat", tmp_path, "air.trucks")
+    assert "it holds that of air.tracks" in failure(capsys, "journal", "verify", tmp_path, "air.trucks")
+    cat = ("journal", "cat", tmp_path, "air.tracks")
+    assert "speeed" in failure(capsys, *cat, "--where", "speeed > 3")
+    assert "is no place in a history" in failure(capsys, *cat, "--start", "yesterday")
+    assert "write 2026-01-01T00:00:00Z" in failure(capsys, *cat, "--start", "2026-01-01T00:00:00")
+
+
+def test_verify_finds_nothing_wrong_with_what_is_sound(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert output(capsys, "journal", "verify", tmp_path) == (
+        "air.tracks/p1  sound  8 events in 2 files, offsets 0 to 7\n"
+    )
+    found = json.loads(output(capsys, "journal", "verify", tmp_path, "air.tracks", "--json"))
+    assert found["sound"] is True
+    assert found["partitions"][0]["damaged"] == []
+
+
+def test_verify_names_the_exact_offsets_that_are_damaged(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip_a_bit(next((kept.place / "heads").iterdir()), b"HgFr")
+    (sealed,) = (kept.place / "sealed").iterdir()
+    flip_a_bit(sealed, b"PAR1")
+    (kept.place / "heads" / "rest.log").write_bytes(b"")
+    text = output(capsys, "journal", "verify", tmp_path, code=1)
+    assert text.startswith("air.tracks/p1  DAMAGED  2 events in 2 files, offsets 0 to 7\n")
+    assert "  offsets 0 to 4: " in text
+    assert "  offsets 5 to 5: " in text
+    assert "  not listed: heads/rest.log\n" in text
+    found = json.loads(output(capsys, "journal", "verify", tmp_path, "--json", code=1))
+    assert found["sound"] is False
+    ranges = [(one["first"], one["last"]) for one in found["partitions"][0]["damaged"]]
+    assert ranges == [(0, 4), (5, 5)]
+
+
+def flip_a_bit(file: Path, behind: bytes) -> None:
+    """Somewhere in the first thing that begins like this."""
+    data = bytearray(file.read_bytes())
+    data[data.index(behind) + 90] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_verify_reports_a_manifest_that_is_lost_or_damaged(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_lost: bool
+) -> None:
+    manifest = kept.place / "manifest"
+    if is_lost:
+        manifest.unlink()
+    else:
+        manifest.write_bytes(manifest.read_bytes()[:-1])
+    assert "air.tracks/p1  CANNOT be read: " in output(capsys, "journal", "verify", tmp_path, code=1)
+    found = json.loads(output(capsys, "journal", "verify", tmp_path, "--json", code=1))
+    assert "manifest" in found["partitions"][0]["problem"]
+
+
+def test_the_group_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Usage: helio journal" in output(capsys, "journal")
