@@ -46,6 +46,19 @@ def matched(matcher: Matcher[Any], event: Any) -> list[Any]:
     return matcher.match(event, None)  # type: ignore[arg-type]
 
 
+def counting_conditions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Collects what is compiled from now on."""
+    made: list[Any] = []
+    original = compiled.condition
+
+    def counted(*arguments: Any) -> Any:
+        made.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(compiled, "condition", counted)
+    return made
+
+
 def test_tokens_come_in_the_order_in_which_subscriptions_were_added() -> None:
     texts = [
         "speed > 3",
@@ -117,14 +130,7 @@ def test_what_the_index_decides_is_not_evaluated(monkeypatch: pytest.MonkeyPatch
 def test_what_is_left_is_compiled_once_and_only_for_events_that_get_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = []
-    original = compiled.condition
-
-    def counted(*arguments: Any) -> Any:
-        made.append(arguments)
-        return original(*arguments)
-
-    monkeypatch.setattr(compiled, "condition", counted)
+    made = counting_conditions(monkeypatch)
     matcher = matcher_of("region = 'north' AND id % 2 = 0", "region = 'south' AND id % 2 = 0")
     assert matched(matcher, Track(2, 0.0, "west")) == []
     assert made == []
@@ -172,6 +178,23 @@ def test_the_narrowest_range_leads_to_a_subscription() -> None:
     columns = {column.path for column, _, _ in matcher._groups[0].buckets[()].ranged}
     assert columns == {"speed", "alt"}
     assert matched(matcher, Track(1, 6.0, alt=500.5))[-1] == "wanted"
+
+
+def test_two_ranges_together_leave_few_to_evaluate(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(3)
+    matcher: Matcher[int] = Matcher(FORMAT)
+    text = "speed BETWEEN :a AND :A AND id BETWEEN :b AND :B AND alt BETWEEN :c AND :C"
+    boxes = [[chance.randrange(1000) for _ in "abc"] for _ in range(1000)]
+    for token, (a, b, c) in enumerate(boxes):
+        matcher.add(condition(text, a=a, A=a + 20, b=b, B=b + 20, c=c, C=c + 20), token)
+    made = counting_conditions(monkeypatch)
+    wanted = boxes[500]
+    assert matched(matcher, Track(wanted[1], float(wanted[0]), alt=float(wanted[2]))) == [
+        token
+        for token, box in enumerate(boxes)
+        if all(low <= value <= low + 20 for low, value in zip(box, wanted, strict=True))
+    ]
+    assert 1 <= len(made) < 10
 
 
 def test_more_sets_of_columns_than_groups_share_the_groups_there_are() -> None:

@@ -1,8 +1,8 @@
 """Where the alternatives of a subscription lie in the index.
 
 An alternative is found by the columns that must have single values, all of them at once (a group per set of
-such columns, one look-up per group and event), and behind that by an interval of one further column. What
-these do not decide is evaluated for the few that they let through.
+such columns, one look-up per group and event), and behind that by an interval of one further column, or of
+two when no single value leads there. What these do not decide is evaluated for the few that they let through.
 
 Which column is best for the interval is estimated from the subscriptions themselves: the share of the span
 of all bounds seen on the column that the region covers.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import isfinite
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from heliograph.match.plan import conjunction
 from heliograph.match.regions import unrank
@@ -29,9 +29,16 @@ MAX_ENTRIES: Final = 64
 MAX_GROUPS: Final = 32
 """Sets of columns that are looked up together; subscriptions beyond that share the ones there are."""
 
+_EVERYTHING: Final = ((None, None),)
+# A second column that lets more than this share through is not worth looking at.
+_WORTH_CROSSING: Final = 0.5
 # What a text region is taken to let through, for want of a measure of text.
 _BOUNDED_TEXT: Final = 0.05
 _HALF_BOUNDED_TEXT: Final = 0.5
+
+
+_Share: TypeAlias = "tuple[float, Column, Region]"
+"""What a region lets through of its column."""
 
 
 class Access(NamedTuple):
@@ -42,6 +49,7 @@ class Access(NamedTuple):
         keys: the values under which it is found, each in the order of `columns`; None in them is NULL.
         ranged: the column whose interval is looked at next, or None.
         intervals: of that column.
+        across: a column that is looked at before it, and the interval on it; or None.
         residual: what is left to evaluate, or None when finding it is enough.
     """
 
@@ -49,6 +57,7 @@ class Access(NamedTuple):
     keys: tuple[tuple[Point | None, ...], ...]
     ranged: Column | None
     intervals: tuple[Interval, ...]
+    across: tuple[Column, Interval] | None
     residual: Node | None
 
     @property
@@ -94,13 +103,14 @@ def access_of(
     columns = _group(tuple(sorted(points, key=_path)), groups)
     keys = tuple(product(*(points[column] for column in columns)))
     undecided = {c: made for c, made in alternative.constraints.items() if c not in columns}
-    ranged, intervals, exact = _best_range(
-        {column: made.region for column, made in undecided.items()}, budget // len(keys), spans
-    )
+    best = _by_share({column: made.region for column, made in undecided.items()}, spans)
+    across = None if columns else _across(best)
+    others = best if across is None else [share for share in best if share[1] != across[0]]
+    ranged, intervals, exact = _ranged(others, budget // len(keys))
     if exact and ranged is not None:
         del undecided[ranged]
     tests = [test for made in undecided.values() for test in made.tests]
-    return Access(columns, keys, ranged, intervals, conjunction((*tests, *alternative.rest)))
+    return Access(columns, keys, ranged, intervals, across, conjunction((*tests, *alternative.rest)))
 
 
 def _single_values(alternative: Alternative, budget: int) -> dict[Column, tuple[Point | None, ...]]:
@@ -125,26 +135,38 @@ def _group(wanted: tuple[Column, ...], groups: Collection[tuple[Column, ...]]) -
     return max((group for group in groups if set(group) <= set(wanted)), key=len, default=())
 
 
-def _best_range(
-    regions: dict[Column, Region], budget: int, spans: Spans
-) -> tuple[Column | None, tuple[Interval, ...], bool]:
-    """The column that lets the fewest through, its intervals, and whether they decide its predicates."""
-    best: tuple[float, Column, Region] | None = None
-    for column, region in regions.items():
-        # NULL is no point of the domain, and an interval without ends finds everything.
-        if region.null or region.intervals == ((None, None),):
-            continue
-        share = spans.share(column, region)
-        if best is None or share < best[0]:
-            best = share, column, region
-    if best is None:
+def _by_share(regions: dict[Column, Region], spans: Spans) -> list[_Share]:
+    """The columns whose intervals can lead anywhere, the one that lets the fewest through first."""
+    # NULL is no point of the domain, and an interval without ends finds everything.
+    found = [
+        (spans.share(column, region), column, region)
+        for column, region in regions.items()
+        if not region.null and region.intervals != _EVERYTHING
+    ]
+    return sorted(found, key=lambda share: share[0])
+
+
+def _across(best: list[_Share]) -> tuple[Column, Interval] | None:
+    """One of the two narrowest columns, if it has two ends and the other narrows further."""
+    if len(best) < 2 or best[1][0] > _WORTH_CROSSING:
+        return None
+    # The same two columns are taken in the same order by all: every order is one more index to ask.
+    for _, column, region in sorted(best[:2], key=lambda share: _path(share[1])):
+        (interval,) = region.hull.intervals
+        if None not in interval:
+            return column, interval
+    return None
+
+
+def _ranged(best: list[_Share], budget: int) -> tuple[Column | None, tuple[Interval, ...], bool]:
+    """The first of the columns, its intervals, and whether they decide its predicates."""
+    if not best:
         return None, (), False
-    _, column, region = best
-    exact = len(region.intervals) <= budget
-    intervals = region.intervals if exact else region.hull.intervals
-    if intervals == ((None, None),):
-        return None, (), False
-    return column, intervals, exact
+    _, column, region = best[0]
+    if len(region.intervals) <= budget:
+        return column, region.intervals, True
+    hull = region.hull.intervals
+    return (None, (), False) if hull == _EVERYTHING else (column, hull, False)
 
 
 def _measure(column: Column, point: Point | None) -> float | None:

@@ -27,7 +27,7 @@ from heliograph.errors import ExpressionError, FormatError
 from heliograph.match import compiled
 from heliograph.match.access import MAX_ENTRIES, Spans, access_of
 from heliograph.match.plan import alternatives
-from heliograph.match.ranges import RangeIndex
+from heliograph.match.ranges import CrossIndex, RangeIndex
 
 if TYPE_CHECKING:
     from heliograph.event import Header
@@ -116,20 +116,28 @@ class _Place(msgspec.Struct, Generic[T], frozen=True):
     key: Any
     ranged: Column | None
     interval: Interval
+    across: tuple[Column, Interval] | None
     entry: _Entry[T]
 
 
 class _Bucket(Generic[T]):
     """The entries under one value of a group's columns."""
 
-    __slots__ = ("plain", "ranged")
+    __slots__ = ("crossed", "plain", "ranged")
 
     def __init__(self) -> None:
         self.plain: dict[_Entry[T], None] = {}
         self.ranged: tuple[tuple[Column, Load, RangeIndex], ...] = ()
+        self.crossed: tuple[tuple[tuple[Column, Column], Load, Load, CrossIndex], ...] = ()
 
-    def index_of(self, column: Column) -> RangeIndex | None:
+    def __bool__(self) -> bool:
+        return bool(self.plain or self.ranged or self.crossed)
+
+    def range_index(self, column: Column) -> RangeIndex | None:
         return next((index for known, _, index in self.ranged if known == column), None)
+
+    def cross_index(self, columns: tuple[Column, Column]) -> CrossIndex | None:
+        return next((index for known, _, _, index in self.crossed if known == columns), None)
 
 
 class _Group(Generic[T]):
@@ -180,6 +188,11 @@ class Matcher(Generic[T]):
                 point = load(event, header)
                 if point is not None:
                     index.stab(point, found)
+            for _, load, load_second, cross in bucket.crossed:
+                point = load(event, header)
+                second = load_second(event, header)
+                if point is not None and second is not None:
+                    cross.stab(point, second, found)
         if not found:
             return []
         rules = [
@@ -257,7 +270,9 @@ class Matcher(Generic[T]):
                 for interval in access.intervals or ((None, None),):
                     entry = _Entry(self._next_entry, rule, residual)
                     self._next_entry += 1
-                    rule.places.append(_Place(group, _key(points), access.ranged, interval, entry))
+                    rule.places.append(
+                        _Place(group, _key(points), access.ranged, interval, access.across, entry)
+                    )
         # Before the first of several entries can be found, somebody must look for the second.
         self._spread_rules += len(rule.places) > 1
         for place in rule.places:
@@ -292,12 +307,20 @@ class Matcher(Generic[T]):
             bucket = place.group.buckets[place.key] = _Bucket()
         if place.ranged is None:
             bucket.plain[place.entry] = None
-            return
-        index = bucket.index_of(place.ranged)
-        if index is None:
-            index = RangeIndex()
-            bucket.ranged = (*bucket.ranged, (place.ranged, self._point(place.ranged), index))
-        index.add(*place.interval, place.entry)
+        elif place.across is None:
+            index = bucket.range_index(place.ranged)
+            if index is None:
+                index = RangeIndex()
+                bucket.ranged = (*bucket.ranged, (place.ranged, self._point(place.ranged), index))
+            index.add(*place.interval, place.entry)
+        else:
+            first, interval = place.across
+            cross = bucket.cross_index((first, place.ranged))
+            if cross is None:
+                cross = CrossIndex()
+                loads = self._point(first), self._point(place.ranged)
+                bucket.crossed = (*bucket.crossed, ((first, place.ranged), *loads, cross))
+            cross.add(interval, place.interval, place.entry)
 
     def _take_out(self, place: _Place[T]) -> None:
         self._entries -= 1
@@ -305,13 +328,20 @@ class Matcher(Generic[T]):
         bucket = group.buckets[place.key]
         if place.ranged is None:
             del bucket.plain[place.entry]
-        else:
-            index = bucket.index_of(place.ranged)
+        elif place.across is None:
+            index = bucket.range_index(place.ranged)
             assert index is not None
             index.remove(*place.interval, place.entry)
             if not index:
-                bucket.ranged = tuple(part for part in bucket.ranged if part[2] is not index)
-        if not bucket.plain and not bucket.ranged:
+                bucket.ranged = tuple(part for part in bucket.ranged if part[-1] is not index)
+        else:
+            first, interval = place.across
+            cross = bucket.cross_index((first, place.ranged))
+            assert cross is not None
+            cross.remove(interval, place.interval, place.entry)
+            if not cross:
+                bucket.crossed = tuple(part for part in bucket.crossed if part[-1] is not cross)
+        if not bucket:
             del group.buckets[place.key]
         if not group.buckets:
             self._groups = tuple(other for other in self._groups if other is not group)

@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from heliograph.match.regions import Point
+    from heliograph.match.regions import Interval, Point
 
 CHUNK: Final = 512
 """Entries copied at most when one is added to or removed from a run."""
@@ -259,6 +259,48 @@ class RangeIndex:
                 del forks[prefix]
             if not forks:
                 self._levels = tuple(pair for pair in self._levels if pair[0] != level)
+
+
+class CrossIndex:
+    """Entries, each under an interval with two ends on one domain and any interval on another.
+
+    The forks of the first domain hold an index over the second. What is found lies in its second interval,
+    and near its first: whether in it is left to the caller.
+    """
+
+    __slots__ = ("_levels",)
+
+    def __init__(self) -> None:
+        self._levels: tuple[tuple[int, dict[int, RangeIndex]], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._levels)
+
+    def stab(self, first: Point, second: Point, found: list[Any]) -> None:
+        """Append the entries whose intervals can hold both points."""
+        place = _place(first)
+        for level, forks in self._levels:
+            index = forks.get(place >> level)
+            if index is not None:
+                index.stab(second, found)
+
+    def add(self, first: tuple[Point, Point], second: Interval, entry: Numbered) -> None:
+        level, prefix = _fork_of(*first)
+        forks = dict(self._levels).get(level)
+        if forks is None:
+            forks = {}
+            self._levels = (*self._levels, (level, forks))
+        forks.setdefault(prefix, RangeIndex()).add(*second, entry)
+
+    def remove(self, first: tuple[Point, Point], second: Interval, entry: Numbered) -> None:
+        """Take out an entry that was added under these intervals."""
+        level, prefix = _fork_of(*first)
+        forks = dict(self._levels)[level]
+        forks[prefix].remove(*second, entry)
+        if not forks[prefix]:
+            del forks[prefix]
+        if not forks:
+            self._levels = tuple(pair for pair in self._levels if pair[0] != level)
 
 
 def _place(point: Point) -> int:
