@@ -1,0 +1,65 @@
+"""`python -m bench [names]` measures and stores; `--quick` shows that it runs, `--report` writes the page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import report, results
+from bench.environment import Environment
+from bench.harness import REGISTRY, Size, run
+
+MODULES = (
+    "bench.peers.records",
+    "bench.peers.arrays",
+    "bench.peers.filters",
+    "bench.peers.subscriptions",
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for; 2 when it names a benchmark that does not exist."""
+    for module in MODULES:
+        import_module(module)
+    options = _parse(arguments)
+    console = Console()
+    unknown = [name for name in options.names if name not in REGISTRY]
+    if unknown:
+        console.print(f"no benchmark named {', '.join(unknown)}; there are {', '.join(REGISTRY)}")
+        return 2
+    if options.list:
+        for registered in REGISTRY.values():
+            console.print(f"{registered.name:16} {registered.title}")
+        return 0
+    if options.report:
+        report.write_page(results.read_all(options.results or results.FOLDER))
+        return 0
+    size = Size(quick=options.quick, seed=options.seed)
+    for name in options.names or list(REGISTRY):
+        environment = Environment.here()
+        outcome = run(REGISTRY[name], size)
+        report.show(outcome, console)
+        # A quick run says nothing about speed: it is kept only where the caller asks for it.
+        if options.results or not options.quick:
+            result = results.Result(environment, options.seed, options.quick, outcome)
+            results.write(result, options.results or results.FOLDER)
+    return 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help="benchmarks to run; all when none is given")
+    parser.add_argument("--quick", action="store_true", help="a small share of each; results are not stored")
+    parser.add_argument("--list", action="store_true", help="name the benchmarks")
+    parser.add_argument("--report", action="store_true", help="write stored results into docs/benchmarks.md")
+    parser.add_argument("--results", type=Path, help="folder of the results; bench/results when not given")
+    parser.add_argument("--seed", type=int, default=20261105)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
