@@ -243,4 +243,4 @@ def test_verify_reports_a_manifest_that_is_lost_or_damaged(
 
 
 def test_the_group_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Usage: helio journal" in output(capsys, "journal")
+    assert "journal [OPTIONS] COMMAND" in output(capsys, "journal")
