@@ -87,6 +87,9 @@ class Station:
         self._loop_task: Task | None = None
         self._closed = False
         self._forked = False
+        self.mesh: Mesh | None = None
+        if domain is not None:
+            self.mesh = self._joined(Identity(self.id, name, domain), transport)
         suppliers = count(1)
         self._services = Services(
             self.ports,
@@ -95,13 +98,9 @@ class Station:
             lambda: f"{self.id:016x}-{next(suppliers)}",
             self._own_loop,
             on_error or _log_error,
-            None if self._keeping is None else self._keeping.open_store,
+            self._store_opener(),
             self._channel_changed,
         )
-        self.mesh: Mesh | None = None
-        if domain is not None:
-            identity = Identity(self.id, name, domain)
-            self.mesh = join(identity, self.ports, self._channels.get, transport)
         _STATIONS.add(self)
 
     def channel(
@@ -214,6 +213,20 @@ class Station:
             raise NotPossible(name, "durability='persistent' needs a folder: hg.Station('data')")
         channel = self._channels[name] = Channel(name, types, qos, self._services)
         return channel
+
+    def _joined(self, identity: Identity, transport: Callable[[int], Transport] | None) -> Mesh:
+        try:
+            return join(identity, self.ports, self._channels.get, transport)
+        except BaseException:
+            if self._keeping is not None:
+                self._keeping.close()
+            raise
+
+    def _store_opener(self) -> Any:
+        """A station with a folder keeps history itself; one without has others of its domain keep it."""
+        if self._keeping is not None:
+            return self._keeping.open_store
+        return None if self.mesh is None else self.mesh.open_store
 
     def _channel_changed(self, channel: Channel[Any]) -> None:
         if self.mesh is not None:

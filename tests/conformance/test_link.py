@@ -100,7 +100,7 @@ def test_a_question_gets_its_answer(federation: Federation) -> None:
     a, b = federation.station(), federation.station()
     assert a.mesh is not None
     assert b.mesh is not None
-    b.mesh.answer("double", lambda _, body: 2 * msgspec.msgpack.decode(body))
+    b.mesh.answer("double", lambda _, body, reply: reply(2 * msgspec.msgpack.decode(body)))
     assert a.mesh.wait_for(lambda mesh: bool(mesh.stations()), LIMIT)
     assert [msgspec.msgpack.decode(a.mesh.ask(b.id, "double", i)) for i in range(5)] == [0, 2, 4, 6, 8]
     with pytest.raises(QueryFailed, match="nobody answers"):

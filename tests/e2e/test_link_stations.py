@@ -340,7 +340,7 @@ def test_a_station_answers_questions_of_another(pair: tuple[hg.Station, hg.Stati
     a, b = pair
     assert a.mesh is not None
     assert b.mesh is not None
-    b.mesh.answer("double", lambda _, body: 2 * msgspec.msgpack.decode(body))
+    b.mesh.answer("double", lambda _, body, reply: reply(2 * msgspec.msgpack.decode(body)))
     assert a.mesh.wait_for(lambda mesh: bool(mesh.stations()), LIMIT)
     assert msgspec.msgpack.decode(a.mesh.ask(b.id, "double", 21)) == 42
     with pytest.raises(QueryFailed, match="nobody answers"):

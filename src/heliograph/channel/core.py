@@ -33,7 +33,7 @@ from heliograph.channel.crowd import MERGED, Crowd
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.groups import Group
 from heliograph.channel.history import History
-from heliograph.channel.intake import Intake
+from heliograph.channel.intake import FeedIntake, Intake
 from heliograph.channel.journalled import Journalled, Point
 from heliograph.channel.lane import CoalescingLane, Item, Lane
 from heliograph.channel.ledger import ChannelStats, LaneCounts
@@ -382,8 +382,25 @@ class Channel(Generic[T]):
 
     # For links
 
-    def intake(self, name: str) -> Intake[T]:
+    @property
+    def store(self) -> Store | None:
+        """What keeps its history, on a journalled channel."""
+        return None if self._journal is None else self._journal.store
+
+    def read_again(self) -> None:
+        """Live events may have been missed: receivers read on from the last that came."""
+        assert self._journal is not None
+        with self._still():
+            position = self._journal.feed.next_offset
+            lanes = [r.lane for r in self._receivers.values() if isinstance(r, QueuedReceiver)]
+        for lane in lanes:
+            if isinstance(lane, JournalLane):
+                lane.fall_behind(position)
+
+    def intake(self, name: str) -> Intake[T] | FeedIntake:
         """A way in for events that were pushed elsewhere: they go to this station's receivers only."""
+        if self._journal is not None:
+            return FeedIntake(self._journal.feed, self._journal.store.partition)
         with self._lock:
             intake: Intake[T] = Intake(self, name, 1)
             self._check_open()
@@ -400,8 +417,10 @@ class Channel(Generic[T]):
     def change_gateway(self, gateway: QueuedReceiver, conditions: Mapping[type[Event], Any]) -> None:
         """From one event on, what the other station's receivers want is this."""
         with self._still():
-            gateway.selection.conditions.clear()
+            # One by one: a lane that is behind looks at them while it reads.
             gateway.selection.conditions.update(conditions)
+            for cls in gateway.selection.conditions.keys() - conditions.keys():
+                del gateway.selection.conditions[cls]
             self._rebuild()
 
     def local_receivers(self) -> tuple[Receiver, ...]:

@@ -121,6 +121,17 @@ class JournalLane(Lane):
         if self._behind:
             self._on_ready(self)
 
+    def fall_behind(self, position: int) -> None:
+        """Read on from an offset, because live events may have been missed from there on."""
+        with self._lock:
+            if self._behind or self.closed:
+                return
+            self._behind, self._position = True, max(self._position, position)
+            if self._watched:
+                return
+            self._watched = True
+        self._on_ready(self)
+
     def accept(self, item: Item) -> bool:
         """Take a live event; False when the lane will read it itself, or has."""
         offset = item[1].offset

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Arrived: TypeAlias = tuple[Event, Header]
+Arrived: TypeAlias = tuple[Any, ...]
+"""An event, its header, and what else its record held."""
 
 _raise_hops: Final = msgspec.structs.force_setattr
 _split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -49,13 +50,15 @@ class Stream:
         self._read_one: Callable[[Any], Any] | None = None
         self._convert: Callable[[Any], Any] | None = None
 
-    def read(self, records: memoryview, channel: Channel[Any], peer: str, skip: int = 0) -> list[Arrived]:
+    def read(
+        self, records: memoryview, types: tuple[type[Event], ...], peer: str, skip: int = 0
+    ) -> list[Arrived]:
         """The events of a run, but for the first ones, as events of this station's class.
 
         Those that cannot be are left out and counted.
         """
-        if self._cls not in channel.types:
-            self._prepare(channel)
+        if self._cls not in types:
+            self._prepare(types)
         if self._read_run is None:
             self.undecodable += len(decoded(_split, records, peer)) - skip
             return []
@@ -69,8 +72,8 @@ class Stream:
             _raise_hops(header, "hops", header.hops + 1)
         return events
 
-    def _prepare(self, channel: Channel[Any]) -> None:
-        self._cls = next((cls for cls in channel.types if info_of(cls).name == self.wire.name), None)
+    def _prepare(self, types: tuple[type[Event], ...]) -> None:
+        self._cls = next((cls for cls in types if info_of(cls).name == self.wire.name), None)
         self._read_run = self._convert = None
         if self._cls is None:
             return

@@ -28,15 +28,19 @@ from heliograph.link.arrivals import Arrivals, Stream
 from heliograph.link.conditions import condition_for, from_data, to_data
 from heliograph.link.contract import KNOCK
 from heliograph.link.gateway import EventWriter, Gateway
+from heliograph.link.kept import Keeper, RemoteStore
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
+from heliograph.link.questions import GONE, Questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.lane import Item
     from heliograph.event import Event
     from heliograph.link import Identity
     from heliograph.link.contract import Connection, Transport
+    from heliograph.link.questions import Responder
     from heliograph.ports import Ports
 
 log = logging.getLogger(__name__)
@@ -108,9 +112,8 @@ class Mesh:
         self._said: dict[str, m.ChannelState] = {}
         self._streams: dict[tuple[str, bytes], int] = {}
         self._stream_numbers = count(1)
-        self._answers: dict[str, Callable[[int, msgspec.Raw], Any]] = {}
-        self._asked: dict[int, _Question] = {}
-        self._question_numbers = count(1)
+        self._questions = Questions(ports)
+        self._keeper = Keeper(self._questions, channel, self._writer)
         self._closed = False
 
     # The face
@@ -178,29 +181,33 @@ class Mesh:
         with self._lock:
             return tuple(peer.link.stats() for peer in self._peers.values())
 
-    def answer(self, topic: str, function: Callable[[int, msgspec.Raw], Any]) -> None:
-        """Answer questions of a topic with what a function of (station, body) returns.
-
-        It runs in the task that reads the link, so it must not ask that station anything itself.
-        """
-        self._answers[topic] = function
+    def answer(self, topic: str, responder: Responder) -> None:
+        """Answer questions of a topic; see `heliograph.link.questions`."""
+        self._questions.answer(topic, responder)
 
     def ask(self, station: int, topic: str, body: Any, timeout: float = ASK_LIMIT) -> msgspec.Raw:
         """Ask another station something and wait for its answer; QueryFailed when there is none."""
-        question = _Question(self._ports)
-        number = next(self._question_numbers)
         with self._lock:
             peer = self._peers.get(station)
-            if peer is None:
-                raise QueryFailed(f"station {station:016x}", "is not linked")
-            self._asked[number] = question
-            question.peer = station
-        try:
-            peer.link.post(m.Ask(number, topic, msgspec.Raw(m.encode(body))))
-            return question.wait(timeout, f"station {station:016x}")
-        finally:
-            with self._lock:
-                self._asked.pop(number, None)
+        if peer is None:
+            raise QueryFailed(f"station {station:016x}", "is not linked")
+        return self._questions.ask(peer.link, topic, body, timeout)
+
+    def open_store(
+        self,
+        channel: str,
+        types: Callable[[], tuple[type[Event], ...]],
+        on_durable: Callable[[list[Item]], object],  # noqa: ARG002 - the keeper's gateway tells the channel
+    ) -> RemoteStore:
+        """The history of a channel that another station keeps; NotPossible when none does."""
+        return RemoteStore(
+            channel,
+            types,
+            keeper=self._keeper_of,
+            questions=self._questions,
+            writer=self._writer,
+            ports=self._ports,
+        )
 
     def close(self, timeout: float = 1.0) -> None:
         """Let the others have what was sent, for up to `timeout` seconds, and leave."""
@@ -214,6 +221,7 @@ class Mesh:
             peer.link.wait_acknowledged(max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9))
         for peer in peers:
             self._drop_peer(peer, CLOSING)
+        self._questions.close()
         # Last: without its lock file this station counts as dead, and nobody would acknowledge anything.
         self._transport.close()
 
@@ -318,11 +326,10 @@ class Mesh:
         with self._lock:
             self._peers.pop(peer.link.station, None)
             self._writer.links = len(self._peers)
-            questions = [q for q in self._asked.values() if q.peer == peer.link.station]
             self._changed.notify_all()
         peer.link.close(reason)
-        for question in questions:
-            question.fail("has gone")
+        self._questions.fail_all(peer.link.station, GONE)
+        self._keeper.station_left(peer.link.station)
         self._drop_gates(peer)
 
     def _drop_gates(self, peer: _Peer) -> None:
@@ -371,8 +378,11 @@ class Mesh:
                 for want in message.wants:
                     if want.tree is not None:
                         from_data(want.tree, link.name)  # what is kept can be trusted from here on
+                known = peer.channels.get(message.name)
                 peer.channels[message.name] = message
                 self._fit_gateway(peer, message.name)
+                if message.keeper is not None and (known is None or known.keeper != message.keeper):
+                    self._keeper_came(message.name)
                 self._notify()
             case m.ChannelGone(name=name):
                 peer.channels.pop(name, None)
@@ -389,11 +399,9 @@ class Mesh:
                 if gateway is not None:
                     link.pause(gateway, paused=paused)
             case m.Ask():
-                self._answer_question(link, message)
+                self._questions.on_ask(link, message)
             case m.Answer():
-                question = self._asked.get(message.id)
-                if question is not None and question.peer == link.station:
-                    question.answered(message)
+                self._questions.on_answer(link, message)
 
     def on_run(self, link: Link, run: m.Run, skip: int) -> int:
         peer = self._peers.get(link.station)
@@ -405,7 +413,7 @@ class Mesh:
         if arrivals is None:
             peer.unwanted += records
             return records
-        arrivals.add(stream.read(run.records, arrivals.channel, link.name, skip))
+        arrivals.add(stream.read(run.records, arrivals.channel.types, link.name, skip))
         return records
 
     def _arrivals(self, peer: _Peer, name: str) -> Arrivals | None:
@@ -424,14 +432,26 @@ class Mesh:
             peer.arrivals[name] = arrivals
         return arrivals
 
-    def _answer_question(self, link: Link, ask: m.Ask) -> None:
-        function = self._answers.get(ask.topic, _no_answer)
-        try:
-            body = msgspec.Raw(m.encode(function(link.station, ask.body)))
-        except Exception as error:  # noqa: BLE001 - whatever went wrong is for the one who asked
-            link.post(m.Answer(ask.id, msgspec.Raw(m.encode(None)), str(error)[: m.MAX_REASON]))
-        else:
-            link.post(m.Answer(ask.id, body))
+    def _keeper_of(self, name: str, timeout: float) -> Link | None:
+        """The link to the station that keeps the history of a channel."""
+        found: list[Link] = []
+
+        def is_known(mesh: Mesh) -> bool:
+            with mesh._lock:
+                for peer in mesh._peers.values():
+                    state = peer.channels.get(name)
+                    if state is not None and state.keeper is not None:
+                        found.append(peer.link)
+            return bool(found)
+
+        self.wait_for(is_known, timeout)
+        return found[0] if found else None
+
+    def _keeper_came(self, name: str) -> None:
+        """While it was away events may have been kept that nobody sent here."""
+        channel = self._channel(name)
+        if channel is not None and isinstance(channel.store, RemoteStore):
+            channel.read_again()
 
     def _notify(self) -> None:
         with self._lock:
@@ -490,41 +510,11 @@ class Mesh:
         return found
 
 
-class _Question:
-    """Somebody who waits for an answer."""
-
-    def __init__(self, ports: Ports) -> None:
-        self.peer = 0
-        self._done = ports.tasks.event("answer")
-        self._answer: m.Answer | None = None
-        self._problem = ""
-
-    def answered(self, answer: m.Answer) -> None:
-        self._answer = answer
-        self._done.set()
-
-    def fail(self, problem: str) -> None:
-        self._problem = problem
-        self._done.set()
-
-    def wait(self, timeout: float, whom: str) -> msgspec.Raw:
-        if not self._done.wait(timeout):
-            raise QueryFailed(whom, f"has not answered within {timeout:g} s")
-        if self._answer is None:
-            raise QueryFailed(whom, self._problem)
-        if self._answer.problem is not None:
-            raise QueryFailed(whom, self._answer.problem)
-        return self._answer.body
-
-
-def _no_answer(station: int, body: msgspec.Raw) -> Any:  # noqa: ARG001 - the signature of answers
-    raise QueryFailed("this station", "nobody answers such questions here")
-
-
 def _describe(channel: Channel[Any]) -> m.ChannelState:
     """What to tell others of a channel."""
     wants: dict[bytes, m.Want] = {}
     receivers = channel.local_receivers()
+    store = channel.store
     for receiver in receivers:
         selection = receiver.selection
         tree = None if selection.tree is None else to_data(selection.tree.tree)
@@ -541,6 +531,7 @@ def _describe(channel: Channel[Any]) -> m.ChannelState:
         channel.qos.durability,
         len(receivers),
         tuple(wants.values()),
+        None if store is None or isinstance(store, RemoteStore) else store.partition,
     )
 
 

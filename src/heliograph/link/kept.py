@@ -1,0 +1,390 @@
+"""Persistent channels of stations that have no folder: their history is kept by another station.
+
+`Keeper` answers for the channels that a station keeps; `RemoteStore` is what a channel elsewhere has in place
+of a journal of its own, and asks it. Everything above the store is the same in both stations: consumers read
+history, rejoin the live events at the seam, and remember how far they came.
+
+Live events come by the keeper's gateway. Before a consumer reads history its station has told the keeper what
+it wants, so whatever the last page of history does not hold comes live; what is in both is taken once, by
+its offset. When the keeper was away, consumers read again from the last offset that came live.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from heliograph.errors import (
+    AppendFailed,
+    AppendTimeout,
+    HistoryDamaged,
+    HistoryGone,
+    NotPossible,
+    QueryFailed,
+)
+from heliograph.event import info_of
+from heliograph.formats import FormatRegistry
+from heliograph.link import messages as m
+from heliograph.link.arrivals import Stream
+from heliograph.link.questions import GONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from heliograph.channel.core import Channel
+    from heliograph.channel.lane import Item
+    from heliograph.channel.store import Cursor, Level, Store, StoreReceipt
+    from heliograph.event import Event
+    from heliograph.link.gateway import EventWriter
+    from heliograph.link.link import Link
+    from heliograph.link.questions import Questions, Reply
+    from heliograph.ports import Ports
+
+KEEPER_LIMIT: Final = 5.0
+"""Seconds to wait for a keeper when a channel is opened, and for its answers."""
+AWAY_LIMIT: Final = 0.25
+"""Seconds between two looks for a keeper that is away, while a consumer waits to read."""
+
+
+class Page(msgspec.Struct, array_like=True):
+    """Events on their way: runs of one format each, with its description, and where to go on."""
+
+    runs: list[tuple[bytes, bytes, msgspec.Raw]]
+    """Format id, description and records."""
+    reached: int = 0
+    gap: tuple[str, int, int] | None = None
+    """In place of events: "gone" or "damaged", the first offset and the next that can be read."""
+
+
+class ReadAsk(msgspec.Struct, array_like=True):
+    channel: str
+    start: int
+    most: int
+    below: int | None
+
+
+class AppendAsk(msgspec.Struct, array_like=True):
+    channel: str
+    level: str
+    page: Page
+
+
+class Marks(msgspec.Struct, array_like=True):
+    partition: str
+    earliest: int
+    watermark: int
+
+
+MAX_PAGE: Final = 10_000
+"""Events in one page."""
+
+_read_ask: Final = msgspec.msgpack.Decoder(ReadAsk).decode
+_append_ask: Final = msgspec.msgpack.Decoder(AppendAsk).decode
+_page: Final = msgspec.msgpack.Decoder(Page).decode
+_marks: Final = msgspec.msgpack.Decoder(Marks).decode
+_text: Final = msgspec.msgpack.Decoder(str).decode
+_place: Final = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
+_time: Final = msgspec.msgpack.Decoder(tuple[str, int]).decode
+_number: Final = msgspec.msgpack.Decoder(int | None).decode
+
+
+def to_page(writer: EventWriter, items: Sequence[Item], reached: int = 0) -> Page:
+    page = Page([], reached)
+    run: list[Item] = []
+    for item in items:
+        if run and type(run[0][0]) is not type(item[0]):
+            page.runs.append(_run(writer, run))
+            run = []
+        run.append(item)
+    if run:
+        page.runs.append(_run(writer, run))
+    return page
+
+
+def _run(writer: EventWriter, items: list[Item]) -> tuple[bytes, bytes, msgspec.Raw]:
+    cls = type(items[0][0])
+    fmt = info_of(cls).format
+    return fmt.id, fmt.description, msgspec.Raw(writer.records(cls, items))
+
+
+class PageReader:
+    """Turns pages back into events of this station's classes."""
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self._formats = FormatRegistry()
+        self._streams: dict[bytes, Stream] = {}
+
+    def items(self, page: Page, types: tuple[type[Event], ...], peer: str) -> list[Item]:
+        found: list[Item] = []
+        for format_id, description, records in page.runs:
+            stream = self._streams.get(format_id)
+            if stream is None:
+                stream = Stream(self._channel, self._formats.learn(format_id, description))
+                self._streams[format_id] = stream
+            arrived = stream.read(memoryview(records), types, peer)
+            found += [(item[0], item[1], 0) for item in arrived]
+        return found
+
+
+class Keeper:
+    """Answers for the channels whose history this station keeps."""
+
+    def __init__(
+        self, questions: Questions, channel: Callable[[str], Channel[Any] | None], writer: EventWriter
+    ) -> None:
+        self._channel = channel
+        self._writer = writer
+        self._readers: dict[str, PageReader] = {}
+        self._cursors: dict[tuple[int, str, str], Cursor] = {}
+        for topic, responder in (
+            ("marks", self._marks),
+            ("offset", self._offset),
+            ("read", self._read),
+            ("append", self._append),
+            ("cursor", self._open_cursor),
+            ("commit", self._commit),
+            ("leave", self._leave),
+        ):
+            questions.answer(f"history.{topic}", responder)
+
+    def station_left(self, station: int) -> None:
+        """Free what its consumers held, so that they can go on elsewhere."""
+        for key in [key for key in self._cursors if key[0] == station]:
+            self._cursors.pop(key).close()
+
+    def _store(self, name: str) -> Store:
+        channel = self._channel(name)
+        store = None if channel is None else channel.store
+        if store is None or isinstance(store, RemoteStore):
+            raise QueryFailed("this station", f"does not keep the history of {name!r}")
+        return store
+
+    def _marks(self, _: int, body: msgspec.Raw, reply: Reply) -> None:
+        store = self._store(_text(body))
+        reply(Marks(store.partition, store.earliest, store.watermark))
+
+    def _offset(self, _: int, body: msgspec.Raw, reply: Reply) -> None:
+        name, append_ts = _time(body)
+        reply(self._store(name).offset_at(append_ts))
+
+    def _read(self, _: int, body: msgspec.Raw, reply: Reply) -> None:
+        ask = _read_ask(body)
+        try:
+            items, reached = self._store(ask.channel).read(ask.start, min(ask.most, MAX_PAGE), ask.below)
+        except (HistoryGone, HistoryDamaged) as gap:
+            kind = "gone" if isinstance(gap, HistoryGone) else "damaged"
+            reply(Page([], 0, (kind, gap.first, gap.next_available)))
+        else:
+            reply(to_page(self._writer, items, reached))
+
+    def _append(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        ask = _append_ask(body)
+        store = self._store(ask.channel)
+        channel = self._channel(ask.channel)
+        assert channel is not None
+        reader = self._readers.setdefault(ask.channel, PageReader(ask.channel))
+        items = reader.items(ask.page, channel.types, f"{station:016x}")
+        level: Level = "journal" if ask.level == "journal" else "synced"
+
+        def appended(receipt: Any) -> None:
+            error = receipt.error()
+            reply(None if error is None else str(error))
+
+        store.append(items, level).add_done_callback(appended)
+
+    def _open_cursor(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        name, consumer, _ = _place(body)
+        key = (station, name, consumer)
+        if key in self._cursors:
+            raise NotPossible(consumer, "is open in that station already; close it first")
+        held = [other for other in self._cursors if other[1:] == key[1:]]
+        if held:
+            raise NotPossible(consumer, f"is open in station {held[0][0]:016x}; close it there first")
+        cursor = self._cursors[key] = self._store(name).cursor(consumer)
+        reply(cursor.position)
+
+    def _commit(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        name, consumer, position = _place(body)
+        self._cursors[station, name, consumer].commit(position)
+        reply(None)
+
+    def _leave(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        name, consumer, _ = _place(body)
+        cursor = self._cursors.pop((station, name, consumer), None)
+        if cursor is not None:
+            cursor.close()
+        reply(None)
+
+
+class RemoteStore:
+    """The history of a channel, kept by another station; see `heliograph.channel.store.Store`.
+
+    Args:
+        channel: its name.
+        types: gives the classes that the channel carries at this moment.
+        keeper: finds the link to the station that keeps it now, waiting up to so many seconds.
+    """
+
+    def __init__(
+        self,
+        channel: str,
+        types: Callable[[], tuple[type[Event], ...]],
+        *,
+        keeper: Callable[[str, float], Link | None],
+        questions: Questions,
+        writer: EventWriter,
+        ports: Ports,
+    ) -> None:
+        self._channel = channel
+        self._types = types
+        self._keeper = keeper
+        self._questions = questions
+        self._writer = writer
+        self._ports = ports
+        self._reader = PageReader(channel)
+        self._cursors: list[RemoteCursor] = []
+        if keeper(channel, KEEPER_LIMIT) is None:
+            raise NotPossible(
+                channel,
+                "durability='persistent' needs a folder, hg.Station('data'), or a station of the domain that "
+                "has one and keeps this channel; none was found",
+            )
+        self.partition = self._ask_marks().partition
+
+    @property
+    def watermark(self) -> int:
+        return self._ask_marks().watermark
+
+    @property
+    def earliest(self) -> int:
+        return self._ask_marks().earliest
+
+    def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
+        link = self._link(KEEPER_LIMIT if timeout is None else timeout)
+        receipt = RemoteReceipt(self.partition, str(items[0][1].id), self._ports)
+        ask = AppendAsk(self._channel, level, to_page(self._writer, items))
+        self._questions.ask_later(link, "history.append", ask, receipt.came)
+        return receipt
+
+    def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
+        link = self._keeper(self._channel, AWAY_LIMIT)
+        if link is None:
+            return [], start
+        try:
+            answer = self._questions.ask(
+                link, "history.read", ReadAsk(self._channel, start, most, below), KEEPER_LIMIT
+            )
+        except QueryFailed:
+            return [], start
+        page = m.decoded(_page, answer, link.name)
+        if page.gap is not None:
+            kind, first, following = page.gap
+            if kind == "gone":
+                raise HistoryGone(self.partition, first, following)
+            raise HistoryDamaged(self.partition, first, following, "its keeper cannot read it")
+        return self._reader.items(page, self._types(), link.name), page.reached
+
+    def offset_at(self, append_ts: int) -> int:
+        return self.ask_number("history.offset", (self._channel, append_ts)) or 0
+
+    def cursor(self, name: str) -> RemoteCursor:
+        cursor = RemoteCursor(self, self._channel, name)
+        self._cursors.append(cursor)
+        return cursor
+
+    def finish(self) -> None:
+        """What was appended is with the keeper already."""
+
+    def close(self) -> None:
+        for cursor in self._cursors:
+            cursor.close()
+
+    def ask_number(self, topic: str, body: Any) -> int | None:
+        link = self._link(KEEPER_LIMIT)
+        number: int | None = m.decoded(
+            _number, self._questions.ask(link, topic, body, KEEPER_LIMIT), link.name
+        )
+        return number
+
+    def _ask_marks(self) -> Marks:
+        link = self._link(KEEPER_LIMIT)
+        answer = self._questions.ask(link, "history.marks", self._channel, KEEPER_LIMIT)
+        return m.decoded(_marks, answer, link.name)
+
+    def _link(self, timeout: float) -> Link:
+        link = self._keeper(self._channel, timeout)
+        if link is None:
+            raise QueryFailed(f"the keeper of {self._channel!r}", "cannot be reached")
+        return link
+
+
+class RemoteCursor:
+    """How far a durable consumer here has come, remembered by the keeper."""
+
+    def __init__(self, store: RemoteStore, channel: str, name: str) -> None:
+        self._store = store
+        self._key = (channel, name)
+        self._open = True
+        self.position = store.ask_number("history.cursor", (channel, name, 0))
+
+    def commit(self, position: int) -> None:
+        self._store.ask_number("history.commit", (*self._key, position))
+        self.position = position
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            try:
+                self._store.ask_number("history.leave", (*self._key, 0))
+            except QueryFailed:
+                return  # a keeper that is away has let go of it
+
+
+class RemoteReceipt:
+    """The promise of an append at another station."""
+
+    def __init__(self, partition: str, event: str, ports: Ports) -> None:
+        self._partition = partition
+        self._event = event
+        self._clock = ports.clock
+        self._since = ports.clock.monotonic_ns()
+        self._ended = ports.tasks.event("append")
+        self._error: BaseException | None = None
+        self._lock = ports.tasks.lock("append")
+        self._callbacks: list[Callable[..., object]] = []
+
+    def came(self, answer: msgspec.Raw | None, problem: str) -> None:
+        """The keeper has answered, or never will: then nobody knows whether it had appended."""
+        if answer is None and problem == GONE:
+            seconds = (self._clock.monotonic_ns() - self._since) / 1e9
+            self._error = AppendTimeout(self._partition, self._event, round(seconds, 3))
+        elif answer is None:
+            self._error = AppendFailed(self._partition, problem)
+        elif (refused := msgspec.msgpack.decode(answer)) is not None:
+            self._error = AppendFailed(self._partition, str(refused))
+        with self._lock:
+            self._ended.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    def done(self) -> bool:
+        return self._ended.is_set()
+
+    def error(self) -> BaseException | None:
+        return self._error
+
+    def result(self, timeout: float | None = None) -> None:
+        if not self._ended.wait(timeout):
+            raise AppendTimeout(self._partition, self._event, timeout or 0.0)
+        if self._error is not None:
+            raise self._error
+
+    def add_done_callback(self, callback: Callable[..., object]) -> None:
+        with self._lock:
+            if not self._ended.is_set():
+                self._callbacks.append(callback)
+                return
+        callback(self)

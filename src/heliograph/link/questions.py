@@ -1,0 +1,152 @@
+"""Questions between stations, and their answers: history, cursors, appends.
+
+    questions.answer("double", lambda station, body, reply: reply(2 * msgspec.msgpack.decode(body)))
+    body = questions.ask(link, "double", 21, timeout=1.0)
+
+A question goes over the control lane, after everything said there before it: who asks for history after
+telling what it wants has it known there first. Answers are worked out in one task per station, so that a
+reader never waits for a disk; an answer may also come later, when a disk has synced.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from heliograph.errors import QueryFailed, QueueClosed
+from heliograph.link import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.link.link import Link
+    from heliograph.ports import Ports, Queue
+
+log = logging.getLogger(__name__)
+
+WAITING: Final = 10_000
+"""Questions that may wait for an answer here; more are turned down."""
+
+GONE: Final = "has gone"
+"""Why there is no answer of a station whose process has ended: what it did with the question is unknown."""
+
+Reply: TypeAlias = "Callable[[Any], None]"
+Responder: TypeAlias = "Callable[[int, msgspec.Raw, Reply], None]"
+"""Answers a question of (station, body) by calling its third argument, now or later; or raises."""
+Outcome: TypeAlias = "Callable[[msgspec.Raw | None, str], None]"
+"""Told the answer's body, or None and why there is none."""
+
+
+class Questions:
+    """What this station has asked and what it answers."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self._lock = ports.tasks.lock("questions")
+        self._numbers = count(1)
+        self._asked: dict[int, tuple[int, Outcome]] = {}
+        self._responders: dict[str, Responder] = {}
+        self._waiting: Queue[tuple[Link, m.Ask]] = ports.tasks.queue("questions", WAITING)
+        self._answering = False
+
+    def answer(self, topic: str, responder: Responder) -> None:
+        """Answer questions of a topic."""
+        self._responders[topic] = responder
+
+    def ask(self, link: Link, topic: str, body: Any, timeout: float) -> msgspec.Raw:
+        """Ask and wait for the answer; QueryFailed when there is none, or not in time."""
+        done = self._ports.tasks.event("answer")
+        outcome: list[tuple[msgspec.Raw | None, str]] = []
+
+        def came(answer: msgspec.Raw | None, problem: str) -> None:
+            outcome.append((answer, problem))
+            done.set()
+
+        number = self.ask_later(link, topic, body, came)
+        whom = f"station {link.name}"
+        if not done.wait(timeout):
+            self._take(number, link.station)
+            raise QueryFailed(whom, f"has not answered within {timeout:g} s")
+        answer, problem = outcome[0]
+        if answer is None:
+            raise QueryFailed(whom, problem)
+        return answer
+
+    def ask_later(self, link: Link, topic: str, body: Any, outcome: Outcome) -> int:
+        """Ask, and be called with the answer, in the task that reads the link."""
+        number = next(self._numbers)
+        with self._lock:
+            self._asked[number] = (link.station, outcome)
+        link.post(m.Ask(number, topic, msgspec.Raw(m.encode(body))))
+        if link.closed:
+            self.fail_all(link.station, GONE)
+        return number
+
+    def fail_all(self, station: int, reason: str) -> None:
+        """A station will answer nothing more."""
+        with self._lock:
+            numbers = [number for number, (asked, _) in self._asked.items() if asked == station]
+            failed = [self._asked.pop(number)[1] for number in numbers]
+        for outcome in failed:
+            outcome(None, reason)
+
+    def close(self) -> None:
+        self._waiting.close()
+
+    # What arrives
+
+    def on_answer(self, link: Link, answer: m.Answer) -> None:
+        outcome = self._take(answer.id, link.station)
+        if outcome is not None and answer.problem is None:
+            outcome(answer.body, "")
+        elif outcome is not None:
+            outcome(None, answer.problem or "")
+
+    def on_ask(self, link: Link, ask: m.Ask) -> None:
+        with self._lock:
+            start, self._answering = not self._answering, True
+        if start:
+            self._ports.tasks.spawn("answers", self._answer_all)
+        try:
+            if not self._waiting.put((link, ask), 0):
+                self._turn_down(link, ask, "too many questions wait already")
+        except QueueClosed:
+            self._turn_down(link, ask, "is closing")
+
+    def _answer_all(self) -> None:
+        while True:
+            try:
+                waiting = self._waiting.get()
+            except QueueClosed:
+                return
+            if waiting is not None:
+                self._answer_one(*waiting)
+
+    def _answer_one(self, link: Link, ask: m.Ask) -> None:
+        responder = self._responders.get(ask.topic)
+        if responder is None:
+            self._turn_down(link, ask, f"nobody answers {ask.topic[:40]!r} there")
+            return
+        try:
+            responder(
+                link.station,
+                ask.body,
+                lambda value: link.post(m.Answer(ask.id, msgspec.Raw(m.encode(value)))),
+            )
+        except Exception as error:  # noqa: BLE001 - whatever went wrong is for the one who asked
+            self._turn_down(link, ask, str(error))
+
+    def _turn_down(self, link: Link, ask: m.Ask, problem: str) -> None:
+        link.post(m.Answer(ask.id, msgspec.Raw(m.encode(None)), problem[: m.MAX_REASON]))
+
+    def _take(self, number: int, station: int) -> Outcome | None:
+        """The one who waits for an answer of this station, once."""
+        with self._lock:
+            asked = self._asked.get(number)
+            if asked is None or asked[0] != station:
+                return None
+            del self._asked[number]
+            return asked[1]

@@ -1,0 +1,123 @@
+"""Persistent channels across stations: history, the seam, durable consumers and pushes through a keeper."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import heliograph as hg
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PERSISTENT = hg.QoS(durability="persistent")
+
+
+@pytest.fixture(autouse=True)
+def _meeting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+
+
+def ids(consumer: Any, number: int) -> list[int]:
+    events = [consumer.pull(LIMIT) for _ in range(number)]
+    return [-1 if event is None else event.id for event in events]
+
+
+def test_a_late_joiner_elsewhere_gets_the_history_and_then_what_is_new(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        kept.push_many([Track(i, float(i)) for i in range(2_000)])
+        theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+        consumer = theirs.consumer(start="earliest", where="id >= 10")
+        assert ids(consumer, 1_990) == list(range(10, 2_000))
+        assert kept.wait_matched(1, LIMIT)
+        for i in range(2_000, 2_100):
+            kept.push(Track(i))
+        assert ids(consumer, 100) == list(range(2_000, 2_100))
+        assert consumer.pull(0.01) is None
+
+
+def test_joins_at_any_instant_under_load_see_every_event_once_and_in_order(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+        pushed = threading.Thread(
+            target=lambda: [kept.push_many([Track(100 * n + i) for i in range(100)]) for n in range(60)]
+        )
+        pushed.start()
+        consumers: list[hg.Consumer[Track]] = []
+        while pushed.is_alive() and len(consumers) < 15:
+            consumers.append(theirs.consumer(start="earliest"))
+            consumers[-1].pull(LIMIT)
+        for consumer in consumers:
+            assert ids(consumer, 5_999) == list(range(1, 6_000))
+        pushed.join()
+
+
+def test_a_durable_consumer_elsewhere_goes_on_where_it_was(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        kept.push_many([Track(i) for i in range(100)])
+        # An event is acknowledged when the next is asked for, so the last one of each turn comes again.
+        for start in (0, 49):
+            with hg.Station(domain="air") as other:
+                theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+                with theirs.consumer(name="billing", start="earliest") as consumer:
+                    assert ids(consumer, 50) == list(range(start, start + 50))
+
+
+def test_a_durable_consumer_is_exclusive_across_stations(tmp_path: Path) -> None:
+    with (
+        hg.Station(tmp_path / "data", domain="air") as keeper,
+        hg.Station(domain="air") as one,
+        hg.Station(domain="air") as two,
+    ):
+        keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        first = one.channel("air.tracks", Track, qos=PERSISTENT)
+        second = two.channel("air.tracks", Track, qos=PERSISTENT)
+        with first.consumer(name="billing"), pytest.raises(hg.HeliographError, match="close it there first"):
+            second.consumer(name="billing")
+        second.consumer(name="billing").close()
+
+
+def test_a_push_without_a_folder_is_synced_by_the_keeper(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        with hg.Station(domain="air") as other:
+            theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+            consumer = theirs.consumer()
+            assert theirs.push(Track(1, 2.0, "north"))
+            theirs.push_many([Track(i) for i in range(2, 200)])
+            assert ids(consumer, 199) == list(range(1, 200))
+        local = kept.consumer(start="earliest", until="now")
+        assert [track.id for track in local] == list(range(1, 200))
+
+
+def test_without_a_keeper_a_persistent_channel_is_refused_with_the_reason() -> None:
+    with hg.Station(domain="air") as station, pytest.raises(hg.NotPossible, match="keeps this channel"):
+        station.channel("air.tracks", Track, qos=PERSISTENT)
+
+
+def test_a_keeper_that_comes_back_is_found_and_nothing_is_missed(tmp_path: Path) -> None:
+    with hg.Station(domain="air") as other:
+        with hg.Station(tmp_path / "data", domain="air") as keeper:
+            kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+            consumer = other.channel("air.tracks", Track, qos=PERSISTENT).consumer(start="earliest")
+            kept.push_many([Track(i) for i in range(100)])
+            assert ids(consumer, 100) == list(range(100))
+        assert other.mesh is not None
+        assert other.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+        theirs = other.channel("air.tracks", Track)
+        with pytest.raises(hg.HeliographError):
+            theirs.push_nowait(Track(0))
+        with hg.Station(tmp_path / "data", domain="air") as keeper:
+            kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+            kept.push_many([Track(i) for i in range(100, 200)])
+            assert ids(consumer, 100) == list(range(100, 200))
+            kept.push(Track(200))
+            assert ids(consumer, 1) == [200]
+            assert wait_until(lambda: theirs.push(Track(201)))
+            assert ids(consumer, 1) == [201]
