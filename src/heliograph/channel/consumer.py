@@ -298,7 +298,7 @@ class Consumer(QueuedReceiver, Generic[T]):
             item = self._take_one()
             if item is not None:
                 yield item[0]  # type: ignore[misc]  # as in pull
-            elif self.lane.closed or self._ends:
+            elif self.lane.closed or self._ended():
                 return
             else:
                 await self._rang.wait()
@@ -324,13 +324,17 @@ class Consumer(QueuedReceiver, Generic[T]):
         if item is not None or timeout == 0:
             return item
         deadline = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
-        while not self.lane.closed and not self._ends:
+        while not self.lane.closed and not self._ended():
             left = None if deadline is None else seconds_until(self._clock, deadline)
             rang = self._bell.wait(left)
             item = self._take_one()
             if item is not None or not rang:
                 return item
         return None
+
+    def _ended(self) -> bool:
+        """Whether all up to `until` has been handed out. Without a journal, "now" was when it was opened."""
+        return self._ends and (not isinstance(self.lane, JournalLane) or self.lane.ended)
 
     def _take_one(self) -> Item | None:
         """The next event without waiting. It counts as delivered from here on."""

@@ -38,6 +38,7 @@ class Feed:
         self._routes: Mapping[type, Route] = {}
         self._matched = 0
         self._next = 0
+        self._bounded: set[JournalLane] = set()
 
     def begin(self, next_offset: int) -> None:
         """What is below has been durable before; called before the first push."""
@@ -55,6 +56,9 @@ class Feed:
                         self._matched += lane.accept(item)
                 assert header.offset is not None
                 self._next = header.offset + 1
+            for lane in tuple(self._bounded):
+                if lane.passed(self._next):
+                    self._bounded.discard(lane)
 
     # While still, that is, under the lock:
 
@@ -68,6 +72,10 @@ class Feed:
 
     def use(self, routes: Mapping[type, Route]) -> None:
         self._routes = routes
+
+    def watch(self, lane: JournalLane) -> None:
+        """Tell this lane when its end has been passed: the last events may not be for it."""
+        self._bounded.add(lane)
 
 
 class JournalLane(Lane):
@@ -139,10 +147,26 @@ class JournalLane(Lane):
         with self._lock:
             if self._behind or self.closed or offset < self._position:
                 return False
+            if self._until is not None and offset >= self._until:
+                return False
             if self._waiting >= self.limit:
                 self._behind, self._position = True, offset
                 return False
             self._append_extra(item)
+            if self._watched:
+                return True
+            self._watched = True
+        self._on_ready(self)
+        return True
+
+    def passed(self, offset: int) -> bool:
+        """The feed has come to this offset; True when that was all the lane waits for, or it is closed."""
+        with self._lock:
+            assert self._until is not None
+            if offset < self._until and not self.closed:
+                return self._behind
+            self._position = max(self._position, offset)
+            self._behind = True
             if self._watched:
                 return True
             self._watched = True
@@ -182,10 +206,12 @@ class JournalLane(Lane):
                 self._append_extra(item)
             self._from_history += len(wanted)
             self._position = reached
-        if reached == position and self._until is None:
+        if reached == position:
             with self._feed.lock, self._lock:
                 if self._position >= self._feed.next_offset:
                     self._behind = False
+                    if self._until is not None:
+                        self._feed.watch(self)
 
     def _wants(self, item: Item) -> bool:
         condition = self._conditions.get(type(item[0]))

@@ -93,6 +93,19 @@ def test_start_and_until_take_offsets_and_times(kept: Channel[Track]) -> None:
     assert ids(list(kept.consumer(until=between))) == [0, 1, 2, 3, 4]
 
 
+def test_an_end_in_the_future_is_waited_for(kept: Channel[Track]) -> None:
+    kept.push_many([Track(0), Track(1)])
+    bounded = kept.consumer(start=1, until=4)
+    nothing = kept.consumer(start=0, until=4, where="id = 99")
+    assert bounded.pull(LIMIT) == Track(1)
+    assert bounded.pull(0.001) is None
+    assert nothing.pull(0.001) is None
+    kept.push_many([Track(2), Track(3), Track(4)])
+    assert ids(list(bounded)) == [2, 3]
+    assert list(nothing) == []
+    assert kept.stats().balanced
+
+
 @pytest.mark.parametrize("bad", ["yesterday", -1, True, 1.5, datetime(2026, 1, 1)])  # noqa: DTZ001 - the naive one is the point
 def test_a_place_that_is_none_is_refused(kept: Channel[Track], bad: object) -> None:
     with pytest.raises(hg.NotPossible, match="no place in its history"):
