@@ -24,7 +24,7 @@ setup: $(READY) ## make .venv and install everything at the pinned versions
 
 .PHONY: run
 run: $(READY) ## set up, then show what Heliograph does today
-	@$(BIN)/python examples/tour.py
+	@$(BIN)/python examples/airspace.py
 
 .PHONY: test
 test: check suites ## what CI runs: check, then all suites within their budgets
