@@ -60,7 +60,7 @@ def _commit() -> str:
     here = Path(__file__).parent
     try:
         commit = _git(here, "rev-parse", "--short=12", "HEAD")
-        return commit + ("+" if _git(here, "status", "--porcelain", "--", "../src", ".") else "")
+        return commit + ("+" if _git(here, "status", "--porcelain", "--", "../src", ".", ":!results") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
