@@ -18,7 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 from heliograph._version import __version__
-from heliograph.cli import formats, journal
+from heliograph.cli import formats, journal, pubsub, station
 from heliograph.cli.output import CommandFailed, printable, show_help_without_command
 from heliograph.errors import HeliographError
 
@@ -36,6 +36,8 @@ app = typer.Typer(
 )
 app.add_typer(formats.app, name="formats")
 app.add_typer(journal.app, name="journal")
+for command in (station.station, station.ls, pubsub.pub, pubsub.sub):
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -80,8 +80,8 @@ class Transport(Protocol):
         """Make this station known, and begin to look for others. Connections are made once per pair."""
         ...
 
-    def is_alive(self, station: int) -> bool:
-        """Whether the station's process is there, as far as can be known."""
+    def others(self) -> set[int]:
+        """The other stations that are alive, as far as can be known."""
         ...
 
     def linked(self, station: int) -> None:

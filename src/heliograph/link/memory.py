@@ -127,8 +127,9 @@ class MemoryNetwork:
             self.cut(station, other.station)
             other.on_gone(station)
 
-    def is_alive(self, station: int) -> bool:
-        return station in self._transports
+    def stations(self) -> set[int]:
+        with self._lock:
+            return set(self._transports)
 
     def connect(self, one: int, other: int) -> None:
         """Connect two stations that are there; the one with the smaller id dials."""
@@ -159,8 +160,8 @@ class MemoryTransport:
         self.on_connection, self.on_gone = on_connection, on_gone
         self._network.enter(self)
 
-    def is_alive(self, station: int) -> bool:
-        return self._network.is_alive(station)
+    def others(self) -> set[int]:
+        return self._network.stations() - {self.station}
 
     def linked(self, station: int) -> None:
         """The network knows its connections."""

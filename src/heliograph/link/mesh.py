@@ -113,6 +113,7 @@ class Mesh:
         self._streams: dict[tuple[str, bytes], int] = {}
         self._stream_numbers = count(1)
         self._questions = Questions(ports)
+        self._questions.answer("here", lambda _, __, reply: reply(None))
         self._keeper = Keeper(self._questions, channel, self._writer)
         self._closed = False
 
@@ -164,6 +165,20 @@ class Mesh:
                     if fmt is not None:
                         found[format_id] = fmt
         return tuple(found.values())
+
+    def meet_all(self, timeout: float) -> bool:
+        """Wait until every station that is there is linked and has told all it had to tell by now."""
+        deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
+        others = self._transport.others()
+        met = self.wait_for(lambda mesh: others <= {other.station for other in mesh.stations()}, timeout)
+        for other in self.stations():
+            # An answer comes after everything that was said on the control lane before it.
+            left = max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9)
+            try:
+                self.ask(other.station, "here", None, left)
+            except QueryFailed:
+                met = False
+        return met
 
     def wait_for(self, wanted: Callable[[Mesh], bool], timeout: float | None = None) -> bool:
         """Wait until what is known of other stations satisfies a condition; it is called without a lock."""

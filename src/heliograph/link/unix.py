@@ -174,8 +174,8 @@ class UnixTransport:
         self._look()
         self._tasks.spawn("link look-out", self._look_out)
 
-    def is_alive(self, station: int) -> bool:
-        return self._folder.is_alive(station)
+    def others(self) -> set[int]:
+        return self._folder.alive() - {self._station}
 
     def linked(self, station: int) -> None:
         with self._lock:

@@ -27,7 +27,11 @@ def test_a_command_alone_explains_itself(arguments: list[str]) -> None:
 
 def test_every_command_takes_json() -> None:
     groups = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # get_command gives a group here
-    commands = [command for group in groups.values() for command in group.commands.values()]
+    commands = [
+        command
+        for name, found in groups.items()
+        for command in getattr(found, "commands", {name: found}).values()
+    ]
     assert len(commands) >= 3
     for command in commands:
         assert any("--json" in parameter.opts for parameter in command.params), command.name

@@ -1,0 +1,87 @@
+"""Event classes for formats that this program never saw: what `helio sub` and `helio pub` work with.
+
+A description names every field and its type, so a class can be made of it that has the very same format. It
+does not say which fields have defaults, so all are required.
+"""
+
+from __future__ import annotations
+
+import enum
+import typing
+from datetime import datetime
+from types import GenericAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+import heliograph.annotations as marks
+from heliograph import fieldtypes as ft
+from heliograph.errors import FormatError
+from heliograph.event import Event, EventMeta, format_of
+
+if TYPE_CHECKING:
+    from heliograph.formats import Format
+
+_PLAIN: Final[dict[str, Any]] = {
+    "i64": int,
+    "f64": float,
+    "str": str,
+    "bytes": bytes,
+    "bool": bool,
+    "datetime": datetime,
+}
+
+
+def class_for(fmt: Format) -> type[Event]:
+    """An event class of exactly this format; FormatError when there can be none."""
+    annotations = {field.name: _annotation(field.type) for field in fmt.fields}
+    try:
+        made = EventMeta(
+            "Generated",
+            (Event,),
+            {"__annotations__": annotations, "__module__": __name__},
+            name=fmt.name,
+            key=fmt.key,
+            body=fmt.body,
+        )
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"no class can be made of {fmt}: {error}") from None
+    cls = cast("type[Event]", made)
+    if format_of(cls).id != fmt.id:
+        raise FormatError(f"no class here has the format {fmt}; it may be of a machine of another byte order")
+    return cls
+
+
+def _annotation(kind: ft.FieldType) -> Any:
+    match kind:
+        case ft.Scalar(name=name):
+            return _PLAIN.get(name) or getattr(marks, name)
+        case ft.Optional(item=item):
+            return typing.Optional[_annotation(item)]  # noqa: UP045 - `|` does not take every annotation
+        case ft.Enum():
+            return _enum(kind)
+        case ft.Record(format=fmt):
+            return class_for(fmt)
+        case ft.List(item=item, length=length):
+            items = GenericAlias(list, (_annotation(item),))
+            return items if length is None else Annotated[items, marks.Length(length)]
+        case ft.Array():
+            return _array(kind)
+        case ft.Anything():
+            return Any
+
+
+def _enum(kind: ft.Enum) -> type[enum.Enum]:
+    try:
+        made = cast("Any", enum.Enum)(kind.name, list(kind.members))
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"no enum can be made of {kind.name[:40]!r}: {error}") from None
+    return cast("type[enum.Enum]", made)
+
+
+def _array(kind: ft.Array) -> Any:
+    import numpy as np  # noqa: PLC0415 - only formats with arrays need it
+
+    sizes = {"f": "float", "i": "int", "u": "uint"}
+    name = "bool_" if kind.item == "bool" else f"{sizes[kind.item[0]]}{kind.item[1:]}"
+    # What NDArray[np.float64] stands for.
+    array = GenericAlias(np.ndarray, (Any, GenericAlias(np.dtype, (getattr(np, name),))))
+    return array if kind.shape is None else Annotated[array, marks.Shape(*kind.shape)]

@@ -1,0 +1,125 @@
+"""`helio station` and `helio ls`: a station on its own, and who is there.
+
+helio station --domain airspace --folder data     keeps histories for stations without a folder
+helio ls --domain airspace                        stations, their channels, types and consumers
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from heliograph.cli.output import JsonFlag, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from heliograph.event import Event
+    from heliograph.link.mesh import Mesh
+    from heliograph.station import Station
+
+MEET_LIMIT = 2.0
+"""Seconds to wait for the other stations of a domain to tell what they have."""
+
+Domain: TypeAlias = Annotated[
+    str, typer.Option(envvar="HELIO_DOMAIN", help="The domain: stations of one user and domain are linked.")
+]
+
+
+def station(
+    *,
+    domain: Domain = "default",
+    folder: Annotated[
+        str | None, typer.Option(help="Where histories are kept; none without it.", show_default=False)
+    ] = None,
+    name: Annotated[str, typer.Option(help="How others see this station.", show_default=False)] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a station until it is interrupted. With a folder, it keeps the channels with a history there."""
+    from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
+
+    with Station(folder, domain=domain, name=name or "helio station") as running:
+        channels = _keep_all(running, folder) if folder is not None else []
+        if as_json:
+            print_json({"station": f"{running.id:016x}", "domain": domain, "channels": channels})
+        else:
+            kept = f", keeping {', '.join(channels)}" if channels else ""
+            print_line(f"station {running.id:016x} of domain {domain}{kept}; Ctrl-C ends it")
+        try:
+            running.ports.tasks.event("end").wait()
+        except KeyboardInterrupt:
+            return
+
+
+def ls(*, domain: Domain = "default", as_json: JsonFlag = False) -> None:
+    """List the stations of a domain, their channels, types and consumers."""
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    with Station(domain=domain, name="helio ls") as here:
+        mesh = meet_all(here)
+        rows = list(_rows(mesh))
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+    else:
+        print_line(f"no station of domain {domain} is there")
+
+
+def meet_all(here: Station) -> Mesh:
+    """Wait until the stations that are there have told what they have."""
+    assert here.mesh is not None
+    here.mesh.meet_all(MEET_LIMIT)
+    return here.mesh
+
+
+def _rows(mesh: Mesh) -> Iterator[dict[str, Any]]:
+    for other in mesh.stations():
+        who = {"station": f"{other.station:016x}", "name": other.name, "pid": other.pid}
+        for state in other.channels:
+            names = sorted({fmt.name for fmt in mesh.formats(state.name) if fmt.id in state.formats})
+            yield {
+                **who,
+                "channel": state.name,
+                "types": names,
+                "consumers": state.consumers,
+                "durability": state.durability,
+                "keeps": state.keeper is not None,
+            }
+        if not other.channels:
+            yield {**who, "channel": None, "types": [], "consumers": 0, "durability": None, "keeps": False}
+
+
+def _cell(value: Any) -> Any:
+    return ", ".join(value) if isinstance(value, list) else value
+
+
+def _keep_all(running: Station, folder: str) -> list[str]:
+    """Open every channel with a history in the folder, with classes made of the formats found there."""
+    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.qos import QoS  # noqa: PLC0415 - as above
+
+    found = StationFolder(folder)
+    opened = []
+    for name in found.channels():
+        types = _types_in(found, name)
+        if types:
+            running.channel(name, *types, qos=QoS(durability="persistent"))
+            opened.append(name)
+    return opened
+
+
+def _types_in(folder: Any, channel: str) -> list[type[Event]]:
+    from heliograph.cli.classes import class_for  # noqa: PLC0415 - as above
+    from heliograph.journal.folder import learn_formats_of_heads  # noqa: PLC0415 - as above
+
+    by_name: dict[str, type[Event]] = {}
+    for partition in folder.partitions(channel):
+        with folder.reader(channel, partition) as reader:
+            learn_formats_of_heads(reader)
+            if reader.watermark > reader.earliest:
+                reader.read(reader.watermark - 1, max_events=1)
+            for fmt in reader.formats.formats():
+                by_name[fmt.name] = class_for(fmt)  # the last one learned is the newest
+    return list(by_name.values())

@@ -1,0 +1,149 @@
+"""`helio station`, `ls`, `pub` and `sub` as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+import heliograph as hg
+from heliograph.cli import app, run
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _meeting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def station() -> Iterator[hg.Station]:
+    with hg.Station(domain="cli", name="tower") as opened:
+        yield opened
+
+
+def helio(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "from heliograph.cli import main; main()", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "HELIO_DOMAIN": "cli"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_ls_lists_stations_channels_types_and_consumers(station: hg.Station) -> None:
+    tracks = station.channel("air.tracks", Track)
+    with tracks.consumer(), tracks.consumer():
+        result = CliRunner().invoke(app, ["ls", "--domain", "cli", "--json"])
+    assert result.exit_code == 0
+    (row,) = msgspec.json.decode(result.stdout)
+    assert row["name"] == "tower"
+    assert row["pid"] == os.getpid()
+    assert (row["channel"], row["types"], row["consumers"]) == ("air.tracks", ["air.track"], 2)
+    table = CliRunner().invoke(app, ["ls", "--domain", "cli"]).stdout
+    assert "air.tracks" in table
+    assert "tower" in table
+
+
+def test_ls_says_when_nobody_is_there() -> None:
+    assert "no station of domain empty" in CliRunner().invoke(app, ["ls", "--domain", "empty"]).stdout
+
+
+def test_pub_pushes_events_of_a_format_it_never_saw(station: hg.Station) -> None:
+    consumer = station.channel("air.tracks", Track).consumer()
+    program = helio("pub", "air.tracks", '{"id": 7, "speed": 410.5, "region": "north"}', "--json")
+    output, problem = program.communicate(timeout=LIMIT)
+    assert program.returncode == 0, problem
+    assert msgspec.json.decode(output) == {
+        "channel": "air.tracks",
+        "type": "air.track",
+        "pushed": 1,
+        "consumers": 1,
+    }
+    assert consumer.pull(LIMIT) == Track(7, 410.5, "north")
+
+
+def test_pub_reads_lines_from_standard_input(station: hg.Station) -> None:
+    consumer = station.channel("air.tracks", Track).consumer()
+    program = helio("pub", "air.tracks", "-")
+    lines = "".join(f'{{"id": {i}, "speed": 1.0, "region": "x"}}\n' for i in range(3))
+    output, problem = program.communicate(lines, timeout=LIMIT)
+    assert "pushed 3" in output, problem
+    assert [consumer.pull(LIMIT) for _ in range(3)] == [Track(i, 1.0, "x") for i in range(3)]
+
+
+def test_pub_says_what_is_wrong_with_an_event(
+    station: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    station.channel("air.tracks", Track)
+    assert run(["pub", "air.tracks", '{"id": "seven"}', "--domain", "cli"]) == 2
+    assert "$.id" in capsys.readouterr().err
+
+
+def test_pub_to_a_channel_that_nobody_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pub", "nowhere", "{}", "--domain", "cli"]) == 2
+    assert "no station of domain cli has a channel nowhere" in capsys.readouterr().err
+
+
+def test_sub_prints_events_of_formats_it_never_saw(station: hg.Station) -> None:
+    class Weather(hg.Event, name="air.weather"):
+        speed: float
+        place: str
+
+    tracks = station.channel("air.all", Track, Weather)
+    program = helio("sub", "air.all", "--where", "speed > 300", "--count", "2")
+    assert tracks.wait_matched(1, LIMIT)
+    tracks.push(Track(1, 100.0))
+    tracks.push(Track(2, 400.0, "north"))
+    tracks.push(Weather(500.0, "alps"))
+    output, problem = program.communicate(timeout=LIMIT)
+    assert program.returncode == 0, problem
+    assert [msgspec.json.decode(line) for line in output.splitlines()] == [
+        {"id": 2, "speed": 400.0, "region": "north"},
+        {"speed": 500.0, "place": "alps"},
+    ]
+
+
+def test_sub_with_json_prints_one_document(station: hg.Station) -> None:
+    tracks = station.channel("air.tracks", Track)
+    program = helio("sub", "air.tracks", "--count", "2", "--json")
+    assert tracks.wait_matched(1, LIMIT)
+    tracks.push(Track(1))
+    tracks.push(Track(2))
+    output, problem = program.communicate(timeout=LIMIT)
+    assert [event["id"] for event in msgspec.json.decode(output)] == [1, 2], problem
+    assert run(["sub", "air.tracks", "--json", "--domain", "cli"]) == 2
+
+
+def test_a_station_on_its_own_keeps_histories_for_others(tmp_path: Path) -> None:
+    qos = hg.QoS(durability="persistent")
+    with hg.Station(tmp_path / "data") as first:
+        first.channel("air.tracks", Track, qos=qos).push_many([Track(i) for i in range(10)])
+    program = helio("station", "--folder", str(tmp_path / "data"))
+    try:
+        assert program.stdout is not None
+        assert "keeping air.tracks" in program.stdout.readline()
+        with hg.Station(domain="cli") as other:
+            tracks = other.channel("air.tracks", Track, qos=qos)
+            tracks.push(Track(10))
+            consumer = tracks.consumer(start="earliest")
+            assert [consumer.pull(LIMIT) for _ in range(11)] == [Track(i) for i in range(11)]
+    finally:
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=LIMIT)
+    assert program.returncode == 0
+    assert wait_until(lambda: not list((tmp_path / "run" / "heliograph" / "cli").iterdir()))
