@@ -23,6 +23,7 @@ import stat
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
+from weakref import WeakSet
 
 from heliograph.errors import (
     DiskError,
@@ -213,11 +214,18 @@ def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
 class LocalLock:
     """A held lock of a `LocalDisk`; see `heliograph.ports.FileLock`."""
 
-    __slots__ = ("_descriptor", "name")
+    __slots__ = ("__weakref__", "_descriptor", "name")
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name
         self._descriptor = descriptor
+        _held.add(self)
+
+    def forget(self) -> None:
+        """In the child of a fork: the lock is the parent's, and ends with it."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -225,6 +233,8 @@ class LocalLock:
             # The file stays: removing it would let a third process lock a new file of the same name.
             with suppress(OSError):
                 os.ftruncate(descriptor, 0)
+                # A forked child may still have the file open; closing alone would leave the lock with it.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def __enter__(self) -> Self:
@@ -232,6 +242,17 @@ class LocalLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+_held: WeakSet[LocalLock] = WeakSet()
+
+
+def _forget_locks() -> None:
+    for lock in list(_held):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 class LocalDisk:
@@ -245,12 +266,18 @@ class LocalDisk:
             self._root = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _make_root(self) -> None:
-        os.makedirs(self.folder, FOLDER_MODE, exist_ok=True)  # noqa: PTH103 - as above
-        parent = os.open(os.path.dirname(self.folder), os.O_RDONLY | os.O_DIRECTORY)  # noqa: PTH120 - as above
-        try:
-            os.fsync(parent)
-        finally:
-            os.close(parent)
+        """Level by level, each name synced in the folder that holds it."""
+        missing = [self.folder]
+        while not os.path.isdir(parent := os.path.dirname(missing[-1])):  # noqa: PTH112, PTH120 - as above
+            missing.append(parent)
+        for folder in reversed(missing):
+            with suppress(FileExistsError):
+                os.mkdir(folder, FOLDER_MODE)  # noqa: PTH102 - as above
+            above = os.open(os.path.dirname(folder), os.O_RDONLY | os.O_DIRECTORY)  # noqa: PTH120 - as above
+            try:
+                os.fsync(above)
+            finally:
+                os.close(above)
 
     @contextmanager
     def _inside(self, operation: str, name: str) -> Iterator[tuple[int, str]]:

@@ -21,8 +21,8 @@ from heliograph.errors import InvalidQoS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Reliability: TypeAlias = Literal["best_effort", "reliable"]
-Durability: TypeAlias = Literal["volatile", "transient_local", "transient", "persistent"]
+Reliability: TypeAlias = Literal["best-effort", "reliable"]
+Durability: TypeAlias = Literal["volatile", "transient-local", "transient", "persistent"]
 Ack: TypeAlias = Literal["memory", "journal", "synced", "delivered"]
 Overflow: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "coalesce", "journal"]
 
@@ -122,11 +122,11 @@ def _check_together(qos: QoS) -> None:
             qos.overflow,
             "'journal': on a persistent channel no consumer blocks a supplier or loses events",
         )
-    if qos.reliability == "best_effort" and qos.overflow == "block":
+    if qos.reliability == "best-effort" and qos.overflow == "block":
         raise InvalidQoS("overflow", qos.overflow, "a drop policy: best effort never blocks")
     if qos.history is not None and qos.durability == "volatile":
         raise InvalidQoS(
-            "history", qos.history, "None unless durability keeps events (transient_local or more)"
+            "history", qos.history, "None unless durability keeps events (transient-local or more)"
         )
 
 

@@ -255,7 +255,7 @@ def test_a_full_queue_there_blocks_a_reliable_supplier_here_and_no_other_channel
 
 def test_a_best_effort_channel_drops_by_count_and_never_blocks(pair: tuple[hg.Station, hg.Station]) -> None:
     a, b = pair
-    qos = hg.QoS(reliability="best_effort", queue=10)
+    qos = hg.QoS(reliability="best-effort", queue=10)
     ours, theirs = a.channel("lossy", Track, qos=qos), b.channel("lossy", Track, qos=qos)
     consumer = theirs.consumer()
     assert ours.wait_matched(1, LIMIT)

@@ -313,3 +313,17 @@ def test_importing_the_ports_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"numpy", "pyarrow", "pandas", "pyspark", "msgspec", "asyncio"} & set(loaded)
+
+
+def test_every_level_of_a_new_folder_is_private_and_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))[1]
+    )
+    LocalDisk(tmp_path / "a" / "b" / "c")
+    levels = [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"]
+    assert [stat.S_IMODE(level.stat().st_mode) for level in levels] == [0o700] * 3
+    assert [str(level.parent) for level in levels] == synced

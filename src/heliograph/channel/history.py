@@ -1,7 +1,7 @@
 """What a channel without a journal keeps for late joiners: the last events per key, in memory.
 
     volatile          nothing
-    transient_local   for as long as the supplier that pushed them is open
+    transient-local   for as long as the supplier that pushed them is open
     transient         for as long as the channel is open
 
 With `history=n` the last n of each key are kept, without it the last `queue` of all.
@@ -26,9 +26,9 @@ class History:
     """Kept events. Suppliers add to it at the same time; a replay happens while they are all held still."""
 
     def __init__(self, qos: QoS, clock: Clock, tasks: Tasks) -> None:
-        self.keeps = qos.durability in ("transient_local", "transient")
+        self.keeps = qos.durability in ("transient-local", "transient")
         self._clock = clock
-        self._per_supplier = qos.durability == "transient_local"
+        self._per_supplier = qos.durability == "transient-local"
         self._depth = qos.history
         self._limit = qos.queue
         self._lock = tasks.lock("history")

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-import msgspec
-
+from heliograph.channel.stamp import PLAIN, Stamp, stamp
 from heliograph.errors import Closed, ForkedStation, QueueFull, WouldDeadlock, WrongEventType
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
@@ -30,20 +29,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Event)
 
 
-class Stamp(NamedTuple):
-    """What a push may say about its event besides the event itself."""
-
-    priority: int | None = None
-    source_ts: int | None = None
-    correlation_id: str | None = None
-    headers: Mapping[str, str] | None = None
-
-    def on(self, header: Header) -> Header:
-        said = {name: value for name, value in self._asdict().items() if value is not None}
-        return msgspec.structs.replace(header, **said)
-
-
-PLAIN: Final = Stamp()
 MANY: Final = 10_000
 """Events of one `push_many` that a journal keeps together."""
 INLINE_LOG: Final = 10_000
@@ -102,10 +87,7 @@ class Supplier(Generic[T]):
         headers: Mapping[str, str] | None = None,
     ) -> bool:
         """Hand an event to every consumer that wants it; True when the channel's ack level is met."""
-        stamp = PLAIN
-        if priority is not None or source_ts is not None or correlation_id is not None or headers is not None:
-            stamp = self._checked_stamp(priority, source_ts, correlation_id, headers)
-        self._push(event, stamp, None)
+        self._push(event, stamp(priority, source_ts, correlation_id, headers), None)
         return True
 
     def push_nowait(self, event: T) -> Receipt:
@@ -146,33 +128,33 @@ class Supplier(Generic[T]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _push(self, event: T, stamp: Stamp, max_blocking: float | None) -> Header:
+    def _push(self, event: T, said: Stamp, max_blocking: float | None) -> Header:
         """`max_blocking` of None is the channel's own."""
         route = self._routes.get(event.__class__) or self._refuse(event)
         route.validate(event)
         if route.queued is None:
-            header = self._header(route, event, stamp)
+            header = self._header(route, event, said)
         else:
             with self._lock:
                 if self._waiting:
                     self._turn.wait_for(lambda: not self._waiting)
                 # Looked up again: only under the lock are these the routes of this moment.
                 route = self._routes.get(event.__class__) or self._refuse(event)
-                header = self._header(route, event, stamp)
+                header = self._header(route, event, said)
                 full = self._enqueue(route, event, header)
             if full is not None:
-                route, header = self._push_when_room(event, stamp, full, max_blocking)
+                route, header = self._push_when_room(event, said, full, max_blocking)
         if route.inline is not None:
             self._inline_log.append(route.inline(event, header))
             if len(self._inline_log) > INLINE_LOG:
                 self._channel.count_inline()
         return header
 
-    def _header(self, route: Route, event: T, stamp: Stamp) -> Header:
+    def _header(self, route: Route, event: T, said: Stamp) -> Header:
         header = route.stamp(
             event, self.name, self.epoch, self._next_sequence(), self._now(), self._next_station_seq()
         )
-        return header if stamp is PLAIN else stamp.on(header)
+        return header if said is PLAIN else said.on(header)
 
     def _enqueue(self, route: Route, event: T, header: Header) -> Lane | None:
         """Under the lock: queue the event in every lane that wants it, or return the lane that is full."""
@@ -197,7 +179,7 @@ class Supplier(Generic[T]):
         return None
 
     def _push_when_room(
-        self, event: T, stamp: Stamp, full: Lane, max_blocking: float | None
+        self, event: T, said: Stamp, full: Lane, max_blocking: float | None
     ) -> tuple[Route, Header]:
         """Wait for room, then queue; other pushes of this supplier wait behind this one."""
         if self._channel.pool.runs_here(full):
@@ -211,7 +193,7 @@ class Supplier(Generic[T]):
             while full.wait_for_room(seconds_until(self._clock, deadline)):
                 with self._lock:
                     route = self._routes.get(event.__class__) or self._refuse(event)
-                    header = self._header(route, event, stamp)
+                    header = self._header(route, event, said)
                     still_full = self._enqueue(route, event, header)
                 if still_full is None:
                     return route, header
@@ -226,19 +208,6 @@ class Supplier(Generic[T]):
         given: Any = type(event)
         name = info_of(given).name if issubclass(given, Event) else given.__name__
         raise WrongEventType(self._channel.name, name, self._channel.type_names)
-
-    def _checked_stamp(
-        self,
-        priority: int | None,
-        source_ts: int | None,
-        correlation_id: str | None,
-        headers: Mapping[str, str] | None,
-    ) -> Stamp:
-        if priority is not None and priority not in (1, 2, 3, 4, 5):
-            raise ValueError(f"a priority is 1 (low) to 5 (high), not {priority!r}")
-        if headers is not None and not all(type(k) is str and type(v) is str for k, v in headers.items()):
-            raise ValueError("user headers are texts under texts")
-        return Stamp(priority, source_ts, correlation_id, None if headers is None else dict(headers))
 
     def _as_events(self, events: Any) -> list[T]:
         if hasattr(events, "schema") or hasattr(events, "keys"):
@@ -291,7 +260,7 @@ class DurableSupplier(Supplier[T]):
 
         A time-out means *unknown*: AppendTimeout carries the EventId.
         """
-        receipt, _ = self._append([event], self._checked_stamp(priority, source_ts, correlation_id, headers))
+        receipt, _ = self._append([event], stamp(priority, source_ts, correlation_id, headers))
         if self._waits:
             receipt.result(timeout)
         return True
@@ -323,7 +292,7 @@ class DurableSupplier(Supplier[T]):
             receipt.result(0)
         return True
 
-    def _append(self, events: Sequence[T], stamp: Stamp) -> tuple[StoreReceipt, Header]:
+    def _append(self, events: Sequence[T], said: Stamp) -> tuple[StoreReceipt, Header]:
         for event in events:
             (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
         if not events:
@@ -332,7 +301,7 @@ class DurableSupplier(Supplier[T]):
             items = []
             for event in events:
                 route = self._routes.get(event.__class__) or self._refuse(event)
-                header = self._header(route, event, stamp)
+                header = self._header(route, event, said)
                 deadline = 0
                 if route.lifetime_ns is not None:
                     deadline = self._clock.monotonic_ns() + route.lifetime_ns

@@ -470,7 +470,7 @@ class TestFullQueues:
         assert isinstance(errors.get(timeout=LIMIT), WouldDeadlock)
 
     def test_best_effort_drops_the_oldest_and_counts(self, station: Station) -> None:
-        tracks = station.channel("lossy", Track, qos=QoS(reliability="best_effort", queue=2))
+        tracks = station.channel("lossy", Track, qos=QoS(reliability="best-effort", queue=2))
         consumer = tracks.consumer()
         tracks.push_many([Track(n) for n in range(5)])
         assert [t.id for t in consumer.read(timeout=0.0)] == [3, 4]
@@ -591,7 +591,7 @@ class TestHistory:
         assert tracks.stats().balanced
 
     def test_transient_local_history_leaves_with_its_supplier(self, station: Station) -> None:
-        tracks = station.channel("kept", Track, qos=QoS(durability="transient_local"))
+        tracks = station.channel("kept", Track, qos=QoS(durability="transient-local"))
         with tracks.supplier("gone") as supplier:
             supplier.push(Track(1))
         tracks.push(Track(2))

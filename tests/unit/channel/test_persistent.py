@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -281,3 +282,42 @@ def test_many_joins_under_full_load_see_every_event_once_and_in_order(tmp_path: 
             for thread in threads:
                 thread.join(LIMIT)
         assert tracks.stats().balanced
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        {"source_ts": "now"},
+        {"source_ts": 2**80},
+        {"source_ts": 1.5},
+        {"priority": 0},
+        {"priority": True},
+        {"correlation_id": "x" * 300},
+        {"correlation_id": "\ud800"},
+        {"headers": {"a": "\ud800"}},
+        {"headers": {"a": 1}},
+        {"headers": {str(n): "" for n in range(65)}},
+        {"headers": {"a": "x" * 5000}},
+    ],
+)
+def test_what_a_push_says_about_its_event_is_checked_before_anything_is_kept(
+    kept: Channel[Track], stamp: dict[str, Any]
+) -> None:
+    with pytest.raises(hg.InvalidEvent, match="header"):
+        kept.push(Track(1), **stamp)
+    assert list(kept.consumer(until="now")) == []
+
+
+def test_a_folder_is_free_again_though_a_forked_child_lives(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data"):
+        ready, go = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(go)
+            os.read(ready, 1)
+            os._exit(0)
+    try:
+        hg.Station(tmp_path / "data").close()
+    finally:
+        os.close(go)
+        os.waitpid(child, 0)

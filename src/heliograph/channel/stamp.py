@@ -1,0 +1,81 @@
+"""What a push may say about its event besides the event itself, checked where it is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from heliograph import fieldtypes as ft
+from heliograph.errors import InvalidEvent
+from heliograph.event import MAX_USER_HEADER, MAX_USER_HEADERS
+from heliograph.formats import MAX_NAME
+from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from heliograph.event import Header
+
+
+class Stamp(NamedTuple):
+    """What goes into a header in place of what the channel would put there."""
+
+    priority: int | None = None
+    source_ts: int | None = None
+    correlation_id: str | None = None
+    headers: Mapping[str, str] | None = None
+
+    def on(self, header: Header) -> Header:
+        said = {name: value for name, value in self._asdict().items() if value is not None}
+        return msgspec.structs.replace(header, **said)
+
+
+PLAIN: Final = Stamp()
+
+
+def stamp(
+    priority: int | None,
+    source_ts: int | None,
+    correlation_id: str | None,
+    headers: Mapping[str, str] | None,
+) -> Stamp:
+    """The stamp of a push; InvalidEvent names what does not fit. Most pushes say nothing: `PLAIN`."""
+    if priority is None and source_ts is None and correlation_id is None and headers is None:
+        return PLAIN
+    if priority is not None and (
+        type(priority) is not int or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY
+    ):
+        raise _refused("priority", f"is 1 (low) to 5 (high), not {priority!r}")
+    low, high = ft.INTEGER_RANGES["i64"]
+    if source_ts is not None and (type(source_ts) is not int or not low <= source_ts <= high):
+        raise _refused("source_ts", f"is nanoseconds since 1970 as a 64-bit integer, not {source_ts!r:.60}")
+    if correlation_id is not None:
+        _check_text("correlation_id", correlation_id, MAX_NAME)
+    return Stamp(priority, source_ts, correlation_id, None if headers is None else _checked_headers(headers))
+
+
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    if len(headers) > MAX_USER_HEADERS:
+        raise _refused("headers", f"are at most {MAX_USER_HEADERS}, not {len(headers)}")
+    for name, value in headers.items():
+        _check_text("headers", name, MAX_NAME)
+        _check_text(f"headers[{name!r}]", value, MAX_USER_HEADER)
+    return dict(headers)
+
+
+def _check_text(where: str, text: Any, longest: int) -> None:
+    if type(text) is not str or len(text) > longest or not _is_encodable(text):
+        raise _refused(where, f"is text of at most {longest} characters, not {text!r:.60}")
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refused(where: str, reason: str) -> InvalidEvent:
+    return InvalidEvent("header", f"{where} {reason}", path=f"$.{where}")
