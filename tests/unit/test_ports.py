@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,6 @@ from tests.conformance.ports_contract import ctrl_c_until_heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import FrameType
 
     from heliograph.ports import Buffer
@@ -320,9 +320,12 @@ def test_every_level_of_a_new_folder_is_private_and_synced(
 ) -> None:
     synced: list[str] = []
     real = os.fsync
-    monkeypatch.setattr(
-        os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))[1]
-    )
+
+    def noted(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
     LocalDisk(tmp_path / "a" / "b" / "c")
     levels = [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"]
     assert [stat.S_IMODE(level.stat().st_mode) for level in levels] == [0o700] * 3
