@@ -381,7 +381,7 @@ def written(value: Any) -> str:
 def row(choose: Chooser) -> dict[str, Any]:
     """One row of FORMAT with its header under `header`."""
     width = choose.number(0, 3)
-    shape = choose.pick([(0,), (1,), (3,), (2, 1), (2, 2), (1, 0)])
+    shape = choose.pick([(0,), (1,), (3,), (2, 1), (2, 2), (1, 0), ()])
     return {
         "i": choose.pick(INTS),
         "i_n": choose.pick([*INTS, None, None]),
@@ -428,7 +428,9 @@ def header(choose: Chooser) -> Header:
         supplier=choose.pick(["radar", ""]),
         epoch=choose.pick([0, 3]),
         sequence=choose.pick([1, MAX]),
-        source_ts=choose.pick([0, -1, 1_769_860_800_000_000_000, 1_769_860_800_000_001_999]),
+        source_ts=choose.pick(
+            [0, -1, 1_769_860_800_000_000_000, 1_769_860_800_000_001_999, MAX + 1, -MAX * 1000]
+        ),
         format_id=FORMAT.id,
         priority=choose.pick([1, 5]),
         append_ts=choose.pick([None, 1_769_860_800_000_000_000]),
@@ -473,12 +475,16 @@ def _header_row(head: Header) -> dict[str, Any]:
     times = {name: getattr(head, name) for name in _TIME_HEADERS}
     return {
         **{name: getattr(head, name) for name in [*_TEXT_HEADERS, *_INT_HEADERS, "redelivered"]},
-        **{
-            n: None if ns is None else TIMES[0] + timedelta(microseconds=ns // 1000)
-            for n, ns in times.items()
-        },
+        **{name: _header_time(ns) for name, ns in times.items()},
         "user": None if head.headers is None else list(head.headers.items()),
     }
+
+
+def _header_time(nanoseconds: int | None) -> datetime | None:
+    # A clock may say anything; what is no datetime is NULL.
+    if nanoseconds is None or abs(nanoseconds) > MAX:
+        return None
+    return TIMES[0] + timedelta(microseconds=nanoseconds // 1000)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -353,7 +353,9 @@ class _Checker:
             raise self.error(
                 f"length takes text, bytes, a list or an array; this is {self._words(node)}", tree.at
             )
-        return k.Call("length", (node,), "int", node.nullable)
+        # An array without dimensions has no first one to count.
+        uncountable = isinstance(node, k.Column) and node.rank is None
+        return k.Call("length", (node,), "int", node.nullable or uncountable)
 
     def _round(self, tree: t.Call) -> k.Node:
         node = self._number(tree.args[0], "round")

@@ -73,8 +73,8 @@ _LOADERS: Final[dict[k.Load, str]] = {
 _RUNTIME: Final[dict[str, Any]] = {
     name: getattr(runtime, name)
     for name in (
-        *("single", "enum_value", "instant", "instant_of_ns", "array_item", "remainder"),
-        *("integer_abs", "narrowed", "floor", "ceil", "sqrt", "rounded", "lower", "upper"),
+        *("single", "enum_value", "instant", "instant_of_ns", "array_item", "first_dimension"),
+        *("remainder", "integer_abs", "narrowed", "floor", "ceil", "sqrt", "rounded", "lower", "upper"),
     )
 }
 
@@ -372,7 +372,8 @@ class Emitter:
             case "coalesce":
                 return self._coalesce(node.args)
             case "length":
-                return self._call("len", of)
+                is_tensor = isinstance(of, k.Column) and of.rank is None
+                return self._call("first_dimension" if is_tensor else "len", of)
             case "abs":
                 return self._call("abs" if node.kind == "float" else "integer_abs", of)
             case "round":

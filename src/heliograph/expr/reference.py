@@ -205,7 +205,7 @@ def _call(name: k.Function, value: Any, digits: int) -> Any:
         case "lower" | "upper":
             return _ascii_case(value, upper=name == "upper")
         case "length":
-            return len(value)
+            return None if getattr(value, "shape", None) == () else len(value)
         case "round":
             return _round(value, digits)
         case "floor" | "ceil":
@@ -269,9 +269,15 @@ def _loaded(value: Any, load: k.Load) -> Any:
         case "datetime":
             return value.astimezone(UTC)
         case "datetime_ns":
-            return _EPOCH + timedelta(microseconds=value // 1000)
+            return _instant(value)
         case "plain" | "opaque":
             return value
+
+
+def _instant(nanoseconds: int) -> datetime | None:
+    if _integer(nanoseconds) is None:
+        return None
+    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
 
 
 def _single(value: float) -> float:

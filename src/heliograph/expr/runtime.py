@@ -39,8 +39,13 @@ def instant(value: datetime) -> datetime:
     return value if value.tzinfo is UTC else value.astimezone(UTC)
 
 
-def instant_of_ns(value: int) -> datetime:
-    """Nanoseconds since 1970 as an instant; what is below a microsecond is dropped."""
+def instant_of_ns(value: int) -> datetime | None:
+    """Nanoseconds since 1970 as an instant; what is below a microsecond is dropped.
+
+    None beyond 64 bits (the years 1677 to 2262): histories keep no more, and a supplier can say anything.
+    """
+    if not MIN_INT <= value <= MAX_INT:
+        return None
     return _EPOCH + timedelta(microseconds=value // 1000)
 
 
@@ -53,6 +58,12 @@ def array_item(value: Any, positions: tuple[int, ...]) -> Any:
         if position >= size:
             return None
     return value.item(positions)
+
+
+def first_dimension(value: Any) -> int | None:
+    """The size of an array in its first dimension; None when it has no dimensions."""
+    shape: tuple[int, ...] = value.shape
+    return shape[0] if shape else None
 
 
 def remainder(left: int, right: int) -> int | None:

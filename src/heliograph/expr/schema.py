@@ -45,7 +45,7 @@ HEADER_FIELDS: Final[dict[str, HeaderField]] = {
         HeaderField("supplier", "text", "supplier"),
         HeaderField("epoch", "int", "epoch"),
         HeaderField("sequence", "int", "sequence"),
-        HeaderField("source_ts", "datetime", "source_ts", load="datetime_ns"),
+        HeaderField("source_ts", "datetime", "source_ts", nullable=True, load="datetime_ns"),
         HeaderField("append_ts", "datetime", "append_ts", nullable=True, load="datetime_ns"),
         HeaderField("station_seq", "int", "station_seq"),
         HeaderField("offset", "int", "offset", nullable=True),

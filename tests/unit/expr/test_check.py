@@ -49,7 +49,7 @@ from tests.unit.expr.examples import TRACK, condition, value
         ("round(speed, 2)", "float", False),
         ("sqrt(id)", "float", True),
         ("length(region)", "int", False),
-        ("length(free)", "int", False),
+        ("length(free)", "int", True),
         ("upper(region)", "text", False),
         ("speed > 300", "bool", False),
         ("alt > 300", "bool", True),

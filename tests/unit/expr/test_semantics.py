@@ -9,13 +9,15 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from heliograph.expr import arrow
 from heliograph.expr.python import compile_one
 from heliograph.expr.reference import evaluate
-from tests.property.expr_cases import same
+from tests.property.expr_cases import as_batch, as_event, same
 from tests.unit.expr.rules import ROW, RULES, rule_value
 
 
@@ -46,3 +48,27 @@ def test_the_table_of_rules_tells_zero_from_one_and_true() -> None:
     assert not same(1.0, 2.0)
     assert same(math.nan, math.nan)
     assert same(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("length(free)", None), ("free[0]", None), ("length(free) > 0", None)]
+)
+def test_an_array_without_dimensions_has_no_length_and_no_items(text: str, expected: Any) -> None:
+    values = {**ROW.mapping, "free": np.array(7, np.int32), "header": ROW.header}
+    _all_give(text, values, expected)
+
+
+@pytest.mark.parametrize("source_ts", [1 << 63, -(1 << 63) - 1, 1 << 90, -(1 << 90)])
+def test_a_source_time_beyond_64_bits_is_null(source_ts: int) -> None:
+    values = {**ROW.mapping, "header": msgspec.structs.replace(ROW.header, source_ts=source_ts)}
+    _all_give("header.source_ts > TIMESTAMP '2000-01-01T00:00:00Z'", values, None)
+    _all_give("header.source_ts IS NULL", values, expected=True)
+
+
+def _all_give(text: str, values: dict[str, Any], expected: Any) -> None:
+    checked = rule_value(text)
+    header, event = values["header"], as_event(values)
+    assert evaluate(checked.node, event, header) is expected
+    assert compile_one(checked)(event, header) is expected
+    assert compile_one(checked, access="item")(values, header) is expected
+    assert arrow.evaluate(checked, as_batch([values])).to_pylist() == [expected]
