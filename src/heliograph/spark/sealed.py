@@ -15,9 +15,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from heliograph import columns
 from heliograph.expr.arrow_columns import HEADER_COLUMN
 from heliograph.expr.schema import USER_HEADERS
+from heliograph.expr.spark import to_sql
+from heliograph.expr.typed import Checked, Const
 from heliograph.journal.records import EVENT
 from heliograph.journal.segmentwriter import INTEGERS, OTHERS
 from heliograph.spark.convert import NotBySpark, conversion, missing
+from heliograph.spark.filtering import NO_FIELDS
 from heliograph.spark.rows import ENVELOPE, HEADER_TYPE
 from heliograph.unify import unified
 
@@ -121,18 +124,19 @@ class Sealed:
         return [_column(field, origins).alias(field.name) for field in joined.fields]
 
     def _header(self, partition: str) -> Column:
+        """In one text, because each part of a column that is built in Python costs a call into Java."""
         fields = {
-            **{name: F.col(f"_{name}") for name in HEADER_TYPE.names},
-            "channel": F.lit(self._channel),
-            "partition": F.lit(partition),
-            "redelivered": F.lit(False),
-            USER_HEADERS: F.col("_headers"),
+            **{name: f"_{name}" for name in HEADER_TYPE.names},
+            "channel": _literal(self._channel),
+            "partition": _literal(partition),
+            "redelivered": "FALSE",
+            USER_HEADERS: "_headers",
             "source_ts": _microseconds("_source_ts"),
             "append_ts": _microseconds("_append_ts"),
-            "source_ns": F.col("_source_ts"),
-            "append_ns": F.col("_append_ts"),
+            "source_ns": "_source_ts",
+            "append_ns": "_append_ts",
         }
-        return F.struct(*(fields[name].alias(name) for name in HEADER_TYPE.names))
+        return F.expr(f"struct({', '.join(f'{fields[name]} AS {name}' for name in HEADER_TYPE.names)})")
 
 
 def _column(field: Field, origins: Sequence[Origin]) -> Column:
@@ -154,9 +158,13 @@ def _column(field: Field, origins: Sequence[Origin]) -> Column:
             return F.coalesce(*found)
 
 
-def _microseconds(name: str) -> Column:
+def _microseconds(name: str) -> str:
     """Nanoseconds as a timestamp, towards the past; in integers, because a double would round them."""
-    return F.expr(f"timestamp_micros({name} div 1000 - CASE WHEN {name} % 1000 < 0 THEN 1L ELSE 0L END)")
+    return f"timestamp_micros({name} div 1000 - CASE WHEN {name} % 1000 < 0 THEN 1L ELSE 0L END)"
+
+
+def _literal(text: str) -> str:
+    return to_sql(Checked(Const(text, "text"), NO_FIELDS, ""))
 
 
 def _quoted(name: str) -> str:
