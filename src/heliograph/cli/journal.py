@@ -166,7 +166,7 @@ def _print_verdict(verdict: dict[str, Any]) -> None:
         return
     word = "sound" if verdict["sound"] else "DAMAGED"
     print_line(
-        f"{name}  {word}  {verdict['events']} events in {verdict['files']} files, "
+        f"{name}  {word}  {_counted(verdict['events'], 'event')} in {_counted(verdict['files'], 'file')}, "
         f"offsets {verdict['earliest']} to {verdict['watermark'] - 1}"
     )
     for found in verdict["damaged"]:
@@ -188,6 +188,10 @@ def _point(text: str | None) -> str | int | datetime | None:
     if time.tzinfo is None:
         raise CommandFailed(f"{text!r} has no time zone: write {text}Z if it is in UTC")
     return time
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 class _Row(NamedTuple):
