@@ -134,3 +134,26 @@ def test_both_directions_flow_at_the_same_time(federation: Federation) -> None:
             supplier.push(Track(i))
     assert wait_until(lambda: all(len(ids) >= 1_000 for ids in seen))
     assert seen == (list(range(1_000)), list(range(1_000)))
+
+
+def test_a_station_that_cannot_be_reached_for_long_is_given_up_and_met_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.link.link.RESUME_LIMIT", 0.1)
+    federation = make_federation("memory")
+    network = federation.network
+    assert network is not None
+    a, b = federation.station(), federation.station()
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    consumer = theirs.consumer()
+    assert ours.wait_matched(1, LIMIT)
+    network.parted = True
+    federation.cut(a, b)
+    assert wait_until(lambda: not ours.stats().consumers)
+    ours.push(Track(1))
+    network.parted = False
+    network.connect(a.id, b.id)
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(2))
+    assert consumer.pull(LIMIT) == Track(2)
+    federation.close()

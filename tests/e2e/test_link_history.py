@@ -57,6 +57,37 @@ def test_joins_at_any_instant_under_load_see_every_event_once_and_in_order(tmp_p
         pushed.join()
 
 
+def test_stations_that_share_a_keeper_see_every_event_once(tmp_path: Path) -> None:
+    with (
+        hg.Station(tmp_path / "data", domain="air") as keeper,
+        hg.Station(domain="air") as one,
+        hg.Station(domain="air") as two,
+    ):
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        seen: tuple[list[int], list[int]] = ([], [])
+        channels = [station.channel("air.tracks", Track, qos=PERSISTENT) for station in (one, two)]
+        for channel, into in zip(channels, seen, strict=True):
+            channel.subscribe(lambda track, into=into: into.append(track.id), name="all")
+        assert kept.wait_matched(2, LIMIT)
+        kept.push(Track(0))
+        channels[0].push(Track(1))
+        channels[1].push(Track(2))
+        for i in range(3, 100):
+            kept.push(Track(i))
+        assert wait_until(lambda: all(len(ids) >= 100 for ids in seen))
+        assert seen == (list(range(100)), list(range(100)))
+
+
+def test_a_volatile_supplier_does_not_meet_consumers_that_ask_for_history(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        volatile = other.channel("air.tracks", Track)
+        keeper.channel("air.tracks", Track, qos=PERSISTENT).consumer()
+        assert wait_until(lambda: "durability: offered 'volatile', requested 'persistent'" in caplog.text)
+        assert not volatile.wait_matched(1, 0)
+
+
 def test_a_durable_consumer_elsewhere_goes_on_where_it_was(tmp_path: Path) -> None:
     with hg.Station(tmp_path / "data", domain="air") as keeper:
         kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)

@@ -41,17 +41,65 @@ SHARED: Final = 4_096
 
 
 class GatewayLane(Lane):
-    """A lane that calls `on_burst` for every `BURST` events put."""
+    """A lane that is emptied many events at a time, by the thread that fills it if that is soonest."""
 
     on_burst: Callable[[], None]
-    _burst = 0
+    """Called whenever `BURST` more events wait than at the last time."""
+    expires = False
+    """Whether its events have a lifespan."""
 
     def put(self, item: Item) -> None:
-        super().put(item)
-        self._burst += 1
-        if self._burst >= BURST:
-            self._burst = 0
+        with self._lock:
+            if self.blocking:
+                self._reserved -= 1
+            if self.closed:
+                self._dropped["closed"] += 1
+                return
+            if not self._append(item):
+                return
+            is_first, self._watched = not self._watched, True
+            is_burst = not self._waiting % BURST
+        if is_first:
+            self._on_ready(self)
+        elif is_burst:
             self.on_burst()
+
+    def drain(self, most: int) -> tuple[int, list[Item]]:
+        """Events of the highest priority that waits, and that priority. They count as delivered.
+
+        When nothing waits any more, the next event that is put calls `on_ready`.
+        """
+        with self._lock:
+            priority, items = self._pop_highest(most)
+            if items:
+                self._delivered += len(items)
+                if self._waiters:
+                    self._room.notify(len(items))
+            if not self._waiting:
+                self._watched = False
+                self._quiet.notify_all()
+        return priority, items
+
+    def _pop_highest(self, most: int) -> tuple[int, list[Item]]:
+        priority = max((p for p, band in self._bands.items() if band), default=0)
+        if not priority:
+            return 0, []
+        band = self._bands[priority]
+        if len(band) <= most and not self.expires:
+            items = list(band)
+            band.clear()
+            self._waiting -= len(items)
+            return priority, items
+        items = []
+        now = self._clock.monotonic_ns()
+        while band and len(items) < most:
+            item = self._pop_first(band)
+            self._waiting -= 1
+            if item[2] and now > item[2]:
+                self._expired += 1
+            else:
+                items.append(item)
+        return priority, items
 
 
 class Gateway(QueuedReceiver):
@@ -71,6 +119,7 @@ class Gateway(QueuedReceiver):
         self.lane = channel.new_lane(self.name, selection, lambda _: on_ready(self), kind=GatewayLane)
         if isinstance(self.lane, GatewayLane):
             self.lane.on_burst = on_burst
+            self.lane.expires = channel.qos.lifespan is not None
 
 
 class EventWriter:

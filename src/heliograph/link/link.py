@@ -24,10 +24,11 @@ import msgspec
 from heliograph.errors import BadFrame, LinkLost
 from heliograph.link import messages as m
 from heliograph.link.contract import CONTROL, LANES
+from heliograph.link.gateway import GatewayLane
 from heliograph.link.sequence import Batch, Inbox, Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from heliograph.channel.lane import Item
     from heliograph.link.contract import Connection
@@ -47,6 +48,10 @@ QUIET_NS: Final = 50_000
 """A link that sent nothing for so long is quiet: the next event is sent by the thread that pushes it."""
 
 
+RESUME_LIMIT: Final = 10.0
+"""Seconds without a connection after which the other station is given up, though it may live."""
+
+
 class Listener(Protocol):
     """Who is told of what arrives; called in the task that reads the link."""
 
@@ -58,6 +63,10 @@ class Listener(Protocol):
 
     def on_reset(self, link: Link) -> None:
         """Nothing said before counts: called before the first message of a new session goes out."""
+        ...
+
+    def on_lost(self, link: Link) -> None:
+        """There has been no connection for too long."""
         ...
 
 
@@ -101,7 +110,7 @@ class Link:
         self.peer = m.Hello(station, "", "", 0, 0, 0, (0,) * LANES)
         self.session = ports.random.id64()
         self.closed = False
-        self.lost_since: int | None = None
+        self.lost_since: int | None = ports.clock.monotonic_ns()
         self._clock = ports.clock
         self._random = ports.random
         self._writer = writer
@@ -118,6 +127,7 @@ class Link:
         # What is to be done under `_sending`; anybody may add to it.
         self._states: deque[m.State] = deque()
         self._state_due = False
+        self._asks = False
         self._frames: deque[tuple[int, Batch[bytes]]] = deque()
         self._messages: deque[m.Message] = deque()
         self._ready: deque[Gateway] = deque()
@@ -177,7 +187,7 @@ class Link:
 
     def wait_acknowledged(self, timeout: float) -> bool:
         """Wait until the other station has everything; False when it will not, or the time ran out."""
-        self._state_due = True
+        self._asks = self._state_due = True
         self.pump()
         with self._changed:
             self._changed.wait_for(lambda: self._connection is None or not self._is_owed(), timeout)
@@ -248,6 +258,7 @@ class Link:
                 for lane, outbox in enumerate(self._out):
                     outbox.acknowledge(hello.received[lane])
                     self._send_again(lane, outbox.acked + 1, outbox.last)
+                self._has_room = all(outbox.has_room for outbox in self._out)
             epoch = self._epoch
         self._wake.notify()
         return epoch
@@ -321,6 +332,9 @@ class Link:
                 while self._unflushed:
                     self._flush()
                     self._send_all()
+            since = self.lost_since
+            if since is not None and self._clock.monotonic_ns() - since > RESUME_LIMIT * 1e9:
+                self._listener.on_lost(self)
 
     def _send_all(self) -> None:
         """Send until nothing is left, no more may be sent, or the connection is full (`_unflushed`)."""
@@ -339,18 +353,15 @@ class Link:
         if self._messages:
             self._frames.append((CONTROL, self._message_batch()))
             return True
-        if not all(outbox.has_room for outbox in self._out):
+        if not self._has_room:
             return False
         while self._ready:
             gateway = self._ready[0]
-            items = [] if gateway.paused else gateway.lane.take(MOST_AT_ONCE)
-            if items:
+            made = [] if gateway.paused else self._event_batches(gateway)
+            if made:
+                self._frames.extend(made)
                 if len(self._ready) > 1:
                     self._ready.rotate(-1)
-                self._frames.extend(self._event_batches(gateway, items))
-                gateway.lane.done += len(items)
-                gateway.lane.settle()
-                self._events_sent += len(items)
                 return True
             self._ready.popleft()
         return False
@@ -362,25 +373,26 @@ class Link:
         payload = m.data_payload([(m.MESSAGES, m.encode(posted))])
         return self._out[CONTROL].add(len(posted), payload, len(payload))
 
-    def _event_batches(self, gateway: Gateway, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
-        """Events of a gateway by lane and, within it, runs of one class."""
-        if len({item[1].priority for item in items}) == 1 and len(gateway.channel.types) == 1:
-            runs = [(type(items[0][0]), items)]
-            return [self._event_batch(gateway, items[0][1].priority, runs)]
-        lanes: dict[int, list[tuple[Any, list[Item]]]] = {}
-        for item in items:
-            runs = lanes.setdefault(item[1].priority, [])
-            if not runs or runs[-1][0] is not type(item[0]):
-                runs.append((type(item[0]), []))
-            runs[-1][1].append(item)
-        return [self._event_batch(gateway, lane, runs) for lane, runs in lanes.items()]
+    def _event_batches(self, gateway: Gateway) -> list[tuple[int, Batch[bytes]]]:
+        """Take events of a gateway and put them into batches: one per lane, in it runs of one class."""
+        lane = gateway.lane
+        if isinstance(lane, GatewayLane):
+            priority, items = lane.drain(MOST_AT_ONCE)
+            by_lane = {priority: items} if items else {}
+        else:
+            items = lane.take(MOST_AT_ONCE)
+            by_lane = {}
+            for item in items:
+                by_lane.setdefault(item[1].priority, []).append(item)
+            lane.done += len(items)
+            lane.settle()
+        self._events_sent += len(items)
+        return [self._event_batch(gateway, number, items) for number, items in by_lane.items()]
 
-    def _event_batch(
-        self, gateway: Gateway, lane: int, runs: Iterable[tuple[Any, list[Item]]]
-    ) -> tuple[int, Batch[bytes]]:
+    def _event_batch(self, gateway: Gateway, lane: int, items: list[Item]) -> tuple[int, Batch[bytes]]:
         parts: list[tuple[int, bytes]] = []
-        count = 0
-        for cls, items in runs:
+        count = len(items)
+        for cls, run in _runs(items, several=len(gateway.channel.types) > 1):
             fmt = cls.__event_info__.format
             stream = self._stream_of(gateway.channel.name, fmt.id)
             if (lane, stream) not in self._told:
@@ -388,10 +400,12 @@ class Link:
                 announce = m.Announce(stream, gateway.channel.name, fmt.id, fmt.description)
                 parts.append((m.MESSAGES, m.encode([announce])))
                 count += 1
-            parts.append((stream, self._writer.records(cls, items)))
-            count += len(items)
+            parts.append((stream, self._writer.records(cls, run)))
         payload = m.data_payload(parts)
-        return lane, self._out[lane].add(count, payload, len(payload))
+        outbox = self._out[lane]
+        batch = outbox.add(count, payload, len(payload))
+        self._has_room = self._has_room and outbox.has_room
+        return lane, batch
 
     def _send(self, frame: list[Any]) -> None:
         assert self._connection is not None
@@ -415,7 +429,8 @@ class Link:
         self._state_due = False
         received = tuple(inbox.received for inbox in self._in)
         missing = tuple((lane, *wanted) for lane, wanted in tuple(self._missing.items()))
-        frame = m.state_frame(m.State(tuple(outbox.last for outbox in self._out), received, missing))
+        sent = tuple(outbox.last for outbox in self._out)
+        frame = m.state_frame(m.State(sent, received, missing, self._asks))
         self._told_received = received
         self._unacked_records = self._unacked_bytes = 0
         connection, before = self._connection, self._connection.sent_bytes
@@ -427,6 +442,7 @@ class Link:
         """Act on what the other station says has arrived there and what has not."""
         for outbox, received in zip(self._out, state.received, strict=True):
             outbox.acknowledge(received)
+        self._has_room = all(outbox.has_room for outbox in self._out)
         for lane, first, last in state.missing:
             self._send_again(lane, first, last)
         with self._changed:
@@ -455,6 +471,7 @@ class Link:
     def _forget(self) -> None:
         self._out = [Outbox() for _ in range(LANES)]
         self._in = [Inbox() for _ in range(LANES)]
+        self._has_room = True
         self._told.clear()
         self._told_received = (0,) * LANES
 
@@ -499,7 +516,7 @@ class Link:
             if wanted is not None:
                 self._missing[lane] = wanted
         self._states.append(state)
-        if self._missing or self._told_received != tuple(inbox.received for inbox in self._in):
+        if self._missing or (state.asks and self._told_received != tuple(i.received for i in self._in)):
             self._state_due = True
         self.pump()
 
@@ -530,3 +547,15 @@ class Link:
 
     def _is_owed(self) -> bool:
         return bool(self._messages) or any(outbox.unacked for outbox in self._out)
+
+
+def _runs(items: list[Item], *, several: bool) -> list[tuple[Any, list[Item]]]:
+    """Items in runs of one class."""
+    if not several:
+        return [(type(items[0][0]), items)]
+    runs: list[tuple[Any, list[Item]]] = []
+    for item in items:
+        if not runs or runs[-1][0] is not type(item[0]):
+            runs.append((type(item[0]), []))
+        runs[-1][1].append(item)
+    return runs

@@ -88,6 +88,8 @@ class MemoryNetwork:
         self.duplication = duplication
         self.reordering = reordering
         self.dropped = 0
+        self.parted = False
+        """While it is true no connection is made."""
         self._lock = ports.tasks.lock("network")
         self._transports: dict[int, MemoryTransport] = {}
         self._connections: dict[tuple[int, int], MemoryConnection] = {}
@@ -136,7 +138,7 @@ class MemoryNetwork:
         small, large = min(one, other), max(one, other)
         with self._lock:
             dialler, answerer = self._transports.get(small), self._transports.get(large)
-            if dialler is None or answerer is None or (small, large) in self._connections:
+            if dialler is None or answerer is None or self.parted or (small, large) in self._connections:
                 return
             here, there = MemoryConnection(self, f"{large:016x}"), MemoryConnection(self, f"{small:016x}")
             here.other, there.other = there, here

@@ -4,8 +4,8 @@ A station tells all others of each of its channels: its formats, and what its co
 the same of them, and gives each channel that somebody wants a gateway to that station. Events go out from
 where they were pushed and nowhere else, so in a full mesh none comes twice and none runs in circles.
 
-Locks: `_lock` orders what this station says of its channels; `_gates` orders changes of gateways. Both come
-before the locks of channels, and nothing that holds a channel's lock calls in here.
+Locks: `_lock` orders what this station says of its channels. It comes before the locks of channels, and
+nothing that holds a channel's lock calls in here.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from heliograph.channel.pipeline import AnyOf
-from heliograph.channel.selection import Selection
 from heliograph.errors import BadFrame, FormatError, LinkLost, LinkRefused, QueryFailed
 from heliograph.event import info_of
-from heliograph.formats import Format, FormatRegistry
 from heliograph.link import messages as m
-from heliograph.link.arrivals import Arrivals, Stream
-from heliograph.link.conditions import condition_for, from_data, to_data
+from heliograph.link.arrivals import Stream
+from heliograph.link.conditions import from_data, to_data
 from heliograph.link.contract import KNOCK
-from heliograph.link.gateway import EventWriter, Gateway
+from heliograph.link.gates import Gates, Peer
+from heliograph.link.gateway import EventWriter
 from heliograph.link.kept import Keeper, RemoteStore
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import GONE, Questions
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
     from heliograph.event import Event
+    from heliograph.formats import Format
     from heliograph.link import Identity
     from heliograph.link.contract import Connection, Transport
     from heliograph.link.questions import Responder
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RESUME_LIMIT: Final = 10.0
-"""Seconds that a link waits for a station that lives but has no connection, before it is forgotten."""
 ASK_LIMIT: Final = 5.0
 """Seconds that a question waits for its answer."""
 
@@ -62,23 +59,6 @@ class RemoteStation(msgspec.Struct, frozen=True):
     name: str
     pid: int
     channels: tuple[m.ChannelState, ...]
-
-
-class _Peer:
-    """What is known of one linked station."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.channels: dict[str, m.ChannelState] = {}
-        self.formats = FormatRegistry()
-        self.told_formats: set[bytes] = set()
-        self.gateways: dict[str, Gateway] = {}
-        self.arrivals: dict[str, Arrivals] = {}
-        self.streams: dict[int, Stream] = {}
-        self.unwanted = 0
-
-    def format_of(self, format_id: bytes) -> Format | None:
-        return self.formats[format_id] if format_id in self.formats else None  # noqa: SIM401 - no mapping
 
 
 class Mesh:
@@ -105,10 +85,10 @@ class Mesh:
         self._channel = channel
         self._heartbeat = heartbeat
         self._lock = ports.tasks.lock("mesh")
-        self._gates = ports.tasks.lock("gateways")
+        self._gates = Gates(channel, ports.tasks)
         self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
         self._writer = EventWriter(ports.clock)
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, Peer] = {}
         self._said: dict[str, m.ChannelState] = {}
         self._streams: dict[tuple[str, bytes], int] = {}
         self._stream_numbers = count(1)
@@ -135,7 +115,7 @@ class Mesh:
                     peer.link.post(*self._unknown_formats(peer, channel), state)
             peers = list(self._peers.values())
         for peer in peers:
-            self._fit_gateway(peer, channel.name)
+            self._gates.fit(peer, channel.name)
 
     def forget(self, name: str) -> None:
         """A channel has been closed."""
@@ -254,7 +234,7 @@ class Mesh:
 
     def _serve(self, connection: Connection, dialled: int | None) -> None:
         """The life of one connection, in a task of its own."""
-        peer: _Peer | None = None
+        peer: Peer | None = None
         greeted = False
         try:
             if dialled is not None:
@@ -280,7 +260,7 @@ class Mesh:
             if peer is not None and peer.link.detach(connection):
                 self._transport.lost(peer.link.station, soon=greeted)
 
-    def _greeted(self, connection: Connection, first: memoryview, dialled: int | None) -> tuple[_Peer, int]:
+    def _greeted(self, connection: Connection, first: memoryview, dialled: int | None) -> tuple[Peer, int]:
         """The other station has said hello. The one who dialled spoke first, the other answers here."""
         if first[0] == m.BYE:
             raise LinkRefused("the other station", m.read_bye(first))
@@ -312,7 +292,7 @@ class Mesh:
         own = self.identity
         return link.hello(own.name, own.domain, os.getpid(), own.station, resumed=resumed)
 
-    def _peer(self, station: int) -> _Peer:
+    def _peer(self, station: int) -> Peer:
         with self._lock:
             if self._closed:
                 raise LinkLost(f"station {station:016x}", "this station is closing")
@@ -326,7 +306,7 @@ class Mesh:
                     stream_of=self._stream_of,
                     heartbeat=self._heartbeat,
                 )
-                peer = self._peers[station] = _Peer(link)
+                peer = self._peers[station] = Peer(link)
                 self._writer.links = len(self._peers)
             return peer
 
@@ -337,7 +317,7 @@ class Mesh:
         if peer is not None:
             self._drop_peer(peer, None)
 
-    def _drop_peer(self, peer: _Peer, reason: str | None) -> None:
+    def _drop_peer(self, peer: Peer, reason: str | None) -> None:
         with self._lock:
             self._peers.pop(peer.link.station, None)
             self._writer.links = len(self._peers)
@@ -345,21 +325,7 @@ class Mesh:
         peer.link.close(reason)
         self._questions.fail_all(peer.link.station, GONE)
         self._keeper.station_left(peer.link.station)
-        self._drop_gates(peer)
-
-    def _drop_gates(self, peer: _Peer) -> None:
-        with self._gates:
-            gateways, peer.gateways = peer.gateways, {}
-            arrivals, peer.arrivals = peer.arrivals, {}
-            names, peer.channels = set(peer.channels), {}
-        for gateway in gateways.values():
-            gateway.close()
-        for arrival in arrivals.values():
-            arrival.close()
-        for name in names:
-            channel = self._channel(name)
-            if channel is not None:
-                channel.set_remote_consumers(peer.link.name, 0)
+        self._gates.drop(peer)
 
     def _stream_of(self, channel: str, format_id: bytes) -> int:
         key = (channel, format_id)
@@ -382,7 +348,10 @@ class Mesh:
                 channel = self._channel(state.name)
                 if channel is not None:
                     link.post(*self._unknown_formats(peer, channel), state)
-        self._drop_gates(peer)
+        self._gates.drop(peer)
+
+    def on_lost(self, link: Link) -> None:
+        self._gone(link.station)
 
     def on_message(self, link: Link, message: m.Message) -> None:
         peer = self._peers.get(link.station)
@@ -395,13 +364,13 @@ class Mesh:
                         from_data(want.tree, link.name)  # what is kept can be trusted from here on
                 known = peer.channels.get(message.name)
                 peer.channels[message.name] = message
-                self._fit_gateway(peer, message.name)
+                self._gates.fit(peer, message.name)
                 if message.keeper is not None and (known is None or known.keeper != message.keeper):
                     self._keeper_came(message.name)
                 self._notify()
             case m.ChannelGone(name=name):
                 peer.channels.pop(name, None)
-                self._fit_gateway(peer, name)
+                self._gates.fit(peer, name)
                 self._notify()
             case m.FormatNote():
                 _learn(peer, message.id, message.description)
@@ -424,28 +393,12 @@ class Mesh:
         if peer is None or stream is None:
             raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
         records = m.count_records(run.records, link.name)
-        arrivals = self._arrivals(peer, stream.channel)
+        arrivals = self._gates.arrivals(peer, stream.channel)
         if arrivals is None:
             peer.unwanted += records
             return records
         arrivals.add(stream.read(run.records, arrivals.channel.types, link.name, skip))
         return records
-
-    def _arrivals(self, peer: _Peer, name: str) -> Arrivals | None:
-        arrivals = peer.arrivals.get(name)
-        channel = self._channel(name)
-        if arrivals is None or arrivals.channel is not channel:
-            if channel is None:
-                return None
-            link = peer.link
-            arrivals = Arrivals(
-                channel,
-                link.name,
-                self._ports.tasks,
-                lambda channel_name, paused: link.post(m.Flow(channel_name, paused)),
-            )
-            peer.arrivals[name] = arrivals
-        return arrivals
 
     def _keeper_of(self, name: str, timeout: float) -> Link | None:
         """The link to the station that keeps the history of a channel."""
@@ -474,55 +427,12 @@ class Mesh:
 
     # Gateways
 
-    def _unknown_formats(self, peer: _Peer, channel: Channel[Any]) -> list[m.FormatNote]:
+    def _unknown_formats(self, peer: Peer, channel: Channel[Any]) -> list[m.FormatNote]:
         """Descriptions that the other station has not been told yet. Under the lock."""
         formats = [info_of(cls).format for cls in channel.types]
         new = [fmt for fmt in formats if fmt.id not in peer.told_formats]
         peer.told_formats.update(fmt.id for fmt in new)
         return [m.FormatNote(fmt.id, fmt.description) for fmt in new]
-
-    def _fit_gateway(self, peer: _Peer, name: str) -> None:
-        """Make the gateway of a channel to a station be what the station wants of it now."""
-        channel = self._channel(name)
-        with self._gates:
-            state = peer.channels.get(name)
-            gateway = peer.gateways.get(name)
-            if channel is None or peer.link.closed:
-                peer.gateways.pop(name, None)
-                return
-            wants = state.wants if state is not None else ()
-            conditions = self._conditions(peer, channel, wants)
-            if gateway is not None and gateway.channel is not channel:
-                gateway = None
-            if not conditions:
-                if gateway is not None:
-                    del peer.gateways[name]
-                    gateway.close()
-            elif gateway is None:
-                link = peer.link
-                gateway = Gateway(channel, link.name, Selection(conditions), link.ready, link.pump)
-                peer.gateways[name] = gateway
-                channel.join_gateway(gateway)
-            else:
-                channel.change_gateway(gateway, conditions)
-            channel.set_remote_consumers(
-                peer.link.name, state.consumers if state is not None and conditions else 0
-            )
-
-    def _conditions(
-        self, peer: _Peer, channel: Channel[Any], wants: tuple[m.Want, ...]
-    ) -> dict[type[Event], Any]:
-        found: dict[type[Event], Any] = {}
-        for cls in channel.types:
-            name = info_of(cls).name
-            alternatives = [
-                condition_for(want, cls, peer.format_of, peer.link.name)
-                for want in wants
-                if want.type == name
-            ]
-            if alternatives:
-                found[cls] = alternatives[0] if len(alternatives) == 1 else AnyOf(tuple(alternatives))
-        return found
 
 
 def _describe(channel: Channel[Any]) -> m.ChannelState:
@@ -550,7 +460,7 @@ def _describe(channel: Channel[Any]) -> m.ChannelState:
     )
 
 
-def _learn(peer: _Peer, format_id: bytes, description: bytes) -> Format:
+def _learn(peer: Peer, format_id: bytes, description: bytes) -> Format:
     try:
         return peer.formats.learn(format_id, description)
     except FormatError as error:

@@ -23,6 +23,7 @@ import msgspec
 from heliograph.errors import BadFrame, LinkRefused
 from heliograph.link.contract import LANES
 from heliograph.link.sequence import Batch
+from heliograph.qos import Durability, QoS, Reliability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,6 +69,8 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     received: tuple[int, ...]
     missing: tuple[tuple[int, int, int], ...] = ()
     """Lane, first and last number of ranges to send again."""
+    asks: bool = False
+    """Whether the other station shall say at once what has arrived there."""
 
 
 class Want(msgspec.Struct, array_like=True, frozen=True):
@@ -86,12 +89,17 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
 
     name: str
     formats: tuple[bytes, ...]
-    reliability: str
-    durability: str
+    reliability: Reliability
+    durability: Durability
     consumers: int
     wants: tuple[Want, ...]
     keeper: str | None = None
     """The partition that this station keeps of the channel's history."""
+
+    @property
+    def qos(self) -> QoS:
+        """What its consumers ask for, as far as it has to go together with what others offer."""
+        return QoS(reliability=self.reliability, durability=self.durability)
 
 
 class ChannelGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):

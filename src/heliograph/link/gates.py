@@ -1,0 +1,157 @@
+"""What stands between this station's channels and one other station: gateways out, arrivals in.
+
+A gateway is there exactly while the other station wants something of a channel that this station may send:
+events that were pushed here, or that are kept here. What another station keeps is sent by that one.
+
+The lock orders changes of gateways; it comes before the locks of channels.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from heliograph.channel.pipeline import AnyOf
+from heliograph.channel.selection import Selection
+from heliograph.errors import Closed, ForkedStation
+from heliograph.event import info_of
+from heliograph.formats import Format, FormatRegistry
+from heliograph.link import messages as m
+from heliograph.link.arrivals import Arrivals, Stream
+from heliograph.link.conditions import condition_for
+from heliograph.link.gateway import Gateway
+from heliograph.link.kept import RemoteStore
+from heliograph.qos import mismatches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.channel.core import Channel
+    from heliograph.event import Event
+    from heliograph.link.link import Link
+    from heliograph.ports import Tasks
+
+log = logging.getLogger(__name__)
+
+
+class Peer:
+    """What is known of one linked station."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.channels: dict[str, m.ChannelState] = {}
+        self.formats = FormatRegistry()
+        self.told_formats: set[bytes] = set()
+        self.gateways: dict[str, Gateway] = {}
+        self.arrivals: dict[str, Arrivals] = {}
+        self.streams: dict[int, Stream] = {}
+        self.unwanted = 0
+        """Events that came for channels that are not open here any more."""
+
+    def format_of(self, format_id: bytes) -> Format | None:
+        return self.formats[format_id] if format_id in self.formats else None  # noqa: SIM401 - no mapping
+
+
+class Gates:
+    """See the module."""
+
+    def __init__(self, channel: Callable[[str], Channel[Any] | None], tasks: Tasks) -> None:
+        self._channel = channel
+        self._tasks = tasks
+        self._lock = tasks.lock("gateways")
+
+    def fit(self, peer: Peer, name: str) -> None:
+        """Make the gateway of a channel to a station be what the station wants of it now."""
+        with self._lock:
+            channel = self._channel(name)
+            gateway = peer.gateways.get(name)
+            if channel is None or peer.link.closed:
+                peer.gateways.pop(name, None)
+                return
+            if gateway is not None and gateway.channel is not channel:
+                gateway = None
+            state = peer.channels.get(name)
+            conditions = {} if state is None else self._conditions(peer, channel, state)
+            try:
+                self._change(peer, channel, gateway, conditions)
+            except (Closed, ForkedStation):
+                peer.gateways.pop(name, None)
+            channel.set_remote_consumers(peer.link.name, state.consumers if state and conditions else 0)
+
+    def drop(self, peer: Peer) -> None:
+        """The other station is gone, or has forgotten this one."""
+        with self._lock:
+            gateways, peer.gateways = peer.gateways, {}
+            arrivals, peer.arrivals = peer.arrivals, {}
+            names, peer.channels = set(peer.channels), {}
+        for gateway in gateways.values():
+            gateway.close()
+        for arrived in arrivals.values():
+            arrived.close()
+        for name in names:
+            channel = self._channel(name)
+            if channel is not None:
+                channel.set_remote_consumers(peer.link.name, 0)
+
+    def arrivals(self, peer: Peer, name: str) -> Arrivals | None:
+        """The way in for a channel's events; None when it is not open here. For the link's reader."""
+        arrivals = peer.arrivals.get(name)
+        channel = self._channel(name)
+        if channel is None or (arrivals is not None and arrivals.channel is channel):
+            return arrivals
+        link = peer.link
+        try:
+            arrivals = Arrivals(
+                channel,
+                link.name,
+                self._tasks,
+                lambda channel_name, paused: link.post(m.Flow(channel_name, paused)),
+            )
+        except (Closed, ForkedStation):
+            return None
+        peer.arrivals[name] = arrivals
+        return arrivals
+
+    def _change(
+        self,
+        peer: Peer,
+        channel: Channel[Any],
+        gateway: Gateway | None,
+        conditions: dict[type[Event], Any],
+    ) -> None:
+        if not conditions:
+            if gateway is not None:
+                del peer.gateways[channel.name]
+                gateway.close()
+        elif gateway is None:
+            link = peer.link
+            gateway = Gateway(channel, link.name, Selection(conditions), link.ready, link.pump)
+            channel.join_gateway(gateway)
+            peer.gateways[channel.name] = gateway
+        else:
+            channel.change_gateway(gateway, conditions)
+
+    def _conditions(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> dict[type[Event], Any]:
+        """What to send to a station, per event type; empty when nothing."""
+        if isinstance(channel.store, RemoteStore):
+            return {}
+        apart = mismatches(channel.qos, state.qos)
+        if apart and state.wants:
+            log.warning(
+                "station %s receives nothing of channel %s from here: %s",
+                peer.link.name,
+                channel.name,
+                "; ".join(map(str, apart)),
+            )
+            return {}
+        found: dict[type[Event], Any] = {}
+        for cls in channel.types:
+            name = info_of(cls).name
+            alternatives = [
+                condition_for(want, cls, peer.format_of, peer.link.name)
+                for want in state.wants
+                if want.type == name
+            ]
+            if alternatives:
+                found[cls] = alternatives[0] if len(alternatives) == 1 else AnyOf(tuple(alternatives))
+        return found
