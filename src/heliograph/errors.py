@@ -60,6 +60,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from heliograph.wording import listed
+
 ROOT: Final = "$"
 """How the event itself is written in a path; its field `a`, third element, is `$.a[2]`."""
 
@@ -97,7 +99,7 @@ class IncompatibleFormats(FormatError):
     """
 
     def __init__(self, writer: str, reader: str, problems: tuple[str, ...]) -> None:
-        super().__init__(f"{writer!r} cannot be read as {reader!r}: " + "; ".join(problems))
+        super().__init__(f"{writer!r} cannot be read as {reader!r}: {listed(problems, joint='; ')}")
         self.writer = writer
         self.reader = reader
         self.problems = problems

@@ -26,6 +26,7 @@ import msgspec
 from heliograph import fieldtypes as ft
 from heliograph.errors import ROOT, IncompatibleFormats
 from heliograph.event import EventMeta
+from heliograph.wording import brief, listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -169,7 +170,7 @@ class _Walk:
         )
         twins = [f.name for f in writer.fields if f.name not in reader.by_name and f.type == kind]
         if twins:
-            names = " or ".join(repr(twin) for twin in twins)
+            names = listed([repr(twin) for twin in twins], joint=" or ")
             sentence += f" (is it the writer's {names} ({kind}) under a new name? then keep the old name)"
         self.problems.append(sentence)
 
@@ -215,8 +216,9 @@ def _misfit(writer: ft.FieldType, reader: ft.FieldType) -> str | None:
         case ft.Enum(base=sent), ft.Scalar(name=wanted) if sent == wanted:
             return None
         case ft.Enum(), ft.Enum() if writer.base == reader.base:
-            unknown = [f"{name} ({value!r})" for name, value in writer.members if value not in reader.values]
-            return f"the reader does not know {', '.join(unknown)}" if unknown else None
+            known = reader.values
+            unknown = [f"{name} ({brief(value)})" for name, value in writer.members if value not in known]
+            return f"the reader does not know {listed(unknown)}" if unknown else None
         case ft.Array(), ft.Array():
             if not _shape_fits(writer.shape, reader.shape):
                 return "the shape does not fit"

@@ -24,6 +24,7 @@ from heliograph.codec.anything import MAX_DEPTH
 from heliograph.errors import ROOT, InvalidEvent
 from heliograph.formats import MAX_DEPTH as MAX_DIMENSIONS
 from heliograph.mending import anything_fits, is_encodable
+from heliograph.wording import brief, listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -87,8 +88,9 @@ def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] 
         raise at.expected(f"a mapping with the fields of {fmt.name}", data)
     known = fmt.by_name
     for name in data.keys() - known.keys():
-        names = ", ".join(known) or "none"
-        raise at.inside(str(name)).refuse(f"{fmt.name} has no field of this name; its fields are: {names}")
+        raise at.inside(str(name)[:60]).refuse(
+            f"{fmt.name} has no field of this name; its fields are: {listed(known)}"
+        )
     for name in known.keys() - data.keys():
         if name not in may_miss:
             raise at.inside(name).refuse(f"is missing and has no default; needs {known[name].type}")
@@ -161,7 +163,7 @@ def scalar_checker(name: ft.ScalarName) -> Checker:
 def check_enum(kind: ft.Enum, value: Any, at: Place) -> int | str:
     # By type too, because True == 1.
     if type(value) not in (int, str) or value not in kind.values:
-        allowed = ", ".join(repr(member) for _, member in kind.members)
+        allowed = listed([brief(member) for _, member in kind.members])
         raise at.expected(f"a value of {kind} ({allowed})", value)
     return value  # type: ignore[no-any-return]
 
@@ -261,5 +263,4 @@ def _moment(value: Any, at: Place) -> datetime:
 
 
 def _show(value: object) -> str:
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return f"{type(value).__name__} {brief(value)}"

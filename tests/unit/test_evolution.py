@@ -291,3 +291,25 @@ def test_defaults_are_inherited() -> None:
         note: str = ""
 
     assert defaults_of(Special) == defaults_of(Track) | {"note"}
+
+
+def test_what_is_said_about_a_wide_stranger_stays_short() -> None:
+    names = [f"{i:03}{'n' * 250}" for i in range(1000)]
+    stranger = Format("t", tuple(Field(name, scalar("f64")) for name in names))
+    reader = Format("t", tuple(Field(f"wanted_{i}", scalar("f64")) for i in range(100)))
+    with pytest.raises(IncompatibleFormats) as caught:
+        check(stranger, reader)
+    assert len(caught.value.problems) == 100
+    assert "and 992 more (f64) under a new name?" in caught.value.problems[0]
+    assert max(map(len, caught.value.problems)) < 3_000
+    assert str(caught.value).endswith(" and 92 more")
+    assert len(str(caught.value)) < 30_000
+
+
+def test_of_many_unknown_enum_values_the_first_are_named_and_the_rest_counted() -> None:
+    members = tuple((f"M{i}", "v" * 1000 + str(i)) for i in range(300))
+    sentence = problem(ft.Enum("E", "str", members), ft.Enum("E", "str", members[:1]))
+    assert sentence is not None
+    assert "does not know M1 ('vvv" in sentence
+    assert sentence.endswith("and 291 more")
+    assert len(sentence) < 1_000

@@ -16,6 +16,7 @@ from heliograph.expr import tree as t
 from heliograph.expr import typed as k
 from heliograph.expr.like import BadPattern, segments
 from heliograph.expr.limits import measure
+from heliograph.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -227,7 +228,7 @@ class _Checker:
             if isinstance(node, k.Const) and isinstance(node.value, str):
                 if node.value not in values:
                     raise self.error(
-                        f"{enum} has no member {node.value[:40]!r}; it has {', '.join(list(values)[:20])}",
+                        f"{enum} has no member {node.value[:40]!r}; it has {listed(values, shown=20)}",
                         tree.at,
                     )
                 nodes.append(k.Const(values[node.value], "int"))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from heliograph import fieldtypes as ft
 from heliograph.expr.typed import Column, Kind, Load, Step
+from heliograph.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -232,5 +233,4 @@ def _suggest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if close := difflib.get_close_matches(name[:60], names, n=3):
         return f"did you mean {' or '.join(close)}?"
-    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    return f"it has {shown or 'none'}"
+    return f"it has {listed(names, shown=20)}"

@@ -1,0 +1,36 @@
+"""Lists in errors and hints that stay short, however many names somebody sends.
+
+listed(["a", "b"])                   a, b
+listed(fmt.by_name)                  id, lat, lon, speed, region, alt, squawk, seen and 992 more
+listed(twins, joint=" or ")          alt or height
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+SHOWN: Final = 8
+"""Items of a list that a sentence shows; of the others it says how many there are."""
+_LONGEST: Final = 60
+"""Characters of a value; what is longer loses its middle."""
+
+
+def listed(items: Collection[object], *, joint: str = ", ", shown: int = SHOWN) -> str:
+    """The first items, as they are, and how many more there are; `none` when there are none."""
+    if not items:
+        return "none"
+    first = [str(item) for item, _ in zip(items, range(shown), strict=False)]
+    rest = len(items) - len(first)
+    return joint.join(first) + (f" and {rest:,} more" if rest else "")
+
+
+def brief(value: object) -> str:
+    """A value as Python writes it, cut to a length that fits into a sentence."""
+    text = repr(value)
+    if len(text) <= _LONGEST:
+        return text
+    half = (_LONGEST - 3) // 2
+    return f"{text[:half]}...{text[-half:]}"
