@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from heliograph.annotations import u32 as u32
     from heliograph.annotations import u64 as u64
     from heliograph.channel.consumer import Consumer as Consumer
+    from heliograph.channel.consumer import Delivery as Delivery
     from heliograph.channel.core import Channel as Channel
+    from heliograph.channel.ledger import ChannelStats as ChannelStats
+    from heliograph.channel.supplier import Supplier as Supplier
+    from heliograph.errors import AppendTimeout as AppendTimeout
     from heliograph.errors import ChannelError as ChannelError
     from heliograph.errors import ChannelExists as ChannelExists
     from heliograph.errors import Closed as Closed
@@ -38,12 +42,18 @@ if TYPE_CHECKING:
     from heliograph.errors import DiskError as DiskError
     from heliograph.errors import DiskFull as DiskFull
     from heliograph.errors import ExpressionError as ExpressionError
+    from heliograph.errors import FolderInUse as FolderInUse
     from heliograph.errors import ForkedStation as ForkedStation
     from heliograph.errors import FormatError as FormatError
     from heliograph.errors import HeliographError as HeliographError
+    from heliograph.errors import HistoryDamaged as HistoryDamaged
+    from heliograph.errors import HistoryGone as HistoryGone
     from heliograph.errors import IncompatibleFormats as IncompatibleFormats
     from heliograph.errors import InvalidEvent as InvalidEvent
     from heliograph.errors import InvalidQoS as InvalidQoS
+    from heliograph.errors import JournalError as JournalError
+    from heliograph.errors import LinkError as LinkError
+    from heliograph.errors import NoJava as NoJava
     from heliograph.errors import NoSuchChannel as NoSuchChannel
     from heliograph.errors import NotPossible as NotPossible
     from heliograph.errors import QueueFull as QueueFull
@@ -63,11 +73,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "annotations": "Length Shape f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
-    "channel.consumer": "Consumer",
+    "channel.consumer": "Consumer Delivery",
     "channel.core": "Channel",
-    "errors": "ChannelError ChannelExists Closed DecodeError DiskError DiskFull ExpressionError "
-    "ForkedStation FormatError HeliographError IncompatibleFormats InvalidEvent InvalidQoS NoSuchChannel "
-    "NotPossible QueueFull UnknownFormat WouldDeadlock WrongEventType",
+    "channel.ledger": "ChannelStats",
+    "channel.supplier": "Supplier",
+    "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DiskError DiskFull "
+    "ExpressionError FolderInUse ForkedStation FormatError HeliographError HistoryDamaged "
+    "HistoryGone IncompatibleFormats InvalidEvent InvalidQoS JournalError LinkError NoJava "
+    "NoSuchChannel NotPossible QueueFull UnknownFormat WouldDeadlock WrongEventType",
     "event": "Event EventId Header format_of",
     "expr.build": "col param",
     "formats": "Format",

@@ -719,7 +719,7 @@ class WrongEventType(ChannelError):
     def __str__(self) -> str:
         return (
             f"channel {self.name!r} carries {', '.join(self.carried)}, not {self.given}; "
-            f"open it with station.channel({self.name!r}, ..., {self.given}) to add the type"
+            f"opening it with a further class, station.channel({self.name!r}, ...), adds that type"
         )
 
 

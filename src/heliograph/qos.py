@@ -112,8 +112,10 @@ def _check_range(qos: QoS, name: str, low: float, high: float) -> None:
 
 def _check_together(qos: QoS) -> None:
     """Policies that contradict each other are refused here, where both are written."""
+    if qos.ack == "delivered":
+        raise InvalidQoS("ack", qos.ack, "'memory', 'journal' or 'synced': nobody watches deliveries yet")
     if qos.ack in ("journal", "synced") and not qos.journalled:
-        raise InvalidQoS("ack", qos.ack, "'memory' or 'delivered' unless durability='persistent'")
+        raise InvalidQoS("ack", qos.ack, "'memory' unless durability='persistent'")
     if qos.overflow == "journal" and not qos.journalled:
         raise InvalidQoS("overflow", qos.overflow, "another policy unless durability='persistent'")
     if qos.journalled and qos.overflow not in (None, "journal"):

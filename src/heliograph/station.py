@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from heliograph.channel.core import Channel, Services
 from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
-from heliograph.errors import ChannelExists, Closed, ForkedStation, NoSuchChannel, NotPossible
+from heliograph.channel.selection import check_options
+from heliograph.errors import (
+    ChannelExists,
+    Closed,
+    ExpressionError,
+    ForkedStation,
+    NoSuchChannel,
+    NotPossible,
+    WrongEventType,
+)
 from heliograph.event import Event, info_of
 from heliograph.journal.keeping import Keeping
 from heliograph.link import Identity, join
@@ -119,17 +128,11 @@ class Station:
             mode: "create" or "open".
         """
         self._check_usable()
-        if not _CHANNEL_NAME.fullmatch(name) or len(name) > MAX_CHANNEL_NAME:
-            raise NotPossible(
-                repr(name[:40]),
-                f"a channel's name is 1 to {MAX_CHANNEL_NAME} characters, parts joined by dots",
-            )
-        for cls in types:
-            info_of(cls)
+        _check_channel(name, types, qos, mode)
         with self._lock:
             channel = self._channels.get(name)
             if channel is None:
-                channel = self._create(name, types, qos or QoS(), mode)
+                channel = self._create(name, types, qos, mode)
             elif mode == "create":
                 raise ChannelExists(name)
             elif qos is not None and qos != channel.qos:
@@ -191,20 +194,44 @@ class Station:
             self._loop_task.join(timeout)
         return left
 
+    async def aclose(self, timeout: float = DRAIN_LIMIT) -> dict[str, int]:  # noqa: ASYNC109 - it is what close takes
+        """As `close`, for asyncio: `async def` callbacks go on while it waits."""
+        return await asyncio.to_thread(self.close, timeout)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        state = "forked" if self._forked else "closed" if self._closed else f"{len(self._channels)} channels"
+        return f"<Station {self.id:016x}, {state}>"
+
     def forget_pattern(self, subscription: PatternSubscription) -> None:
         with self._lock:
             if subscription in self._patterns:
                 self._patterns.remove(subscription)
 
-    def _create(self, name: str, types: tuple[type[Any], ...], qos: QoS, mode: str | None) -> Channel[Any]:
-        if mode == "open":
+    def _create(
+        self, name: str, types: tuple[type[Any], ...], qos: QoS | None, mode: str | None
+    ) -> Channel[Any]:
+        kept = self._keeping is not None and self._keeping.has(name)
+        if mode == "open" and not kept:
             raise NoSuchChannel(name)
+        if mode == "create" and kept:
+            raise ChannelExists(name)
+        if kept and qos is not None and not qos.journalled:
+            raise NotPossible(
+                name, "has a history in this folder: leave out qos=, or durability='persistent'"
+            )
+        qos = qos or (QoS(durability="persistent") if kept else QoS())
         if not types:
             raise NotPossible(
                 name, f"a new channel needs its event types: station.channel({name!r}, MyEvent)"
@@ -270,17 +297,38 @@ class PatternSubscription:
         self._callback = callback
         self._options = options
         self._regex = re.compile(_pattern_regex(pattern))
+        check_options("subscribe", options, "inline", "name", "start")
         self._met: dict[str, Receiver] = {}
 
     def meet(self, channel: Channel[Any]) -> None:
         """Subscribe to a channel if its name fits and it has not been met before."""
-        if channel.name not in self._met and self._regex.fullmatch(channel.name):
+        if channel.name in self._met or not self._regex.fullmatch(channel.name):
+            return
+        try:
             self._met[channel.name] = channel.subscribe(self._callback, **self._options)
+        except (ExpressionError, WrongEventType) as error:
+            # What it asks for is about other events. Who opens the channel has nothing to do with it.
+            log.info("pattern %r passes over %s: %s", self.pattern, channel.name, error)
 
     def close(self) -> None:
         self._station.forget_pattern(self)
         for receiver in self._met.values():
             receiver.close()
+
+
+def _check_channel(name: str, types: tuple[type[Any], ...], qos: object, mode: object) -> None:
+    if type(name) is not str or not _CHANNEL_NAME.fullmatch(name) or len(name) > MAX_CHANNEL_NAME:
+        raise NotPossible(
+            repr(name)[:40],
+            f"a channel's name has 1 to {MAX_CHANNEL_NAME} characters: parts joined by dots, "
+            "without spaces, slashes and asterisks",
+        )
+    for cls in types:
+        info_of(cls)
+    if qos is not None and not isinstance(qos, QoS):
+        raise NotPossible(name, f"qos is a hg.QoS(...), not {qos!r:.60}")
+    if mode not in (None, "create", "open"):
+        raise NotPossible(name, f"mode={mode!r}: allowed are 'create' and 'open'")
 
 
 def _pattern_regex(pattern: str) -> str:

@@ -53,6 +53,7 @@ def test_best_effort_drops_the_oldest_by_name() -> None:
         {"max_blocking": -1},
         {"queue": 0},
         {"ack": "synced"},
+        {"ack": "delivered"},
         {"overflow": "journal"},
         {"overflow": "drop_oldest", "durability": "persistent"},
         {"overflow": "block", "reliability": "best-effort"},

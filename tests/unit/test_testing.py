@@ -26,6 +26,18 @@ def test_settle_returns_when_every_callback_has_been_called(helio: Rig) -> None:
     assert seen == list(range(1000))
 
 
+def test_settle_waits_for_what_callbacks_push(helio: Rig) -> None:
+    late = helio.station.channel("a.late", Beat)
+    early = helio.station.channel("b.early", Beat)
+    seen: list[int] = []
+    late.subscribe(lambda beat: seen.append(beat.n))
+    early.subscribe(lambda beat: late.push(Beat(beat.n + 1)))
+    for n in range(20):
+        early.push(Beat(n))
+    helio.settle()
+    assert seen == list(range(1, 21))
+
+
 def test_settle_says_who_never_ends(helio: Rig) -> None:
     never = threading.Event()
     beats = helio.station.channel("beats", Beat)

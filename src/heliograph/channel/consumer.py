@@ -56,6 +56,9 @@ class Receiver:
     selection: Selection
     group: str | None
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} on {self._channel.name!r}>"
+
     def __init__(self, channel: Channel[Any], name: str, selection: Selection) -> None:
         self.name = name
         self.selection = selection
@@ -330,6 +333,8 @@ class Consumer(QueuedReceiver, Generic[T]):
             item = self._take_one()
             if item is not None or not rang:
                 return item
+        if isinstance(self.lane, JournalLane) and self.lane.failure is not None:
+            raise self.lane.failure
         return None
 
     def _ended(self) -> bool:

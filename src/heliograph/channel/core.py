@@ -17,7 +17,7 @@ import logging
 from collections import Counter, deque
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -38,17 +38,26 @@ from heliograph.channel.journalled import Journalled, Point
 from heliograph.channel.lane import CoalescingLane, Item, Lane
 from heliograph.channel.ledger import ChannelStats, LaneCounts
 from heliograph.channel.pipeline import InlineResult, Route, Target, build_route
-from heliograph.channel.selection import Selection, conditions_for, select
+from heliograph.channel.selection import (
+    Options,
+    Selection,
+    check_names,
+    check_options,
+    conditions_for,
+    select,
+)
 from heliograph.channel.supplier import DurableSupplier, Supplier, closed_routes, forked_routes
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.dispatch import DispatchPool
+    from heliograph.channel.stamp import Said
     from heliograph.channel.store import Cursor, Store
+    from heliograph.channel.supplier import Receipt
     from heliograph.ports import Ports
     from heliograph.qos import QoS
 
@@ -79,6 +88,7 @@ class Channel(Generic[T]):
     """Opened with `station.channel(name, *event_types)`."""
 
     def __init__(self, name: str, types: tuple[type[T], ...], qos: QoS, services: Services) -> None:
+        check_names(name, types)
         self.name = name
         self.qos = qos
         self.ports = services.ports
@@ -109,13 +119,16 @@ class Channel(Generic[T]):
         self._journal = Journalled(name, qos, services, lambda: self._types) if qos.journalled else None
         self._rebuild()
         self._own = self.supplier()
-        # The bound methods themselves: pushing through the channel costs no further call.
-        self.push = self._own.push
-        self.push_many = self._own.push_many
-        self.push_nowait = self._own.push_nowait
-        self.apush = self._own.apush
+        # The supplier's own methods take the place of those below: one call less for every push.
+        self.push = self._own.push  # type: ignore[method-assign]  # the same signature
+        self.push_many = self._own.push_many  # type: ignore[method-assign]  # likewise
+        self.push_nowait = self._own.push_nowait  # type: ignore[method-assign]  # likewise
+        self.apush = self._own.apush  # type: ignore[method-assign]  # likewise
 
     # The face
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.name!r} of {', '.join(self.type_names)}{', closed' if self._closed else ''}>"
 
     @property
     def types(self) -> tuple[type[T], ...]:
@@ -124,6 +137,32 @@ class Channel(Generic[T]):
     @property
     def type_names(self) -> tuple[str, ...]:
         return tuple(info_of(cls).name for cls in self._types)
+
+    def push(self, event: T, **said: Unpack[Said]) -> bool:
+        """Hand an event to every consumer that wants it; True when the channel's ack level is met.
+
+        Args:
+            event: of one of the channel's types.
+            **said: `priority` (1 to 5), `source_ts` (ns since 1970), `correlation_id`, `headers`.
+
+        Raises QueueFull when a reliable consumer has no room for `max_blocking` seconds: nobody got it then.
+        """
+        return self._own.push(event, **said)
+
+    def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
+        """Push events in order: events, a mapping of columns, or an Arrow batch or table.
+
+        All are checked before the first is pushed.
+        """
+        return self._own.push_many(events)
+
+    def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
+        """As `push`, without waiting: for a place in a queue, or for the disk. The receipt tells."""
+        return self._own.push_nowait(event, **said)
+
+    async def apush(self, event: T, **said: Unpack[Said]) -> bool:
+        """As `push`, for asyncio."""
+        return await self._own.apush(event, **said)
 
     def supplier(self, name: str | None = None) -> Supplier[T]:
         """A source of its own, with its own order. Without a name it gets one that is unique for ever."""
@@ -144,11 +183,32 @@ class Channel(Generic[T]):
         return supplier
 
     @overload
-    def subscribe(self, callback: Callback, **options: Any) -> Receiver: ...
-    @overload
-    def subscribe(self, **options: Any) -> Callable[[Callback], Callback]: ...
     def subscribe(
-        self, callback: Any = None, *, inline: bool = False, name: str | None = None, **options: Any
+        self,
+        callback: Callback,
+        *,
+        inline: bool = ...,
+        name: str | None = ...,
+        start: Point = ...,
+        **options: Unpack[Options],
+    ) -> Receiver: ...
+    @overload
+    def subscribe(
+        self,
+        *,
+        inline: bool = ...,
+        name: str | None = ...,
+        start: Point = ...,
+        **options: Unpack[Options],
+    ) -> Callable[[Callback], Callback]: ...
+    def subscribe(
+        self,
+        callback: Any = None,
+        *,
+        inline: bool = False,
+        name: str | None = None,
+        start: Point = None,
+        **options: Unpack[Options],
     ) -> Any:
         """Have a function called with each event that matches; also as a decorator.
 
@@ -156,11 +216,15 @@ class Channel(Generic[T]):
             callback: takes (event) or (event, header); may be `async def`.
             inline: call it in the pushing thread: fastest, not isolated.
             name: in statistics and errors; else the function's own.
-            **options: what `select` takes, and `start` as in `consumer`.
+            start: as in `consumer`.
+            **options: `where` and `params`, `types`, `sources`, `priority`, `group`, `queue`, `overflow`;
+                see `heliograph.channel.selection.select`.
         """
+        check_options("subscribe", options, "inline", "name", "start")
         if callback is None:
-            return self._decorator(inline=inline, name=name, **options)
-        start = options.pop("start", None)
+            return self._decorator(inline=inline, name=name, start=start, **options)
+        if not callable(callback):
+            raise TypeError(f"{callback!r} cannot be called; a filter goes into where=")
         selection = self._placed(self.select(**options), start, None)
         own_name: str = getattr(callback, "__name__", type(callback).__name__)
         full_name = self._unique(name or own_name)
@@ -188,9 +252,14 @@ class Channel(Generic[T]):
             receiver.close()
 
     def consumer(
-        self, *, name: str | None = None, start: Point = None, until: Point = None, **options: Any
+        self,
+        *,
+        name: str | None = None,
+        start: Point = None,
+        until: Point = None,
+        **options: Unpack[Options],
     ) -> Consumer[T]:
-        """Something to ask for events: iterate it, await it, `pull`, `read` or go through `deliveries`.
+        """Something to ask for events: `for` or `async for`, `pull`, `read` or `deliveries`.
 
         Args:
             name: in statistics and errors. On a persistent channel it makes the consumer durable: it is
@@ -198,8 +267,9 @@ class Channel(Generic[T]):
             start: "earliest", "now" or "latest", an offset, or a datetime; without it, with all that the
                 channel's durability keeps.
             until: where to end: "now", an offset or a datetime; without it, never.
-            **options: what `select` takes.
+            **options: as in `subscribe`.
         """
+        check_options("consumer", options, "name", "start", "until")
         selection = self._placed(self.select(**options), start, until)
         cursor: Cursor | None = None
         if name is None or self._journal is None or selection.group is not None:
@@ -286,7 +356,7 @@ class Channel(Generic[T]):
 
     # For suppliers and receivers
 
-    def select(self, **options: Any) -> Selection:
+    def select(self, **options: Unpack[Options]) -> Selection:
         """Check what a receiver asks for; see `heliograph.channel.selection.select`."""
         return select(self.name, self._types, self.qos, **options)
 
@@ -367,6 +437,7 @@ class Channel(Generic[T]):
         """Carry further event types. Receivers that named no types get them where their condition fits."""
         with self._still():
             new = tuple(cls for cls in types if cls not in self._types)
+            check_names(self.name, (*self._types, *new))
             for receiver in self._receivers.values():
                 wants = receiver.selection
                 if wants.all_types:
@@ -451,7 +522,7 @@ class Channel(Generic[T]):
             if receiver.group is not None:
                 assert isinstance(receiver, QueuedReceiver)
                 self._groups.setdefault(receiver.group, Group(receiver.group)).join(receiver.lane)
-            if keeps and isinstance(receiver, QueuedReceiver):
+            if keeps and isinstance(receiver, QueuedReceiver) and self._is_first_of_its_group(receiver):
                 self._left_matched += self._history.replay(receiver.lane, receiver.selection.conditions)
             if not self._is_for_the_crowd(receiver) or self._add_to_crowd(receiver):
                 self._rebuild()
@@ -461,6 +532,10 @@ class Channel(Generic[T]):
         # Last, so that other stations know what is wanted before anything is read from them.
         if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
             receiver.lane.start()
+
+    def _is_first_of_its_group(self, receiver: Receiver) -> bool:
+        """What was kept goes to one member of a group: the first."""
+        return receiver.group is None or len(self._groups[receiver.group]) == 1
 
     def _is_for_the_crowd(self, receiver: Receiver) -> bool:
         return (

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.lane import BATCH, Item, Lane
-from heliograph.errors import HistoryDamaged, HistoryGone
+from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,7 +99,7 @@ class JournalLane(Lane):
         conditions: Mapping[type[Event], Condition | AnyOf],
         position: int | None,
         until: int | None,
-        on_gap: Callable[[HistoryGone | HistoryDamaged], object],
+        on_gap: Callable[[HeliographError], object],
         **lane: Any,
     ) -> None:
         super().__init__(name, policy="drop_newest", **lane)
@@ -112,6 +112,8 @@ class JournalLane(Lane):
         self._behind = position is not None
         self._watched = self._behind
         self._from_history = 0
+        self.failure: HeliographError | None = None
+        """Why it could not read on; it is closed then."""
 
     @property
     def read_to(self) -> int | None:
@@ -199,6 +201,12 @@ class JournalLane(Lane):
             self._on_gap(gap)
             with self._lock:
                 self._position = gap.next_available
+            return
+        except HeliographError as error:
+            # A class that cannot read what is kept: nothing behind it could be read either.
+            self.failure = error
+            self._on_gap(error)
+            self.close("unreadable")
             return
         wanted = [item for item in items if self._wants(item)]
         with self._lock:

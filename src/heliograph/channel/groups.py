@@ -8,7 +8,6 @@ key go to the member with the shortest queue. When a member leaves, what waited 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 if TYPE_CHECKING:
     from heliograph.channel.lane import Item, Lane
@@ -49,4 +48,5 @@ class Group:
 
 
 def _score(member: str, key: tuple[Any, ...]) -> int:
-    return crc32(repr(key).encode(), crc32(member.encode()))
+    # The hash of a tuple mixes well; a checksum would not, and all keys would rank the members alike.
+    return hash((member, key))

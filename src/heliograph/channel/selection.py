@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 import msgspec
 
@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from heliograph.qos import QoS
+
+
+class Options(TypedDict, total=False):
+    """What a receiver may ask for; see `select`."""
+
+    where: Any
+    params: Mapping[str, Any] | Sequence[Any] | None
+    types: Iterable[type[Event]] | None
+    sources: Iterable[str] | None
+    priority: int | None
+    group: str | None
+    queue: int | None
+    overflow: LanePolicy | None
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -67,7 +80,7 @@ def select(
         queue: events that may wait; the channel's own number by default.
         overflow: what happens then; the channel's own policy by default.
     """
-    wanted = carried if types is None else tuple(types)
+    wanted = carried if types is None else _as_classes(types)
     for cls in wanted:
         if cls not in carried:
             raise WrongEventType(channel, info_of(cls).name, tuple(info_of(c).name for c in carried))
@@ -75,6 +88,8 @@ def select(
         raise NotPossible(channel, f"a priority is 1 (low) to 5 (high), not {priority!r}")
     if queue is not None and (type(queue) is not int or queue < 1):
         raise NotPossible(channel, f"queue={queue!r}: a queue has room for at least one event")
+    if group is not None:
+        _check_group(channel, qos, group)
     _check_overflow(channel, wanted, qos, overflow)
     tree = None if where is None else _parsed(where, params)
     only = None if sources is None else frozenset((sources,) if isinstance(sources, str) else sources)
@@ -100,6 +115,40 @@ def conditions_for(
     if problem is not None and not found:
         raise problem
     return found
+
+
+def check_names(channel: str, types: Iterable[type[Event]]) -> None:
+    """NotPossible when two classes of one channel have one name: an event of that name would be either."""
+    seen: dict[str, type[Event]] = {}
+    for cls in types:
+        name = info_of(cls).name
+        if seen.setdefault(name, cls) is not cls:
+            raise NotPossible(
+                channel, f"{cls.__qualname__} and {seen[name].__qualname__} are both called {name!r}"
+            )
+
+
+def _as_classes(types: Any) -> tuple[type[Event], ...]:
+    """The classes wanted; one alone need not stand in a list."""
+    return (types,) if isinstance(types, type) else tuple(types)
+
+
+def _check_group(channel: str, qos: QoS, group: str) -> None:
+    if type(group) is not str or not group:
+        raise NotPossible(channel, f"group={group!r}: a group has a name")
+    if qos.journalled:
+        raise NotPossible(
+            channel,
+            f"group={group!r}: on a persistent channel each consumer reads for itself; leave out group=",
+        )
+
+
+def check_options(call: str, given: Iterable[str], *more: str) -> None:
+    """TypeError for an option that does not exist, with those that do."""
+    known = (*Options.__annotations__, *more)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise TypeError(f"{call}() has no option {unknown[0]!r}; it has {', '.join(known)}")
 
 
 def _check_overflow(

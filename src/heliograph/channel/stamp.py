@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 import msgspec
 
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from heliograph.event import Header
+
+
+class Said(TypedDict, total=False):
+    """What a push may say; see `stamp`."""
+
+    priority: int | None
+    source_ts: int | None
+    correlation_id: str | None
+    headers: Mapping[str, str] | None
 
 
 class Stamp(NamedTuple):
@@ -35,10 +44,10 @@ PLAIN: Final = Stamp()
 
 
 def stamp(
-    priority: int | None,
-    source_ts: int | None,
-    correlation_id: str | None,
-    headers: Mapping[str, str] | None,
+    priority: int | None = None,
+    source_ts: int | None = None,
+    correlation_id: str | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Stamp:
     """The stamp of a push; InvalidEvent names what does not fit. Most pushes say nothing: `PLAIN`."""
     if priority is None and source_ts is None and correlation_id is None and headers is None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 
-from heliograph.channel.stamp import PLAIN, Stamp, stamp
+from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
 from heliograph.errors import Closed, ForkedStation, QueueFull, WouldDeadlock, WrongEventType
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
@@ -90,9 +90,9 @@ class Supplier(Generic[T]):
         self._push(event, stamp(priority, source_ts, correlation_id, headers), None)
         return True
 
-    def push_nowait(self, event: T) -> Receipt:
+    def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, but never waits: QueueFull at once when a consumer that must not lose it has no room."""
-        return Receipt(self._push(event, PLAIN, 0.0))
+        return Receipt(self._push(event, stamp(**said), 0.0))
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order. Takes events, a mapping of columns, or an Arrow batch or table.
@@ -110,12 +110,12 @@ class Supplier(Generic[T]):
                 raise
         return True
 
-    async def apush(self, event: T) -> bool:
+    async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio: waiting for room does not hold up the loop."""
         try:
-            self._push(event, PLAIN, 0.0)
+            self._push(event, stamp(**said), 0.0)
         except QueueFull:
-            await asyncio.to_thread(self._push, event, PLAIN, None)
+            await asyncio.to_thread(self._push, event, stamp(**said), None)
         return True
 
     def close(self) -> None:
@@ -206,8 +206,11 @@ class Supplier(Generic[T]):
 
     def _refuse(self, event: Any) -> Any:
         given: Any = type(event)
-        name = info_of(given).name if issubclass(given, Event) else given.__name__
-        raise WrongEventType(self._channel.name, name, self._channel.type_names)
+        name = (
+            f"{info_of(given).name} ({given.__qualname__})" if issubclass(given, Event) else repr(event)[:60]
+        )
+        carried = tuple(f"{info_of(cls).name} ({cls.__qualname__})" for cls in self._channel.types)
+        raise WrongEventType(self._channel.name, name, carried)
 
     def _as_events(self, events: Any) -> list[T]:
         if hasattr(events, "schema") or hasattr(events, "keys"):
@@ -265,9 +268,9 @@ class DurableSupplier(Supplier[T]):
             receipt.result(timeout)
         return True
 
-    def push_nowait(self, event: T) -> Receipt:
+    def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """Put an event in line for the disk; the receipt tells when the ack level is met."""
-        receipt, header = self._append([event], PLAIN)
+        receipt, header = self._append([event], stamp(**said))
         return DurableReceipt(header, receipt if self._waits else None)
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
@@ -280,9 +283,9 @@ class DurableSupplier(Supplier[T]):
             receipt.result(timeout)
         return True
 
-    async def apush(self, event: T) -> bool:
+    async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio."""
-        receipt, _ = self._append([event], PLAIN)
+        receipt, _ = self._append([event], stamp(**said))
         if self._waits and not receipt.done():
             loop = asyncio.get_running_loop()
             done = asyncio.Event()

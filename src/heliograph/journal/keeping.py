@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import FileLocked, FolderInUse
+from heliograph.journal.names import escaped
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.store import JournalStore
 
@@ -63,6 +64,10 @@ class Keeping:
             on_durable=on_durable,
             limits=self._limits,
         )
+
+    def has(self, channel: str) -> bool:
+        """Whether this folder keeps a history of that channel."""
+        return self._disk.exists(f"{CHANNELS}/{escaped(channel)}/{self.partition}")
 
     def close(self) -> None:
         self._lock.release()

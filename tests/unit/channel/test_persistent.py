@@ -173,6 +173,39 @@ def test_an_older_class_reads_what_a_newer_one_wrote(tmp_path: Path) -> None:
         assert list(tracks.consumer(until="now")) == [Track(1, 2.0)]
 
 
+class Changed(hg.Event, name="air.track", key="id"):
+    id: int
+    speed: str
+
+
+def test_a_class_that_cannot_read_the_history_says_so(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data") as station:
+        station.channel("air.tracks", Track, qos=PERSISTENT).push(Track(1, 2.0))
+    reported: SimpleQueue[BaseException] = SimpleQueue()
+    with hg.Station(tmp_path / "data", on_error=lambda _name, _header, error: reported.put(error)) as station:
+        tracks = station.channel("air.tracks", Changed)
+        with tracks.consumer() as consumer, pytest.raises(hg.IncompatibleFormats, match="speed"):
+            consumer.pull(LIMIT)
+        reported.get(timeout=LIMIT)
+        tracks.subscribe(print)
+        assert isinstance(reported.get(timeout=LIMIT), hg.IncompatibleFormats)
+        assert tracks.settle(LIMIT)
+        assert tracks.stats().balanced
+
+
+def test_a_history_is_opened_as_what_it_is(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data") as station:
+        station.channel("air.tracks", Track, qos=PERSISTENT).push(Track(1))
+    with hg.Station(tmp_path / "data") as station:
+        with pytest.raises(hg.ChannelExists):
+            station.channel("air.tracks", Track, mode="create")
+        with pytest.raises(hg.NotPossible, match="has a history"):
+            station.channel("air.tracks", Track, qos=hg.QoS())
+        tracks = station.channel("air.tracks", Track, mode="open")
+        assert tracks.qos.durability == "persistent"
+        assert list(tracks.consumer(until="now")) == [Track(1)]
+
+
 def test_expired_events_stay_in_the_past(tmp_path: Path) -> None:
     with hg.Station(tmp_path / "data") as station:
         qos = hg.QoS(durability="persistent", lifespan=1e-6)
@@ -240,6 +273,8 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
         tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
         with pytest.raises(hg.NotPossible, match="inline"):
             tracks.subscribe(print, inline=True)
+        with pytest.raises(hg.NotPossible, match="each consumer reads for itself"):
+            tracks.consumer(group="workers")
         with pytest.raises(hg.NotPossible, match="reads the journal"):
             tracks.subscribe(print, overflow="drop_oldest")
         with pytest.raises(FolderInUse, match="belongs to another station"):
