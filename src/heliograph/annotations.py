@@ -24,7 +24,7 @@ import msgspec
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import FormatError
-from heliograph.formats import MAX_DEPTH
+from heliograph.formats import MAX_DEPTH, checked_enum, is_dimension
 
 ALLOWED: Final = (
     "int, float, str, bytes, bool, datetime, hg.i8 to hg.u64, hg.f32, T | None, an Enum over int or str, "
@@ -43,7 +43,7 @@ class Shape:
 
     def __init__(self, *dimensions: int | None) -> None:
         if not 1 <= len(dimensions) <= MAX_DEPTH or any(
-            n is not None and not 0 <= n < 1 << 31 for n in dimensions
+            n is not None and not is_dimension(n) for n in dimensions
         ):
             raise FormatError(
                 f"Shape takes 1 to {MAX_DEPTH} dimensions, each a size or None, not {dimensions}"
@@ -149,8 +149,11 @@ def _annotated(annotation: Any, path: str) -> ft.FieldType:
                 return ft.Array(_array_item(inner_type, path), mark.dimensions)
             case Length(items=items):
                 inner = field_type(inner_type, path)
-                if not isinstance(inner, ft.List) or items < 0:
-                    raise FormatError("Length goes with a list only and is not negative", path=path)
+                if not isinstance(inner, ft.List) or not is_dimension(items):
+                    raise FormatError(
+                        f"Length goes with a list only, is not negative and below 2**31, not {items!r}",
+                        path=path,
+                    )
                 return ft.List(inner.item, items)
     return field_type(inner_type, path)
 
@@ -175,10 +178,10 @@ def _enum(cls: type[enum.Enum], path: str) -> ft.Enum:
     if not members or issubclass(cls, enum.Flag):
         raise FormatError(f"enum {cls.__name__} needs members and cannot be a Flag", path=path)
     if all(type(value) is str for _, value in members):
-        return ft.Enum(cls.__name__, "str", members)
+        return checked_enum(cls.__name__, "str", members, path)
     low, high = ft.INTEGER_RANGES["i64"]
     if all(type(value) is int and low <= value <= high for _, value in members):
-        return ft.Enum(cls.__name__, "i64", members)
+        return checked_enum(cls.__name__, "i64", members, path)
     raise FormatError(f"enum {cls.__name__} must have values that are all str or all 64-bit int", path=path)
 
 

@@ -38,6 +38,12 @@ MAX_USER_HEADER: Final = 4096
 """How many free headers an event can carry, and how many characters the value of one can have."""
 
 
+OWN_OPTIONS: Final = frozenset(
+    {"array_like", "forbid_unknown_fields", "omit_defaults", "rename", "tag", "tag_field"}
+)
+"""What msgspec lets a class choose, and the wire format does not."""
+_FIELD: Final = type(msgspec.field())
+
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
 UserHeader: TypeAlias = Annotated[str, Meta(max_length=MAX_USER_HEADER)]
 
@@ -121,12 +127,16 @@ class EventInfo:
         key: tuple[str, ...],
         body: BodyKind,
         fields: dict[str, EventField],
+        *,
+        strict: bool = False,
     ) -> None:
         self.cls = cls
         self.name = name
         self.key = key
         self.body: BodyKind = body
         self.fields = fields
+        self.strict = strict
+        """Whether values are checked when an event is built."""
 
     @cached_property
     def types(self) -> dict[str, ft.FieldType]:
@@ -135,6 +145,10 @@ class EventInfo:
 
     @cached_property
     def format(self) -> Format:
+        """Read back from its description, so that every limit that holds for readers holds for the class."""
+        return Format.from_description(self._placed_format().description)
+
+    def _placed_format(self) -> Format:
         if self.body == "native":
             from heliograph.layout import native_format  # noqa: PLC0415 - only classes with native bodies need it
 
@@ -160,13 +174,19 @@ class EventMeta(msgspec.StructMeta):
         strict: bool = False,
         **options: Any,
     ) -> Any:
-        for option in ("array_like", "tag", "tag_field", "rename", "omit_defaults"):
-            if option in options and clsname != "Event":
+        is_base = not any(isinstance(base, EventMeta) for base in bases)
+        if not is_base:
+            for option in OWN_OPTIONS & options.keys():
                 raise FormatError(f"{clsname}: the option {option}= is Heliograph's own and cannot be set")
-        if strict:
+        inherits_strict = any(
+            vars(base)["__event_info__"].strict for base in bases if "__event_info__" in vars(base)
+        )
+        if (inherits_strict and "__post_init__" in namespace) or (strict and not inherits_strict):
             inherited = [getattr(base, "__post_init__", None) for base in bases]
             own = namespace.get("__post_init__") or next(filter(None, inherited), None)
             namespace["__post_init__"] = _checked(own)
+        if not is_base:
+            _copy_array_defaults(namespace)
         try:
             cls = super().__new__(mcls, clsname, bases, namespace, **options)
         except TypeError as error:
@@ -176,7 +196,7 @@ class EventMeta(msgspec.StructMeta):
                 f"{clsname}: {str(error).partition('.')[0].lower()}; "
                 f"give it a default, or write `class {clsname}(..., kw_only=True)`"
             ) from None
-        if not any(isinstance(base, EventMeta) for base in bases):
+        if is_base:
             return cls
         parent: EventInfo | None = getattr(cls, "__event_info__", None)
         fields = _resolve_fields(
@@ -191,10 +211,11 @@ class EventMeta(msgspec.StructMeta):
             _key_names(key, parent),
             body or (parent.body if parent else "packed"),
             fields,
+            strict=strict or inherits_strict,
         )
         _check_key(info)
         cls.__event_info__ = info  # type: ignore[attr-defined]
-        if any(_holds_array(kind) for kind in info.types.values()):
+        if any(ft.holds(kind, ft.Array) for kind in info.types.values()):
             if "__eq__" not in namespace:
                 cls.__eq__ = _equal_with_arrays  # type: ignore[assignment,method-assign]
             cls.__hash__ = None  # type: ignore[assignment]
@@ -320,15 +341,15 @@ def _checked(post_init: Any) -> Any:
     return __post_init__
 
 
-def _holds_array(kind: ft.FieldType) -> bool:
-    """Whether comparing values of this type with == could meet a bare array."""
-    match kind:
-        case ft.Array():
-            return True
-        case ft.Optional(item=item) | ft.List(item=item):
-            return _holds_array(item)
-        case _:
-            return False
+def _copy_array_defaults(namespace: dict[str, Any]) -> None:
+    """Give each event an array of its own where the default of a field is one."""
+    for name in namespace.get("__annotations__", ()):
+        default: Any = namespace.get(name)
+        if isinstance(default, _FIELD):
+            default = default.default
+        # Numpy need not be there for classes without arrays, so it is recognised without importing it.
+        if type(default).__module__ == "numpy" and type(default).__name__ == "ndarray":
+            namespace[name] = msgspec.field(default_factory=default.copy().copy)
 
 
 def _equal_with_arrays(self: Event, other: object) -> Any:

@@ -15,6 +15,7 @@ codec, filters and columns are made from these.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
 
 import msgspec
@@ -58,7 +59,7 @@ class Optional(msgspec.Struct, frozen=True):
         return f"{self.item} | None"
 
 
-class Enum(msgspec.Struct, frozen=True):
+class Enum(msgspec.Struct, frozen=True, dict=True):
     """Named values; the value travels, not the name."""
 
     name: str
@@ -68,7 +69,7 @@ class Enum(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"enum {self.name}"
 
-    @property
+    @cached_property
     def values(self) -> frozenset[int | str]:
         return frozenset(value for _, value in self.members)
 
@@ -115,6 +116,18 @@ class Array(msgspec.Struct, frozen=True):
             count *= n
         return count
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape is one of these."""
+        wanted = self.shape
+        return (
+            wanted is None
+            or wanted == shape
+            or (
+                len(wanted) == len(shape)
+                and all(n is None or n == got for n, got in zip(wanted, shape, strict=True))
+            )
+        )
+
 
 class Anything(msgspec.Struct, frozen=True):
     """Data without a schema: None, bool, int, float, str, bytes, datetime, lists, maps with text keys."""
@@ -124,3 +137,14 @@ class Anything(msgspec.Struct, frozen=True):
 
 
 FieldType: TypeAlias = Union["Scalar", "Optional", "Enum", "Record", "List", "Array", "Anything"]
+
+
+def holds(kind: FieldType, wanted: type) -> bool:
+    """Whether a type is, or has anywhere inside, a type of that kind."""
+    match kind:
+        case Optional(item=item) | List(item=item):
+            return isinstance(kind, wanted) or holds(item, wanted)
+        case Record(format=fmt):
+            return isinstance(kind, wanted) or any(holds(field.type, wanted) for field in fmt.fields)
+        case _:
+            return isinstance(kind, wanted)

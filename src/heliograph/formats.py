@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
 from heliograph import fieldtypes as ft
-from heliograph.errors import FormatError, UnknownFormat
+from heliograph.errors import ROOT, FormatError, UnknownFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 BodyKind: TypeAlias = Literal["packed", "native"]
 ByteOrder: TypeAlias = Literal["<", ">"]
@@ -30,6 +33,7 @@ MAX_FIELDS: Final = 1_000
 MAX_ALL_FIELDS: Final = 4_000
 MAX_NAME: Final = 255
 MAX_DEPTH: Final = 32
+MAX_MEMBERS: Final = 10_000
 """Limits for descriptions, which may come from outside. All fields are those of nested records too."""
 
 _DESCRIPTION_VERSION: Final = 1
@@ -138,6 +142,8 @@ def _check_format(fmt: Format) -> None:
         if field.name in names:
             raise FormatError(f"{fmt.name} has two fields named {field.name!r}")
         names.add(field.name)
+    if len(set(fmt.key)) != len(fmt.key):
+        raise FormatError(f"{fmt.name}: a field stands twice in its key ({', '.join(fmt.key)})")
     for name in fmt.key:
         if name not in names:
             raise FormatError(
@@ -155,10 +161,11 @@ def _count(kind: ft.FieldType) -> int:
             return 1
 
 
-def _check_name(name: str, what: str) -> None:
+def _check_name(name: str, what: str, path: str = ROOT) -> None:
     if not name or len(name) > MAX_NAME or "\0" in name or not _is_text(name):
         raise FormatError(
-            f"{what} must have 1 to {MAX_NAME} characters, no NUL, no half surrogate, not {name[:40]!r}"
+            f"{what} must have 1 to {MAX_NAME} characters, no NUL, no half surrogate, not {name[:40]!r}",
+            path=path,
         )
 
 
@@ -263,10 +270,10 @@ def _read_type(kind: Any, path: str, depth: int) -> ft.FieldType:
         case ["optional", item] if not (isinstance(item, list) and item[:1] == ["optional"]):
             return ft.Optional(_read_type(item, path, depth - 1))
         case ["enum", str(name), "i64" | "str" as base, list(members)]:
-            return _read_enum(name, cast("Literal['i64', 'str']", base), members, path)
+            return checked_enum(name, cast("Literal['i64', 'str']", base), members, path)
         case ["record", *parts]:
             return ft.Record(_read_format(parts, path, depth - 1))
-        case ["list", item, None | int() as length] if length is None or _is_dimension(length):
+        case ["list", item, None | int() as length] if length is None or is_dimension(length):
             return ft.List(_read_type(item, f"{path}[]", depth - 1), length)
         case ["array", str(item), None | list() as shape] if item in ft.ARRAY_ITEMS:
             return ft.Array(cast("ft.ScalarName", item), _read_shape(shape, path))
@@ -276,18 +283,29 @@ def _read_type(kind: Any, path: str, depth: int) -> ft.FieldType:
             )
 
 
-def _read_enum(name: str, base: Literal["i64", "str"], members: list[Any], path: str) -> ft.Enum:
+def checked_enum(
+    name: str, base: Literal["i64", "str"], members: Sequence[Sequence[Any]], path: str
+) -> ft.Enum:
+    """The type of an enum; FormatError unless its names and values can stand in a description."""
+    if not 1 <= len(members) <= MAX_MEMBERS:
+        raise FormatError(
+            f"enum {name!r} has {len(members)} members; 1 to {MAX_MEMBERS} are allowed", path=path
+        )
+    _check_name(name, "an enum's name", path)
     low, high = ft.INTEGER_RANGES["i64"]
     pairs: list[tuple[str, int | str]] = []
     for member in members:
         match member:
             case [str(label), str(value)] if base == "str":
+                if not _is_text(value):
+                    raise FormatError(f"{name}.{label} holds half of a surrogate pair: {value!r}", path=path)
                 pairs.append((label, value))
             case [str(label), int(value)] if base == "i64" and type(value) is int and low <= value <= high:
                 pairs.append((label, value))
             case _:
                 raise FormatError(f"a member of enum {name!r} is [name, {base} value]", path=path)
-    if not pairs or len({label for label, _ in pairs}) != len(pairs):
+        _check_name(pairs[-1][0], "the name of an enum's member", path)
+    if len({label for label, _ in pairs}) != len(pairs):
         raise FormatError(f"enum {name!r} needs members with names of their own", path=path)
     return ft.Enum(name, base, tuple(pairs))
 
@@ -295,10 +313,11 @@ def _read_enum(name: str, base: Literal["i64", "str"], members: list[Any], path:
 def _read_shape(shape: list[Any] | None, path: str) -> tuple[int | None, ...] | None:
     if shape is None:
         return None
-    if not 1 <= len(shape) <= MAX_DEPTH or not all(n is None or _is_dimension(n) for n in shape):
+    if not 1 <= len(shape) <= MAX_DEPTH or not all(n is None or is_dimension(n) for n in shape):
         raise FormatError(f"a shape has 1 to {MAX_DEPTH} dimensions, each null or 0 to 2**31-1", path=path)
     return tuple(shape)
 
 
-def _is_dimension(n: object) -> bool:
+def is_dimension(n: object) -> bool:
+    """Whether this can be the length of a list or a dimension of an array."""
     return type(n) is int and 0 <= n < 1 << 31

@@ -88,7 +88,13 @@ def check_layout(fmt: Format, path: str) -> None:
         if fmt.size != 0 or fmt.align != 1 or any(field.offset is not None for field in fmt.fields):
             raise FormatError("a packed body has no offsets, size 0 and alignment 1", path=path)
         return
-    if not 0 <= fmt.size <= MAX_FIXED or fmt.align not in (1, 2, 4, 8) or fmt.size % fmt.align:
+    if fmt.size > MAX_FIXED:
+        raise FormatError(
+            f"a fixed part of {fmt.size} bytes is not possible: at most {MAX_FIXED} are allowed; "
+            "leave a dimension free, or choose body='packed'",
+            path=path,
+        )
+    if fmt.size < 0 or fmt.align not in (1, 2, 4, 8) or fmt.size % fmt.align:
         raise FormatError(f"size {fmt.size} or alignment {fmt.align} is not possible", path=path)
     spans: list[tuple[int, int, str]] = []
     for field in fmt.fields:

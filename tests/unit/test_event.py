@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 import pytest
-from numpy.typing import NDArray  # noqa: TC002 - event classes read their annotations
+from numpy.typing import NDArray
 
 import heliograph as hg
+from heliograph import codec
 from heliograph import fieldtypes as ft
-from heliograph.event import EventId, EventMeta, info_of
+from heliograph.event import OWN_OPTIONS, EventId, EventMeta, info_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from heliograph.formats import BodyKind
 
 
 class Point(hg.Event):
@@ -174,6 +177,21 @@ def test_a_full_list_as_default_is_refused() -> None:
             tags: list[str] = ["x"]  # noqa: RUF012 - refused, which is the point
 
 
+def test_an_array_as_default_is_new_for_each_event() -> None:
+    zeros = np.zeros(2)
+
+    class Samples(hg.Event):
+        first: NDArray[np.float64] = zeros
+        second: NDArray[np.float64] = msgspec.field(default=zeros)
+
+    one, other = Samples(), Samples()
+    one.first[0] = one.second[0] = zeros[1] = 5.0
+    assert other == Samples() == Samples(np.zeros(2), np.zeros(2))
+    decoded = codec.decoder(hg.Format("Samples", ()), Samples)(b"\x90")
+    decoded.first[0] = 7.0
+    assert Samples() == Samples(np.zeros(2), np.zeros(2))
+
+
 def test_annotations_may_name_what_only_the_function_knows() -> None:
     class Inner(hg.Event):
         a: int
@@ -217,11 +235,88 @@ def test_fields_cannot_have_the_names_of_methods(name: str) -> None:
         EventMeta("Bad", (hg.Event,), {"__annotations__": {name: int}})
 
 
-@pytest.mark.parametrize("option", ["array_like", "tag", "tag_field", "rename", "omit_defaults"])
+@pytest.mark.parametrize("option", sorted(OWN_OPTIONS))
 def test_options_that_would_change_the_wire_are_refused(option: str) -> None:
     options: dict[str, Any] = {option: True}
     with pytest.raises(hg.FormatError, match=f"{option}= is Heliograph's own"):
         EventMeta("Bad", (hg.Event,), {"__annotations__": {"a": int}}, **options)
+
+
+def test_no_name_of_a_class_frees_it_from_the_rules() -> None:
+    with pytest.raises(hg.FormatError, match="array_like= is Heliograph's own"):
+
+        class Event(hg.Event, array_like=False):
+            x: int
+
+
+def nested_records(levels: int) -> Any:
+    cls: Any = int
+    for level in range(levels):
+        cls = EventMeta(f"Level{level}", (hg.Event,), {"__annotations__": {"x": cls}})
+    return cls
+
+
+def nested_lists(levels: int) -> Any:
+    annotation: Any = int
+    for _ in range(levels):
+        annotation = list[annotation]
+    return annotation
+
+
+def enum_of(*members: tuple[str, Any]) -> Any:
+    return enum.Enum("Choice", list(members))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: nested_records(18), "nested deeper than 32"),
+        (lambda: nested_lists(40), "nested deeper than 32"),
+        (lambda: enum_of(*((f"M{n}", n) for n in range(10_001))), "10001 members; 1 to 10000"),
+        (lambda: enum_of(("A", "\ud800")), "half of a surrogate"),
+        (lambda: enum_of(("A" * 256, 1)), "the name of an enum's member must have"),
+        (lambda: enum_of(("a\0b", 1)), "the name of an enum's member must have"),
+        (lambda: enum.Enum("C" * 256, {"A": 1}), "an enum's name must have"),
+        (lambda: Annotated[list[int], hg.Length(2**31)], r"below 2\*\*31"),
+        (lambda: Annotated[list[int], hg.Length(True)], r"below 2\*\*31"),
+        (lambda: Annotated[NDArray[np.float64], hg.Shape(10_000, 10_000)], "at most 67108864"),
+    ],
+    ids=["records", "lists", "members", "surrogate", "label", "nul", "enum", "length", "bool", "native"],
+)
+def test_what_no_reader_would_take_is_refused_where_the_class_is_written(make: Any, reason: str) -> None:
+    def write_class() -> None:
+        annotation = make()
+        body: BodyKind = "native" if "Shape" in str(annotation) else "packed"
+        EventMeta("Wrong", (hg.Event,), {"__annotations__": {"x": annotation}}, body=body)
+
+    with pytest.raises(hg.FormatError, match=reason):
+        write_class()
+
+
+def test_a_description_over_the_limit_is_refused_where_the_class_is_written() -> None:
+    choice = enum_of(*(("\U00010400" * 30 + f"{n:04}", n) for n in range(9_000)))
+    with pytest.raises(hg.FormatError, match="a description of"):
+        EventMeta("Wrong", (hg.Event,), {"__annotations__": {"x": choice}})
+
+
+def test_what_is_just_inside_the_limits_has_a_format_that_can_be_read() -> None:
+    choice = enum_of(*((f"M{n}", n) for n in range(10_000)))
+    for annotation in (nested_records(15), nested_lists(30), choice):
+        cls = EventMeta("Right", (hg.Event,), {"__annotations__": {"x": annotation}})
+        assert hg.Format.from_description(hg.format_of(cls).description) == hg.format_of(cls)
+
+
+def test_the_values_of_an_enum_are_gathered_once() -> None:
+    kind = ft.Enum("Choice", "i64", (("A", 1), ("B", 1), ("C", 2)))
+    assert kind.values == {1, 2}
+    assert kind.values is kind.values
+
+
+def test_a_field_stands_in_a_key_once() -> None:
+    with pytest.raises(hg.FormatError, match="twice in its key"):
+
+        class Wrong(hg.Event, key=("x", "x")):
+            x: int
 
 
 def test_a_key_must_name_fields() -> None:
@@ -270,6 +365,26 @@ def test_a_strict_class_keeps_its_own_and_its_parents_post_init() -> None:
     assert calls == []
     Strict(1)
     assert calls == ["parent"]
+
+
+def test_a_subclass_of_a_strict_class_stays_strict() -> None:
+    calls: list[Any] = []
+
+    class Parent(hg.Event, strict=True):
+        speed: float
+
+    class Child(Parent):
+        def __post_init__(self) -> None:
+            calls.append(self.speed)
+
+    class Grandchild(Child):
+        pass
+
+    for cls in (Child, Grandchild):
+        with pytest.raises(hg.InvalidEvent):
+            cls("fast")  # type: ignore[arg-type]
+        cls(1.5)
+    assert calls == [1.5, 1.5]
 
 
 def test_native_bodies_are_laid_out_when_the_class_is_written() -> None:
