@@ -2,7 +2,7 @@
 
 ```python                  the blocks of one page run in order, in one namespace, in an empty folder;
                            each `#> ...` comment in them is a line that the page must print
-```python file=events.py   written to that file of the folder instead
+```python file=events.py   written to that file of the folder instead; pytest runs those named test_*.py
 ```console                 after that, `$ helio ...` runs there too; output shown below it must be printed,
                            where `...` stands for anything; `(exit code 2)` as its last line is expected
 """

@@ -45,9 +45,14 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name_of)
-def test_the_programs_of_a_page_run_as_shown(page: Path, tmp_path: Path) -> None:
+def test_the_programs_of_a_page_run_as_shown(
+    page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stations that run elsewhere on this machine have no part in what a page shows.
+    monkeypatch.setitem(ENVIRONMENT, "XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     blocks = blocks_of(page.read_text())
-    for name, text in files_of(blocks).items():
+    files = files_of(blocks)
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     if script := script_of(blocks):
         program = tmp_path / f"{page.stem}.md.py"
@@ -56,6 +61,10 @@ def test_the_programs_of_a_page_run_as_shown(page: Path, tmp_path: Path) -> None
         assert outcome.returncode == 0, outcome.stderr
         if prints := prints_of(script):
             assert outcome.stdout.splitlines() == prints
+    for name in files:
+        if name.startswith("test_"):
+            outcome = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name], tmp_path)
+            assert outcome.returncode == 0, outcome.stdout
     for command in commands_of(blocks):
         outcome = run(command.arguments, tmp_path)
         assert outcome.returncode == command.exit_code, outcome.stdout + outcome.stderr
@@ -71,4 +80,4 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 def test_there_are_pages_with_programs() -> None:
-    assert {"README.md", "docs/quickstart.md"} <= set(map(name_of, WITH_PROGRAMS))
+    assert {"README.md", "docs/quickstart.md", "docs/channels.md"} <= set(map(name_of, WITH_PROGRAMS))
