@@ -18,6 +18,9 @@ MODULES = (
     "bench.peers.arrays",
     "bench.peers.filters",
     "bench.peers.subscriptions",
+    "bench.peers.channels",
+    "bench.peers.journals",
+    "bench.peers.links",
 )
 
 

@@ -9,8 +9,8 @@ a round, so that a machine that is slow for a while slows both sides.
     def records(size: Size) -> Benchmark: ...
 
 Times are processor time of the measuring thread, so that other processes do not count by what they take away,
-only by the caches they spoil. The spread that is kept beside every median is the 10th and the 90th
-percentile.
+only by the caches they spoil; where other threads, processes or the disk do the work, time on the wall. The
+spread that is kept beside every median is the 10th and the 90th percentile.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Case:
     """One way to do the job: `function(*input)` for each of `inputs`.
 
     With `alone`, each call is timed by itself and the spread is over calls; for calls that change something
-    and where the slow ones matter.
+    and where the slow ones matter. With `wall`, time is that on the wall: for work that other threads, other
+    processes or the disk do. `events` is how many events one call stands for; figures are per event.
     """
 
     name: str
@@ -63,6 +64,8 @@ class Case:
     inputs: Sequence[tuple[Any, ...]]
     note: str = ""
     alone: bool = False
+    wall: bool = False
+    events: int = 1
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ class Benchmark:
     targets: tuple[Target, ...] = ()
     facts: tuple[Fact, ...] = ()
     note: str = ""
+    close: Callable[[], object] = lambda: None
+    """Ends what was started for it: stations, processes, files."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,7 @@ def run(registered: Registered, size: Size) -> Outcome:
         samples = _take_rounds(bench, size)
     finally:
         gc.unfreeze()
+        bench.close()
     return Outcome(
         name=registered.name,
         title=registered.title,
@@ -230,7 +236,7 @@ def _sample(case: Case, into: _Samples) -> None:
         into.per_round.append(sum(times) / len(times))
         into.calls += len(times)
     else:
-        calls = into.loops * len(case.inputs)
+        calls = into.loops * len(case.inputs) * case.events
         into.per_round.append(_time(case, into.loops) * 1e9 / calls)
         into.calls += calls
 
@@ -238,25 +244,26 @@ def _sample(case: Case, into: _Samples) -> None:
 def _time(case: Case, loops: int) -> float:
     """Seconds for going through all inputs `loops` times, without a cost for taking arguments apart."""
     function, inputs = case.function, case.inputs
+    clock = time.perf_counter if case.wall else time.thread_time
     gc.disable()
     try:
         match len(inputs[0]):
             case 0:
-                start = time.thread_time()
+                start = clock()
                 for _ in repeat(None, loops * len(inputs)):
                     function()
             case 1:
                 singles = [a for (a,) in inputs]
-                start = time.thread_time()
+                start = clock()
                 for _ in repeat(None, loops):
                     for a in singles:
                         function(a)
             case _:
-                start = time.thread_time()
+                start = clock()
                 for _ in repeat(None, loops):
                     for a, b in inputs:
                         function(a, b)
-        return time.thread_time() - start
+        return clock() - start
     finally:
         gc.enable()
 
