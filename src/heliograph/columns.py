@@ -28,7 +28,6 @@ null where the format has no None is refused in both directions. Parquet cannot 
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
@@ -45,7 +44,7 @@ from heliograph.errors import FormatError, InvalidEvent
 from heliograph.event import Event
 from heliograph.evolution import split_optional, widens
 from heliograph.jsonform import anything_from_json, anything_to_json
-from heliograph.plain import Place, check_record, item_dtype, shape_fits
+from heliograph.plain import Place, check_record, item_dtype, shape_fits, shaped
 from heliograph.reflect import event_to_mapping, to_plain
 from heliograph.unify import unified
 
@@ -187,6 +186,8 @@ def _columns(fmt: Format, rows: Sequence[Any]) -> list[list[Any]]:
     """The values of each field of records, which are events or mappings."""
     kinds = set(map(type, rows))
     if not kinds <= {dict} and not all(issubclass(kind, Event) for kind in kinds):
+        if not all(issubclass(kind, Event | Mapping) for kind in kinds):
+            raise _DoesNotFit
         rows = [row if isinstance(row, Mapping) else event_to_mapping(row) for row in rows]
         kinds = {dict}
     getter = itemgetter if kinds == {dict} else _attribute
@@ -333,7 +334,7 @@ def _plain(kind: ft.FieldType, value: Any, at: Place) -> Any:
         case ft.Array(), np.ndarray():
             return _widened(value, kind.item)
         case _:
-            return to_plain(value)
+            return to_plain(value, at)
 
 
 # Columns to rows.
@@ -441,7 +442,7 @@ def _array_values(kind: ft.Array, array: pa.Array, at: Place) -> list[Any]:
         raise at.refuse(f"has nulls, but {kind} has none")
     flat = _scalar_array(kind.item, items, at).to_numpy(zero_copy_only=False)
     rows = [flat[start:end] for start, end in pairwise(_ends(data))]
-    for row, shape in zip(rows, shapes, strict=True):
-        if not shape_fits(kind.shape, shape) or math.prod(shape) != row.size:
-            raise at.refuse(f"has an array of shape {shape} and {row.size} items, which is no {kind}")
-    return [row.reshape(shape) for row, shape in zip(rows, shapes, strict=True)]
+    for shape in shapes:
+        if not shape_fits(kind.shape, shape):
+            raise at.refuse(f"has an array of shape {shape}, which is no {kind}")
+    return [shaped(row, shape, at) for row, shape in zip(rows, shapes, strict=True)]

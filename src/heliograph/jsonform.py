@@ -26,17 +26,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 
 from heliograph import fieldtypes as ft
+from heliograph.codec.anything import MAX_DEPTH as MAX_ANYTHING_DEPTH
 from heliograph.formats import MAX_DEPTH
 from heliograph.plain import (
+    Leaves,
     Place,
     check_anything,
     check_array,
-    check_enum,
-    check_list,
-    check_names,
     check_record,
     check_scalar,
     item_dtype,
+    shaped,
+    walk_record,
 )
 
 if TYPE_CHECKING:
@@ -63,12 +64,12 @@ def json_to_mapping(fmt: Format, data: bytes | str) -> dict[str, Any]:
 
 def anything_to_json(value: Any, at: Place) -> str:
     """Schema-less data alone as JSON."""
-    return msgspec.json.encode(_to_tree(ft.Anything(), value, at)).decode()
+    return msgspec.json.encode(_write_anything(value, at)).decode()
 
 
 def anything_from_json(text: str, at: Place) -> Any:
     """The schema-less data that `anything_to_json` wrote."""
-    return _from_tree(ft.Anything(), parse(text, at), at)
+    return _read_anything(parse(text, at), at)
 
 
 def parse(data: bytes | str, at: Place) -> Any:
@@ -81,53 +82,16 @@ def parse(data: bytes | str, at: Place) -> Any:
 
 def record_to_tree(fmt: Format, data: Mapping[str, Any], at: Place) -> dict[str, Any]:
     """What JSON can hold, for the plain data of a record."""
-    check_names(fmt, data, at)
-    return {field.name: _to_tree(field.type, data[field.name], at.inside(field.name)) for field in fmt.fields}
+    return walk_record(fmt, data, at, _WRITTEN)
 
 
 def record_from_tree(fmt: Format, tree: object, at: Place) -> dict[str, Any]:
     """The plain data of a record, out of what JSON holds; fields may be missing, for a class has defaults."""
-    given = check_names(fmt, tree, at, may_miss=fmt.by_name)
-    return {name: _from_tree(fmt.by_name[name].type, value, at.inside(name)) for name, value in given.items()}
+    return walk_record(fmt, tree, at, _READ)
 
 
-def _to_tree(kind: ft.FieldType, value: Any, at: Place) -> Any:
-    match kind:
-        case ft.Scalar(name=name):
-            return _scalar_to_tree(name, check_scalar(name, value, at))
-        case ft.Optional(item=item):
-            return None if value is None else _to_tree(item, value, at)
-        case ft.Enum():
-            return check_enum(kind, value, at)
-        case ft.Record(format=fmt):
-            return record_to_tree(fmt, value, at)
-        case ft.List(item=item):
-            return [_to_tree(item, v, at.inside(i)) for i, v in enumerate(check_list(kind, value, at))]
-        case ft.Array():
-            return _array_to_tree(check_array(kind, value, at))
-        case ft.Anything():
-            return _anything_to_tree(check_anything(value, at))
-
-
-def _from_tree(kind: ft.FieldType, tree: Any, at: Place) -> Any:
-    match kind:
-        case ft.Scalar(name=name):
-            return check_scalar(name, _scalar_from_tree(name, tree, at), at)
-        case ft.Optional(item=item):
-            return None if tree is None else _from_tree(item, tree, at)
-        case ft.Enum():
-            return check_enum(kind, tree, at)
-        case ft.Record(format=fmt):
-            return record_from_tree(fmt, tree, at)
-        case ft.List(item=item):
-            return [_from_tree(item, v, at.inside(i)) for i, v in enumerate(check_list(kind, tree, at))]
-        case ft.Array():
-            return check_array(kind, _array_from_tree(kind.item, tree, at), at)
-        case ft.Anything():
-            return check_anything(_anything_from_tree(tree, at), at)
-
-
-def _scalar_to_tree(name: str, value: Any) -> Any:
+def _write_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
+    value = check_scalar(name, value, at)
     if name == "bytes":
         return _bytes_text(value)
     if name == "datetime":
@@ -137,14 +101,22 @@ def _scalar_to_tree(name: str, value: Any) -> Any:
     return value
 
 
-def _scalar_from_tree(name: str, tree: Any, at: Place) -> Any:
+def _read_scalar(name: ft.ScalarName, tree: Any, at: Place) -> Any:
     if name == "bytes":
         return _read_bytes(tree, at)
     if name == "datetime":
         return _read_datetime(tree, at)
     if name in ft.FLOATS and isinstance(tree, str):
-        return _read_not_finite(tree, at)
-    return tree
+        tree = _read_not_finite(tree, at)
+    return check_scalar(name, tree, at)
+
+
+def _write_anything(value: Any, at: Place) -> Any:
+    return _anything_to_tree(check_anything(value, at))
+
+
+def _read_anything(tree: Any, at: Place) -> Any:
+    return check_anything(_anything_from_tree(tree, at, MAX_ANYTHING_DEPTH), at)
 
 
 def _anything_to_tree(value: Any) -> Any:
@@ -166,7 +138,7 @@ def _anything_to_tree(value: Any) -> Any:
             return value
 
 
-def _anything_from_tree(tree: Any, at: Place) -> Any:
+def _anything_from_tree(tree: Any, at: Place, depth: int) -> Any:
     match tree:
         case {"$bytes": text, **rest} if not rest:
             return _read_bytes(text, at)
@@ -174,10 +146,15 @@ def _anything_from_tree(tree: Any, at: Place) -> Any:
             return _read_datetime(text, at)
         case {"$float": text, **rest} if not rest:
             return _read_not_finite(text, at)
+        case list() | dict() if depth == 0:
+            raise at.refuse(f"is nested deeper than {MAX_ANYTHING_DEPTH} levels")
         case list():
-            return [_anything_from_tree(v, at.inside(i)) for i, v in enumerate(tree)]
+            return [_anything_from_tree(v, at.inside(i), depth - 1) for i, v in enumerate(tree)]
         case dict():
-            return {_unescape(name, at): _anything_from_tree(v, at.inside(name)) for name, v in tree.items()}
+            return {
+                _unescape(name, at): _anything_from_tree(v, at.inside(name), depth - 1)
+                for name, v in tree.items()
+            }
         case _:
             return tree
 
@@ -190,7 +167,8 @@ def _unescape(name: str, at: Place) -> str:
     return name[1:]
 
 
-def _array_to_tree(value: NDArray[Any]) -> Any:
+def _write_array(kind: ft.Array, value: Any, at: Place) -> Any:
+    value = check_array(kind, value, at)
     tree = value.tolist()
     if value.dtype.kind == "f" and not _all_finite(value):
         tree = _floats_tree(tree)
@@ -211,22 +189,25 @@ def _floats_tree(tree: Any) -> Any:
     return [_floats_tree(item) for item in tree] if isinstance(tree, list) else _float_tree(tree)
 
 
-def _array_from_tree(item: ft.ScalarName, tree: Any, at: Place) -> NDArray[Any]:
+def _read_array(kind: ft.Array, tree: Any, at: Place) -> NDArray[Any]:
     import numpy as np  # noqa: PLC0415 - only records with arrays need numpy
 
     match tree:
         case {"shape": list(shape), "data": list(flat), **rest} if not rest:
             if len(shape) > MAX_DEPTH or not all(type(n) is int and 0 <= n < _MAX_ITEMS for n in shape):
                 raise at.expected(f"a shape of at most {MAX_DEPTH} sizes", shape)
-            if math.prod(shape) != len(flat):
-                raise at.refuse(f"the shape {shape} does not go with {len(flat)} items")
         case list():
             shape = _nested_shape(tree, at)
             flat = _flatten(tree, shape, at)
         case _:
             raise at.expected("nested lists, or an object with shape and data", tree)
-    items = [check_scalar(item, _scalar_from_tree(item, v, at), at) for v in flat]
-    return np.array(items, dtype=item_dtype(item)).reshape(shape)
+    items = [_read_scalar(kind.item, v, at) for v in flat]
+    array = shaped(np.array(items, dtype=item_dtype(kind.item)), tuple(shape), at)
+    return check_array(kind, array, at)
+
+
+_WRITTEN: Final = Leaves(_write_scalar, _write_array, _write_anything)
+_READ: Final = Leaves(_read_scalar, _read_array, _read_anything, partial=True)
 
 
 def _nested_shape(tree: Any, at: Place) -> list[int]:

@@ -13,11 +13,12 @@ InvalidEvent with the path of what is wrong. They take what `heliograph.validate
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from ctypes import c_float
 from datetime import datetime
-from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from heliograph import fieldtypes as ft
 from heliograph.codec.anything import MAX_DEPTH
@@ -76,10 +77,56 @@ class Place:
         return self.refuse(f"needs {what}, not {_show(value)}")
 
 
+class Leaves(NamedTuple):
+    """What `walk` does to the values in which there is nothing more to walk into.
+
+    Attributes:
+        partial: whether records may lack fields.
+    """
+
+    scalar: Callable[[ft.ScalarName, Any, Place], Any]
+    array: Callable[[ft.Array, Any, Place], Any]
+    anything: Callable[[Any, Place], Any]
+    partial: bool = False
+
+
+def walk(kind: ft.FieldType, value: Any, at: Place, leaves: Leaves) -> Any:
+    """A value of this type in another form: records, lists and enums are checked, leaves are made anew."""
+    match kind:
+        case ft.Scalar(name=name):
+            return leaves.scalar(name, value, at)
+        case ft.Optional(item=item):
+            return None if value is None else walk(item, value, at, leaves)
+        case ft.Enum():
+            return check_enum(kind, value, at)
+        case ft.Record(format=fmt):
+            return walk_record(fmt, value, at, leaves)
+        case ft.List(item=item):
+            return [walk(item, v, at.inside(i), leaves) for i, v in enumerate(check_list(kind, value, at))]
+        case ft.Array():
+            return leaves.array(kind, value, at)
+        case ft.Anything():
+            return leaves.anything(value, at)
+
+
+def walk_record(fmt: Format, data: object, at: Place, leaves: Leaves) -> dict[str, Any]:
+    """`walk` for the fields of a record; there may be no others."""
+    given = check_names(fmt, data, at, may_miss=fmt.by_name if leaves.partial else ())
+    return {
+        field.name: walk(field.type, given[field.name], at.inside(field.name), leaves)
+        for field in fmt.fields
+        if field.name in given
+    }
+
+
 def check_record(fmt: Format, data: object, at: Place) -> dict[str, Any]:
     """The plain form of a record of this format, complete and with nothing else in it."""
-    given = check_names(fmt, data, at)
-    return {f.name: check_value(f.type, given[f.name], at.inside(f.name)) for f in fmt.fields}
+    return walk_record(fmt, data, at, _CHECKED)
+
+
+def check_value(kind: ft.FieldType, value: Any, at: Place) -> Any:
+    """The plain form of a value of this type."""
+    return walk(kind, value, at, _CHECKED)
 
 
 def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] = ()) -> Mapping[str, Any]:
@@ -95,25 +142,6 @@ def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] 
         if name not in may_miss:
             raise at.inside(name).refuse(f"is missing and has no default; needs {known[name].type}")
     return data
-
-
-def check_value(kind: ft.FieldType, value: Any, at: Place) -> Any:
-    """The plain form of a value of this type."""
-    match kind:
-        case ft.Scalar(name=name):
-            return check_scalar(name, value, at)
-        case ft.Optional(item=item):
-            return None if value is None else check_value(item, value, at)
-        case ft.Enum():
-            return check_enum(kind, value, at)
-        case ft.Record(format=fmt):
-            return check_record(fmt, value, at)
-        case ft.List(item=item):
-            return [check_value(item, v, at.inside(i)) for i, v in enumerate(check_list(kind, value, at))]
-        case ft.Array():
-            return check_array(kind, value, at)
-        case ft.Anything():
-            return check_anything(value, at)
 
 
 def check_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
@@ -211,6 +239,18 @@ def check_anything(value: Any, at: Place, depth: int = MAX_DEPTH) -> Any:
     )
 
 
+_CHECKED: Final = Leaves(check_scalar, check_array, check_anything)
+
+
+def shaped(flat: NDArray[Any], shape: tuple[int, ...], at: Place) -> NDArray[Any]:
+    """The items in a shape that comes from outside, and that may be none that numpy has."""
+    if math.prod(shape) == flat.size:
+        # With a zero among them the sizes may still be negative, or too large together.
+        with suppress(ValueError):
+            return flat.reshape(shape)
+    raise at.refuse(f"the shape {brief(list(shape))} does not go with {flat.size} items")
+
+
 def shape_fits(wanted: tuple[int | None, ...] | None, shape: tuple[int, ...]) -> bool:
     """Whether an array of this shape goes into a field with these dimensions."""
     if wanted is None:
@@ -238,10 +278,10 @@ def _float(name: str, value: Any, at: Place) -> float:
         number = float(value)
     except (OverflowError, TypeError):
         raise at.expected(f"{name} within its range", value) from None
-    if name == "f64" or not isfinite(number):
+    if name == "f64" or not math.isfinite(number):
         return number
     rounded = c_float(number).value
-    if not isfinite(rounded):
+    if not math.isfinite(rounded):
         raise at.expected("f32 within its range", value)
     return rounded
 

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from heliograph import fieldtypes as ft
+from heliograph.codec.anything import MAX_DEPTH as MAX_ANYTHING_DEPTH
 from heliograph.errors import ROOT
 from heliograph.event import Event, format_of, info_of
 from heliograph.evolution import innermost_class
+from heliograph.formats import MAX_DEPTH
 from heliograph.jsonform import json_to_mapping, mapping_to_json, parse, record_from_tree
 from heliograph.layout import size_and_align
 from heliograph.plain import Checker, Place, check_enum, check_list, check_names, check_value, scalar_checker
@@ -48,6 +50,8 @@ __all__ = [
 E = TypeVar("E", bound=Event)
 
 _ATOMS: Final = frozenset({int, float, str, bytes, bool, NoneType})
+_MAX_LEVELS: Final = MAX_DEPTH + MAX_ANYTHING_DEPTH
+"""Records and lists of a format inside one another, and schema-less data at the bottom of them."""
 
 
 class FieldRow(NamedTuple):
@@ -67,7 +71,11 @@ def describe(fmt: Format) -> list[FieldRow]:
 
 def event_to_mapping(event: Event) -> dict[str, Any]:
     """The event as plain nested data. Values are taken as they are; they are checked when pushed."""
-    return {name: to_plain(getattr(event, name)) for name in event.__struct_fields__}
+    at = Place(info_of(type(event)).name)
+    return {
+        name: value if type(value) in _ATOMS else to_plain(value, at.inside(name))
+        for name, value in ((name, getattr(event, name)) for name in event.__struct_fields__)
+    }
 
 
 def event_from_mapping(cls: type[E], data: Mapping[str, Any]) -> E:
@@ -103,17 +111,34 @@ def _rows(fmt: Format, path: str, base: int, key: tuple[str, ...] = ()) -> Itera
             yield from _rows(kind.format, where, offset or 0)
 
 
-def to_plain(value: Any) -> Any:
-    """Any value of a field without its classes: events as dicts, enum members by value, also in lists."""
+def to_plain(value: Any, at: Place) -> Any:
+    """Any value of a field without its classes: events as dicts, enum members by value, also in lists.
+
+    InvalidEvent for a list that is deeper than any field can be, such as one that holds itself.
+    """
+    try:
+        return _without_classes(value, _MAX_LEVELS)
+    except _TooDeep:
+        raise at.refuse(f"is nested deeper than the {_MAX_LEVELS} levels that a field can have") from None
+
+
+class _TooDeep(Exception):
+    """Lists and events inside one another beyond what a field can hold."""
+
+
+def _without_classes(value: Any, levels: int) -> Any:
     if type(value) in _ATOMS:
         return value
     match value:
+        case Event() | list() if levels == 0:
+            raise _TooDeep
         case Event():
-            return event_to_mapping(value)
+            names = value.__struct_fields__
+            return {name: _without_classes(getattr(value, name), levels - 1) for name in names}
         case enum.Enum():
             return value.value
         case list():
-            return [to_plain(item) for item in value]
+            return [_without_classes(item, levels - 1) for item in value]
         case _:
             return value
 

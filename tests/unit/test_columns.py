@@ -232,6 +232,10 @@ def test_columns_of_different_lengths_or_number_are_refused() -> None:
         columns_to_batch(fmt, [[1]])
 
 
+HUGE_AND_EMPTY = [0, *[2**31 - 1] * 3]
+TENSORS = pa.struct([("shape", pa.list_(pa.int32())), ("data", pa.list_(pa.int64()))])
+
+
 @pytest.mark.parametrize(
     ("kind", "column", "sentence"),
     [
@@ -243,9 +247,11 @@ def test_columns_of_different_lengths_or_number_are_refused() -> None:
         (ft.Enum("Color", "str", (("RED", "r"),)), pa.array(["b"]), "needs values of enum Color"),
         (ft.List(ft.Scalar("i64"), 2), pa.array([[1]]), "has a list of another length than list[i64; 2]"),
         (ft.List(ft.Scalar("i64")), pa.array([1]), "has a column of int64"),
-        (ft.Array("i64", (2,)), pa.array([[1]]), "has an array of shape (1,) and 1 items"),
+        (ft.Array("i64", (2,)), pa.array([[1]]), "has an array of shape (1,), which is no array[i64; 2]"),
         (ft.Array("i64", (None,)), pa.array([[None]], pa.list_(pa.int64())), "has nulls"),
-        (ft.Array("i64"), pa.array([{"shape": [2], "data": [1]}]), "has an array of shape (2,) and 1 items"),
+        (ft.Array("i64"), pa.array([{"shape": [2], "data": [1]}]), "shape [2] does not go with 1 items"),
+        (ft.Array("i64"), pa.array([{"shape": [-1, -1], "data": [1]}]), "does not go with 1 items"),
+        (ft.Array("i64"), pa.array([{"shape": HUGE_AND_EMPTY, "data": []}], TENSORS), "go with 0 items"),
         (ft.Array("i64"), pa.array([[1]]), "has a column of list"),
         (ft.Anything(), pa.array(["{"]), "this is no JSON"),
         (ft.Anything(), pa.array([1]), "has a column of int64"),

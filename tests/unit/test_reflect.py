@@ -229,6 +229,32 @@ def test_schema_less_data_deeper_than_its_limit_is_refused() -> None:
         everything(extra=deep).to_json()
 
 
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_json_deeper_than_schema_less_data_can_be_is_refused_with_its_path(
+    opening: str, closing: str
+) -> None:
+    fmt = Format("t", (Field("f", ft.Anything()),))
+    fits = "[" * 64 + "]" * 64
+    assert json_to_mapping(fmt, f'{{"f": {fits}}}')
+    with pytest.raises(InvalidEvent, match="nested deeper than 64 levels") as caught:
+        json_to_mapping(fmt, f'{{"f": {opening * 900}1{closing * 900}}}')
+    assert caught.value.path == "$.f" + ("[0]" if opening == "[" else ".a") * 64
+
+
+def test_data_that_holds_itself_is_refused_with_its_path() -> None:
+    itself: list[Any] = []
+    itself += [itself, itself]
+    for write in (hg.Event.to_json, hg.Event.to_dict):
+        with pytest.raises(InvalidEvent, match="nested deeper than") as caught:
+            write(everything(extra=itself))
+        assert caught.value.path == "$.extra"
+    mapping: dict[str, Any] = {}
+    mapping["me"] = mapping
+    with pytest.raises(InvalidEvent, match="nested deeper than 64 levels") as caught:
+        everything(extra=mapping).to_json()
+    assert caught.value.path.startswith("$.extra.me.me")
+
+
 def test_numpy_scalars_become_python_numbers() -> None:
     data = everything().to_dict()
     data |= {"id": np.int64(7), "ratio": np.float32(0.5), "flag": np.bool_(True)}
@@ -292,6 +318,7 @@ def test_json_looks_as_documented(kind: ft.FieldType, value: Any, tree: Any) -> 
         (ft.Array("f64"), {"shape": [2], "data": [1.0]}),
         (ft.Array("f64"), {"shape": [0, 2**31], "data": []}),
         (ft.Array("f64"), {"shape": [0] * 33, "data": []}),
+        (ft.Array("f64"), {"shape": [0, 2**31 - 1, 2**31 - 1, 2**31 - 1], "data": []}),
         (ft.Array("f64"), {"shape": [-1, -1], "data": [1.0]}),
         (ft.Array("f64"), {"shape": [0]}),
         (ft.Anything(), {"$bytes": 7}),
