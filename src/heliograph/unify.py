@@ -4,21 +4,23 @@
 
 Fields are matched by name. A field has the smallest type that all its types widen to, as in
 `heliograph.evolution`; a field that some formats lack becomes optional. Enums that differ become the plain
-type of their values. Types that nothing can hold together are refused with both of them named.
+type of their values. Types that nothing can hold together are refused with all of them named.
 """
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import ROOT, FormatError
 from heliograph.evolution import holds_array, split_optional, widens
 from heliograph.formats import Field, Format
+from heliograph.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+K = TypeVar("K")
 
 _SMALLEST_FIRST: Final = cast(
     "tuple[ft.ScalarName, ...]", ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64")
@@ -26,78 +28,93 @@ _SMALLEST_FIRST: Final = cast(
 
 
 def unified(formats: Sequence[Format]) -> Format:
-    """A packed format for the events of all these; FormatError names a field that cannot hold them all."""
+    """A packed format for the events of all these; FormatError names a field that cannot hold them all.
+
+    Names and the order of fields are those of the first format that has them; types do not depend on order.
+    """
     if not formats:
         raise FormatError("unifying needs at least one format")
-    return reduce(lambda a, b: _join(a, b, ROOT), formats, _packed(formats[0]))
+    return _joined(formats, ROOT)
 
 
-def _packed(fmt: Format) -> Format:
-    return Format(fmt.name, tuple(Field(field.name, field.type) for field in fmt.fields), fmt.key)
-
-
-def _join(a: Format, b: Format, path: str) -> Format:
+def _joined(formats: Sequence[Format], path: str) -> Format:
+    kinds: dict[str, list[ft.FieldType]] = {}
+    for fmt in formats:
+        for field in fmt.fields:
+            kinds.setdefault(field.name, []).append(field.type)
     fields = []
-    for name in {**a.by_name, **b.by_name}:
-        left, right = a.by_name.get(name), b.by_name.get(name)
-        if left and right:
-            kind = _common(left.type, right.type, f"{path}.{name}")
-        else:
-            kind = _optional((left or right).type)  # type: ignore[union-attr]  # the name came from one of them
-        fields.append(Field(name, kind))
-    return Format(a.name, tuple(fields), a.key if a.key == b.key else ())
+    for name, found in kinds.items():
+        kind = _common(found, f"{path}.{name}")
+        fields.append(Field(name, kind if len(found) == len(formats) else _optional(kind)))
+    keys = {fmt.key for fmt in formats}
+    return Format(formats[0].name, tuple(fields), formats[0].key if len(keys) == 1 else ())
 
 
 def _optional(kind: ft.FieldType) -> ft.FieldType:
     return kind if isinstance(kind, ft.Optional | ft.Anything) else ft.Optional(kind)
 
 
-def _common(a: ft.FieldType, b: ft.FieldType, path: str) -> ft.FieldType:
-    if a == b:
-        return a
-    left, left_none = split_optional(a)
-    right, right_none = split_optional(b)
-    kind = _common_item(left, right, path)
-    if kind is None:
-        raise FormatError(f"the types {a} and {b} have no common one; rename one of the fields", path=path)
-    return _optional(kind) if left_none or right_none else kind
+def _common(kinds: Sequence[ft.FieldType], path: str) -> ft.FieldType:
+    """The smallest type for all of them. Joining them two by two would depend on their order."""
+    different = list(dict.fromkeys(kinds))
+    if len(different) == 1:
+        return different[0]
+    items, nullable = zip(*map(split_optional, different), strict=True)
+    common = _common_item(list(dict.fromkeys(items)), path)
+    if common is None:
+        names = listed(different, joint=" and ")
+        raise FormatError(f"the types {names} have no common one; rename one of the fields", path=path)
+    return _optional(common) if any(nullable) else common
 
 
-def _common_item(a: ft.FieldType, b: ft.FieldType, path: str) -> ft.FieldType | None:
-    match a, b:
-        case _ if a == b:
-            return a
-        case ft.Scalar(), ft.Scalar():
-            name = _common_scalar(a.name, b.name)
-            return ft.Scalar(name) if name else None
-        case ft.Enum(), ft.Enum() if a.base == b.base:
-            return ft.Scalar(a.base)
-        case (ft.Enum(base=base), ft.Scalar(name=name)) | (ft.Scalar(name=name), ft.Enum(base=base)):
-            common = _common_scalar(base, name)
-            return ft.Scalar(common) if common == base else None
-        case ft.Record(), ft.Record():
-            return ft.Record(_join(a.format, b.format, path))
-        case ft.List(), ft.List():
-            length = a.length if a.length == b.length else None
-            return ft.List(_common(a.item, b.item, f"{path}[]"), length)
-        case ft.Array(), ft.Array():
-            name = _common_scalar(a.item, b.item)
-            return ft.Array(name, _common_shape(a.shape, b.shape)) if name else None
-        case (ft.Anything(), other) | (other, ft.Anything()):
-            return None if holds_array(other) else ft.Anything()
-        case _:
+def _common_item(kinds: Sequence[ft.FieldType], path: str) -> ft.FieldType | None:
+    if len(kinds) == 1:
+        return kinds[0]
+    if any(isinstance(kind, ft.Anything) for kind in kinds):
+        return None if any(map(holds_array, kinds)) else ft.Anything()
+    if records := _all_of(ft.Record, kinds):
+        return ft.Record(_joined([record.format for record in records], path))
+    if lists := _all_of(ft.List, kinds):
+        lengths = {one.length for one in lists}
+        return ft.List(
+            _common([one.item for one in lists], f"{path}[]"), lengths.pop() if len(lengths) == 1 else None
+        )
+    if arrays := _all_of(ft.Array, kinds):
+        name = _common_scalar([array.item for array in arrays])
+        return ft.Array(name, _common_shape([array.shape for array in arrays])) if name else None
+    return _common_plain(kinds)
+
+
+def _all_of(cls: type[K], kinds: Sequence[ft.FieldType]) -> list[K]:
+    """All the types, if they are of this class; else none."""
+    found = [kind for kind in kinds if isinstance(kind, cls)]
+    return found if len(found) == len(kinds) else []
+
+
+def _common_plain(kinds: Sequence[ft.FieldType]) -> ft.Scalar | None:
+    """For scalars and enums. What an enum widens to is the type of its values and no other."""
+    names: list[ft.ScalarName] = []
+    bases = set()
+    for kind in kinds:
+        if isinstance(kind, ft.Scalar):
+            names.append(kind.name)
+        elif isinstance(kind, ft.Enum):
+            names.append(kind.base)
+            bases.add(kind.base)
+        else:
             return None
+    common = _common_scalar(names)
+    return None if common is None or bases - {common} else ft.Scalar(common)
 
 
-def _common_scalar(a: ft.ScalarName, b: ft.ScalarName) -> ft.ScalarName | None:
-    if a == b:
-        return a
-    return next((c for c in _SMALLEST_FIRST if widens(a, c) and widens(b, c)), None)
+def _common_scalar(names: Sequence[ft.ScalarName]) -> ft.ScalarName | None:
+    if len(set(names)) == 1:
+        return names[0]
+    return next((wide for wide in _SMALLEST_FIRST if all(widens(name, wide) for name in names)), None)
 
 
-def _common_shape(
-    a: tuple[int | None, ...] | None, b: tuple[int | None, ...] | None
-) -> tuple[int | None, ...] | None:
-    if a is None or b is None or len(a) != len(b):
+def _common_shape(shapes: Sequence[tuple[int | None, ...] | None]) -> tuple[int | None, ...] | None:
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
         return None
-    return tuple(n if n == m else None for n, m in zip(a, b, strict=True))
+    return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True))

@@ -76,3 +76,42 @@ def test_a_unified_format_holds_the_rows_of_each_format(data: st.DataObject) -> 
         assert list(back) == ["f", "old", "new"]
         assert back[absent] is None
         assert carries(back, event)
+
+
+@given(st.data())
+@settings(max_examples=examples(300))
+def test_formats_in_any_order_are_unified_to_the_same_types(data: st.DataObject) -> None:
+    narrow = st.sampled_from(sorted(ft.SCALARS)).map(ft.Scalar)  # type: ignore[arg-type]  # the names are the scalar names
+    kinds = st.one_of(narrow, narrow.map(ft.Optional), narrow.map(ft.List), field_types(1))
+    given_formats = [
+        Format(
+            "t", tuple(Field(name, data.draw(kinds)) for name in data.draw(st.sets(st.sampled_from("ab"))))
+        )
+        for _ in range(data.draw(st.integers(2, 4)))
+    ]
+    shuffled = data.draw(st.permutations(given_formats))
+    assert types_of(given_formats) == types_of(shuffled)
+
+
+def types_of(formats: list[Format]) -> dict[str, Any] | None:
+    """What unifying gives, without the names and the order that are those of the first format."""
+    try:
+        return nameless(unified(formats))
+    except FormatError:
+        return None
+
+
+def nameless(fmt: Format) -> dict[str, Any]:
+    return {field.name: nameless_type(field.type) for field in fmt.fields}
+
+
+def nameless_type(kind: ft.FieldType) -> Any:
+    match kind:
+        case ft.Record(format=fmt):
+            return nameless(fmt)
+        case ft.Optional(item=item):
+            return ("optional", nameless_type(item))
+        case ft.List(item=item, length=length):
+            return ("list", nameless_type(item), length)
+        case _:
+            return kind

@@ -3,6 +3,7 @@ from __future__ import annotations
 import enum
 import io
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import permutations
 from typing import Annotated, Any
 
 import numpy as np
@@ -329,6 +330,27 @@ def test_types_without_a_common_one_are_refused_with_both_named(a: ft.FieldType,
     assert str(a) in caught.value.reason
     assert str(b) in caught.value.reason
     assert caught.value.path == "$.f"
+
+
+@pytest.mark.parametrize(
+    ("names", "common"),
+    [
+        (("i8", "u32", "f64"), "f64"),
+        (("i8", "u8", "f32"), "f32"),
+        (("u8", "i8", "u16", "i32"), "i32"),
+        (("u64", "i8"), None),
+        (("u32", "f32"), "f64"),
+        (("i64", "f64", "i8"), None),
+    ],
+)
+def test_three_types_are_unified_to_the_same_in_any_order(names: tuple[Any, ...], common: str | None) -> None:
+    for order in permutations(names):
+        formats = [Format("t", (Field("f", ft.Scalar(name)),)) for name in order]
+        if common is None:
+            with pytest.raises(FormatError, match="have no common one"):
+                unified(formats)
+        else:
+            assert str(unified(formats).fields[0].type) == common
 
 
 def test_unifying_nothing_is_refused() -> None:
