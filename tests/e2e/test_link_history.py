@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.errors import BatchTooLarge
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -55,6 +56,21 @@ def test_joins_at_any_instant_under_load_see_every_event_once_and_in_order(tmp_p
         for consumer in consumers:
             assert ids(consumer, 5_999) == list(range(1, 6_000))
         pushed.join()
+
+
+def test_a_history_of_large_events_comes_in_pages_that_fit(tmp_path: Path) -> None:
+    class Scan(hg.Event, name="scan"):
+        id: int
+        raw: bytes
+
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        kept = keeper.channel("scans", Scan, qos=PERSISTENT)
+        for i in range(30):
+            kept.push_nowait(Scan(i, bytes(3 << 20)))
+        theirs = other.channel("scans", Scan, qos=PERSISTENT)
+        assert ids(theirs.consumer(start="earliest"), 30) == list(range(30))
+        with pytest.raises(BatchTooLarge):
+            theirs.push_many([Scan(i, bytes(3 << 20)) for i in range(20)])
 
 
 def test_stations_that_share_a_keeper_see_every_event_once(tmp_path: Path) -> None:

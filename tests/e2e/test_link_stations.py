@@ -196,6 +196,39 @@ def test_arrays_and_nested_events_cross() -> None:
         assert got == Scan(2, big, Track(2, 5.0))
 
 
+def test_many_large_events_cross_in_frames_that_are_allowed() -> None:
+    class Scan(hg.Event, name="scan"):
+        id: int
+        raw: bytes
+
+    with hg.Station(domain="air") as a, hg.Station(domain="air") as b:
+        ours, theirs = a.channel("scans", Scan), b.channel("scans", Scan)
+        consumer = theirs.consumer()
+        assert ours.wait_matched(1, LIMIT)
+        raw = bytes(3 << 20)
+        for i in range(40):
+            ours.push(Scan(i, raw))
+        got = [consumer.pull(LIMIT) for _ in range(40)]
+        assert [(event.id, len(event.raw)) for event in got if event] == [(i, 3 << 20) for i in range(40)]
+
+
+def test_an_event_that_is_too_large_is_reported_and_the_next_one_crosses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Scan(hg.Event, name="scan"):
+        id: int
+        raw: bytes
+
+    with hg.Station(domain="air") as a, hg.Station(domain="air") as b:
+        ours, theirs = a.channel("scans", Scan), b.channel("scans", Scan)
+        consumer = theirs.consumer()
+        assert ours.wait_matched(1, LIMIT)
+        ours.push(Scan(1, bytes(64 << 20)))
+        ours.push(Scan(2, b""))
+        assert consumer.pull(LIMIT) == Scan(2, b"")
+        assert "too large for a link" in caplog.text
+
+
 def test_a_class_that_has_evolved_reads_events_of_the_old_one(pair: tuple[hg.Station, hg.Station]) -> None:
     class Newer(hg.Event, name="air.track", key="id"):
         id: int

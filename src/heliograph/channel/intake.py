@@ -37,8 +37,10 @@ class FeedIntake:
     def take_in(self, arrived: Sequence[Any], *, wait: bool = False) -> int:  # noqa: ARG002 - nobody waits for room: who has none reads on later
         """Offer events to all receivers; those of another partition are none of this channel's history."""
         items = [(item[0], item[1], 0) for item in arrived if item[1].partition == self._partition]
-        self._feed.durable(items)
-        self.pushed += len(items)
+        if items:
+            last = items[-1][1].offset
+            self._feed.durable(items, last + 1)
+            self.pushed += len(items)
         return len(arrived)
 
     def close(self) -> None:
@@ -76,34 +78,29 @@ class Intake(Supplier[T]):
 
     def _queue_from(self, arrived: Sequence[Any], first: int) -> tuple[int, Lane | None]:
         """Queue until one is full, or an inline callback is to run, which it does without the lock."""
-        done = first
         with self._lock:
-            for item in arrived[first:] if first else arrived:
-                event, header = item[0], item[1]
+            for index in range(first, len(arrived)):
+                event, header = arrived[index][0], arrived[index][1]
                 route: Route | None = self._routes.get(event.__class__)
                 if route is None:
-                    done += 1
                     continue
-                full = self._queue(route, event, header)
-                if full is not None:
-                    return done, full
+                if route.queued is not None:
+                    full = self._queue(route.queued(event, header), event, header)
+                    if full is not None:
+                        return index, full
                 self._taken_in += 1
-                done += 1
-                if route.inline is not None:
+                inline = route.inline
+                if inline is not None:
                     break
             else:
-                return done, None
-        assert route is not None
-        assert route.inline is not None
-        self._inline_log.append(route.inline(event, header))
+                return len(arrived), None
+        self._inline_log.append(inline(event, header))
         if len(self._inline_log) > INLINE_LOG:
             self._channel.count_inline()
-        return done, None
+        return index + 1, None
 
-    def _queue(self, route: Route, event: Any, header: Header) -> Lane | None:
-        if route.queued is None:
-            return None
-        lanes = route.queued(event, header)
+    def _queue(self, lanes: list[Lane], event: Any, header: Header) -> Lane | None:
+        """Put an event into all of these lanes, or into none and return the one that is full."""
         for i, lane in enumerate(lanes):
             if lane.blocking and not lane.reserve():
                 for other in lanes[:i]:

@@ -22,7 +22,7 @@ from heliograph.codec import encoder
 from heliograph.codec.packed import format_holds
 from heliograph.event import info_of
 from heliograph.fieldtypes import Array
-from heliograph.link.messages import encode
+from heliograph.link.messages import array_of, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,7 +135,7 @@ class EventWriter:
     def records(self, cls: type[Event], items: Sequence[Item]) -> bytes:
         """A msgpack array of records: `[event, header, 0]` each. Events of one class."""
         if self.links > 1:
-            return _array_start(len(items)) + b"".join([self._record(cls, item) for item in items])
+            return array_of([self._record(cls, item) for item in items])
         if self._is_plain(cls) and not any(map(itemgetter(2), items)):
             return encode(items)
         return encode([self._prepared(cls, item) for item in items])
@@ -170,7 +170,3 @@ class EventWriter:
 def is_plain(fmt: Format) -> bool:
     """Whether bodies of this format are one msgpack value, which can stand among others as it is."""
     return fmt.body == "packed" and not format_holds(fmt, Array)
-
-
-def _array_start(count: int) -> bytes:
-    return b"\xdd" + count.to_bytes(4, "big")

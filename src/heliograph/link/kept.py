@@ -18,6 +18,7 @@ import msgspec
 from heliograph.errors import (
     AppendFailed,
     AppendTimeout,
+    BatchTooLarge,
     HistoryDamaged,
     HistoryGone,
     NotPossible,
@@ -78,6 +79,10 @@ class Marks(msgspec.Struct, array_like=True):
 
 MAX_PAGE: Final = 10_000
 """Events in one page."""
+PAGE_BYTES: Final = 8 << 20
+"""Bytes of a page from which on it is cut."""
+APPEND_BYTES: Final = 32 << 20
+"""Bytes that can be appended through a keeper at once."""
 
 _read_ask: Final = msgspec.msgpack.Decoder(ReadAsk).decode
 _append_ask: Final = msgspec.msgpack.Decoder(AppendAsk).decode
@@ -100,6 +105,10 @@ def to_page(writer: EventWriter, items: Sequence[Item], reached: int = 0) -> Pag
     if run:
         page.runs.append(_run(writer, run))
     return page
+
+
+def page_size(page: Page) -> int:
+    return sum(len(memoryview(records)) for _, _, records in page.runs)
 
 
 def _run(writer: EventWriter, items: list[Item]) -> tuple[bytes, bytes, msgspec.Raw]:
@@ -176,8 +185,15 @@ class Keeper:
         except (HistoryGone, HistoryDamaged) as gap:
             kind = "gone" if isinstance(gap, HistoryGone) else "damaged"
             reply(Page([], 0, (kind, gap.first, gap.next_available)))
-        else:
-            reply(to_page(self._writer, items, reached))
+            return
+        page = to_page(self._writer, items, reached)
+        while len(items) > 1 and page_size(page) > PAGE_BYTES:
+            half = len(items) // 2
+            offset = items[half][1].offset
+            assert offset is not None
+            items = items[:half]
+            page = to_page(self._writer, items, offset)
+        reply(page)
 
     def _append(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = _append_ask(body)
@@ -264,7 +280,10 @@ class RemoteStore:
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
         link = self._link(KEEPER_LIMIT if timeout is None else timeout)
         receipt = RemoteReceipt(self.partition, str(items[0][1].id), self._ports)
-        ask = AppendAsk(self._channel, level, to_page(self._writer, items))
+        page = to_page(self._writer, items)
+        if page_size(page) > APPEND_BYTES:
+            raise BatchTooLarge(page_size(page), APPEND_BYTES, "bytes")
+        ask = AppendAsk(self._channel, level, page)
         self._questions.ask_later(link, "history.append", ask, receipt.came)
         return receipt
 

@@ -23,7 +23,7 @@ import msgspec
 
 from heliograph.errors import BadFrame, LinkLost
 from heliograph.link import messages as m
-from heliograph.link.contract import CONTROL, LANES
+from heliograph.link.contract import CONTROL, LANES, MAX_FRAME
 from heliograph.link.gateway import GatewayLane
 from heliograph.link.sequence import Batch, Inbox, Outbox
 
@@ -44,6 +44,10 @@ ACK_BYTES: Final = 1 << 20
 """What a link takes in before it acknowledges without waiting for the next heartbeat."""
 MOST_AT_ONCE: Final = 1_024
 """Events in one frame: enough to share the cost of a system call, few enough for others to have a turn."""
+FRAME_BYTES: Final = 4 << 20
+"""Bytes of events or messages from which on they are sent in several frames."""
+MAX_EVENT: Final = MAX_FRAME - (2 << 20)
+"""Bytes of the largest event: a frame holds it, its header and the description of its format."""
 QUIET_NS: Final = 50_000
 """A link that sent nothing for so long is quiet: the next event is sent by the thread that pushes it."""
 
@@ -367,10 +371,12 @@ class Link:
         return False
 
     def _message_batch(self) -> Batch[bytes]:
-        posted: list[m.Message] = []
-        while self._messages and len(posted) < MOST_AT_ONCE:
-            posted.append(self._messages.popleft())
-        payload = m.data_payload([(m.MESSAGES, m.encode(posted))])
+        posted: list[bytes] = []
+        size = 0
+        while self._messages and len(posted) < MOST_AT_ONCE and size < FRAME_BYTES:
+            posted.append(m.encode(self._messages.popleft()))
+            size += len(posted[-1])
+        payload = m.data_payload([(m.MESSAGES, m.array_of(posted))])
         return self._out[CONTROL].add(len(posted), payload, len(payload))
 
     def _event_batches(self, gateway: Gateway) -> list[tuple[int, Batch[bytes]]]:
@@ -387,12 +393,30 @@ class Link:
             lane.done += len(items)
             lane.settle()
         self._events_sent += len(items)
-        return [self._event_batch(gateway, number, items) for number, items in by_lane.items()]
+        return [batch for number, items in by_lane.items() for batch in self._batches(gateway, number, items)]
 
-    def _event_batch(self, gateway: Gateway, lane: int, items: list[Item]) -> tuple[int, Batch[bytes]]:
+    def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
+        """One batch, or several where the events are large."""
+        runs = self._encoded_runs(gateway, items)
+        size = sum(len(records) for _, records in runs)
+        if size > FRAME_BYTES and len(items) > 1:
+            half = len(items) // 2
+            return [*self._batches(gateway, lane, items[:half]), *self._batches(gateway, lane, items[half:])]
+        if size > MAX_EVENT:
+            log.error("%s: an event of %d bytes is too large for a link", items[0][1].id, size)
+            self._lost += 1
+            return []
+        return [self._event_batch(gateway, lane, runs, len(items))]
+
+    def _encoded_runs(self, gateway: Gateway, items: list[Item]) -> list[tuple[Any, bytes]]:
+        several = len(gateway.channel.types) > 1
+        return [(cls, self._writer.records(cls, run)) for cls, run in _runs(items, several=several)]
+
+    def _event_batch(
+        self, gateway: Gateway, lane: int, runs: list[tuple[Any, bytes]], count: int
+    ) -> tuple[int, Batch[bytes]]:
         parts: list[tuple[int, bytes]] = []
-        count = len(items)
-        for cls, run in _runs(items, several=len(gateway.channel.types) > 1):
+        for cls, records in runs:
             fmt = cls.__event_info__.format
             stream = self._stream_of(gateway.channel.name, fmt.id)
             if (lane, stream) not in self._told:
@@ -400,7 +424,7 @@ class Link:
                 announce = m.Announce(stream, gateway.channel.name, fmt.id, fmt.description)
                 parts.append((m.MESSAGES, m.encode([announce])))
                 count += 1
-            parts.append((stream, self._writer.records(cls, run)))
+            parts.append((stream, records))
         payload = m.data_payload(parts)
         outbox = self._out[lane]
         batch = outbox.add(count, payload, len(payload))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.core import Channel
-    from heliograph.channel.lane import Item
+    from heliograph.channel.store import OnDurable
     from heliograph.event import Event
     from heliograph.formats import Format
     from heliograph.link import Identity
@@ -192,7 +192,7 @@ class Mesh:
         self,
         channel: str,
         types: Callable[[], tuple[type[Event], ...]],
-        on_durable: Callable[[list[Item]], object],  # noqa: ARG002 - the keeper's gateway tells the channel
+        on_durable: OnDurable,  # noqa: ARG002 - the keeper's gateway tells the channel
     ) -> RemoteStore:
         """The history of a channel that another station keeps; NotPossible when none does."""
         return RemoteStore(

@@ -233,6 +233,11 @@ def read_runs(payload: memoryview, peer: str) -> Iterator[Run]:
         place += size
 
 
+def array_of(encoded: Sequence[bytes]) -> bytes:
+    """A msgpack array of values that are msgpack already."""
+    return b"\xdd" + len(encoded).to_bytes(4, "big") + b"".join(encoded)
+
+
 def count_records(records: memoryview, peer: str) -> int:
     """How many records a run says it has."""
     first = records[0] if records else 0
