@@ -108,7 +108,6 @@ class Subscription(QueuedReceiver):
     ) -> None:
         super().__init__(channel, name, selection)
         self.callback = callback
-        self.progress = 0
         self._with_header = takes_header(callback)
         self._pool = pool
         self.lane = channel.new_lane(name, selection, self._schedule)
@@ -133,10 +132,13 @@ class Subscription(QueuedReceiver):
                 self._channel.report(self.name, header, error)
             else:
                 lane.done += 1
-            self.progress += 1
         if items:
             lane.settle()
         return bool(items)
+
+    @property
+    def progress(self) -> int:
+        return self.lane.progress
 
     def stuck(self, seconds: float) -> None:
         """The callback does not come back: say so and detach, so that nothing queues up behind it."""

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.stamp import Said
-    from heliograph.channel.store import Cursor, Store
+    from heliograph.channel.store import Cursor, OnDurable, Store
     from heliograph.channel.supplier import Receipt
     from heliograph.ports import Ports
     from heliograph.qos import QoS
@@ -76,9 +76,7 @@ class Services(msgspec.Struct, frozen=True):
     new_supplier_name: Callable[[], str]
     loop: Callable[[], asyncio.AbstractEventLoop]
     on_error: Callable[[str, Header | None, BaseException], None]
-    open_store: (
-        Callable[[str, Callable[[], tuple[type[Event], ...]], Callable[[list[Item]], object]], Store] | None
-    )
+    open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable], Store] | None
     """Opens the store of a journalled channel: (channel, its types, what to tell); None without a folder."""
     changed: Callable[[Channel[Any]], object] = lambda _: None
     """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""

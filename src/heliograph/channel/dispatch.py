@@ -39,8 +39,11 @@ class Runnable(Protocol):
     """What the pool runs: a subscription whose lane is ready."""
 
     lane: Lane
-    progress: int
-    """Goes up with every callback that came back; only the worker that runs it writes it."""
+
+    @property
+    def progress(self) -> int:
+        """Goes up with every callback that came back."""
+        ...
 
     def run_batch(self) -> bool:
         """Deliver one batch; whether to come back for more."""

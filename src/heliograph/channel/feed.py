@@ -18,7 +18,7 @@ from heliograph.channel.lane import BATCH, Item, Lane
 from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.pipeline import AnyOf, Condition, Route
@@ -44,18 +44,21 @@ class Feed:
         """What is below has been durable before; called before the first push."""
         self._next = next_offset
 
-    def durable(self, items: Sequence[Item]) -> None:
-        """These events are on disk. Called in the journal's own task."""
+    def durable(self, items: Iterable[Item], next_offset: int) -> None:
+        """These events, up to an offset, are on disk. Called in the journal's own task.
+
+        They are not even looked at while nobody is there.
+        """
         with self.lock:
-            for item in items:
-                event, header, _ = item
-                route = self._routes.get(event.__class__)
-                if route is not None and route.queued is not None:
-                    for lane in route.queued(event, header):
-                        assert isinstance(lane, JournalLane)
-                        self._matched += lane.accept(item)
-                assert header.offset is not None
-                self._next = header.offset + 1
+            if any(route.queued is not None for route in self._routes.values()):
+                for item in items:
+                    event, header, _ = item
+                    route = self._routes.get(event.__class__)
+                    if route is not None and route.queued is not None:
+                        for lane in route.queued(event, header):
+                            assert isinstance(lane, JournalLane)
+                            self._matched += lane.accept(item)
+            self._next = next_offset
             for lane in tuple(self._bounded):
                 if lane.passed(self._next):
                     self._bounded.discard(lane)

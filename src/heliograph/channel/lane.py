@@ -111,6 +111,20 @@ class Lane:
             self._watched = True
         self._on_ready(self)
 
+    def offer(self, item: Item) -> bool:
+        """Queue an event without a place kept for it; False when a `block` lane is full."""
+        with self._lock:
+            if self.closed:
+                self._dropped["closed"] += 1
+                return True
+            if self.blocking and self._waiting + self._reserved >= self.limit:
+                return False
+            if not self._append(item) or self._watched:
+                return True
+            self._watched = True
+        self._on_ready(self)
+        return True
+
     def put_extra(self, item: Item) -> None:
         """Queue beyond the limit: history for a new consumer, or what another member of its group left."""
         with self._lock:
@@ -179,6 +193,11 @@ class Lane:
         with self._lock:
             return self._quiet.wait_for(lambda: not self._waiting and not self._watched, timeout)
 
+    @property
+    def progress(self) -> int:
+        """Goes up whenever a callback came back; for who watches, so without the lock."""
+        return self._delivered + self.done + self._failed
+
     def highest(self) -> int:
         """The highest priority that waits; the lowest when nothing does."""
         with self._lock:
@@ -230,7 +249,15 @@ class Lane:
 
     def _append(self, item: Item) -> bool:
         """Whether anything new waits now."""
-        if self._waiting >= self.limit:
+        if self._waiting < self.limit:
+            priority = self.priority or item[1].priority
+            band = self._bands.get(priority)
+            if band is None:
+                band = self._bands[priority] = self._new_band()
+            band.append(item)
+            self._waiting += 1
+            return True
+        if not self.blocking:
             if self.policy == "drop_newest":
                 self._dropped["newest"] += 1
                 return False

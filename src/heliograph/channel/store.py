@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.channel.lane import Item
 
 Level: TypeAlias = Literal["journal", "synced"]
+OnDurable: TypeAlias = "Callable[[Iterable[Item], int], object]"
+"""Told what has become durable, and the offset behind it."""
 
 
 class StoreReceipt(Protocol):

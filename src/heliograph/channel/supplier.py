@@ -87,7 +87,10 @@ class Supplier(Generic[T]):
         headers: Mapping[str, str] | None = None,
     ) -> bool:
         """Hand an event to every consumer that wants it; True when the channel's ack level is met."""
-        self._push(event, stamp(priority, source_ts, correlation_id, headers), None)
+        said = PLAIN
+        if priority is not None or source_ts is not None or correlation_id is not None or headers is not None:
+            said = stamp(priority, source_ts, correlation_id, headers)
+        self._push(event, said, None)
         return True
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
@@ -133,7 +136,11 @@ class Supplier(Generic[T]):
         route = self._routes.get(event.__class__) or self._refuse(event)
         route.validate(event)
         if route.queued is None:
-            header = self._header(route, event, said)
+            header = route.stamp(
+                event, self.name, self.epoch, self._next_sequence(), self._now(), self._next_station_seq()
+            )
+            if said is not PLAIN:
+                header = said.on(header)
         else:
             with self._lock:
                 if self._waiting:
@@ -161,18 +168,24 @@ class Supplier(Generic[T]):
         if route.queued is None:
             return None
         lanes = route.queued(event, header)
-        for i, lane in enumerate(lanes):
-            if lane.blocking and not lane.reserve():
-                for other in lanes[:i]:
-                    if other.blocking:
-                        other.unreserve()
-                return lane
+        if len(lanes) > 1:
+            for i, lane in enumerate(lanes):
+                if lane.blocking and not lane.reserve():
+                    for other in lanes[:i]:
+                        if other.blocking:
+                            other.unreserve()
+                    return lane
         deadline = 0
         if route.lifetime_ns is not None:
             deadline = self._clock.monotonic_ns() + route.lifetime_ns
         item = (event, header, deadline)
-        for lane in lanes:
-            lane.put(item)
+        if len(lanes) == 1:
+            # Nobody else could be left without it, so the place need not be kept first.
+            if not lanes[0].offer(item):
+                return lanes[0]
+        else:
+            for lane in lanes:
+                lane.put(item)
         self._matched += len(lanes)
         if route.keep is not None:
             route.keep(item)

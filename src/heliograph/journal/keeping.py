@@ -18,7 +18,7 @@ from heliograph.journal.store import JournalStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.lane import Item
+    from heliograph.channel.store import OnDurable
     from heliograph.event import Event
     from heliograph.journal.partition import Limits
     from heliograph.ports import Ports
@@ -52,7 +52,7 @@ class Keeping:
         self,
         channel: str,
         types: Callable[[], tuple[type[Event], ...]],
-        on_durable: Callable[[list[Item]], object],
+        on_durable: OnDurable,
     ) -> JournalStore:
         return JournalStore(
             self._ports,

@@ -19,10 +19,10 @@ from heliograph.journal.recovery import make_folder
 from heliograph.journal.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from heliograph.channel.lane import Item
-    from heliograph.channel.store import Level
+    from heliograph.channel.store import Level, OnDurable
     from heliograph.event import Event
     from heliograph.journal.cursors import Cursor
     from heliograph.journal.partition import Limits
@@ -57,7 +57,7 @@ class JournalStore:
         folder: below which channels have their folders.
         cursor_folder: likewise for the places of their durable consumers.
         types: gives the event classes that the channel carries at this moment.
-        on_durable: told, in the order of offsets, what has been synced.
+        on_durable: told, in the order of offsets, what has been synced, and the offset behind it.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class JournalStore:
         folder: str,
         cursor_folder: str,
         types: Callable[[], tuple[type[Event], ...]],
-        on_durable: Callable[[list[Item]], object],
+        on_durable: OnDurable,
         limits: Limits | None = None,
     ) -> None:
         assert ports.disk is not None
@@ -161,11 +161,14 @@ class JournalStore:
                 self._cursors = None
 
     def _on_durable(self, receipts: list[Receipt]) -> None:
-        items: list[Item] = []
+        last = receipts[-1]
+        self._tell(self._items(receipts), last.first_offset + len(last.records))
+
+    def _items(self, receipts: list[Receipt]) -> Iterator[Item]:
+        """The events with complete headers, made only if somebody looks."""
         for receipt in receipts:
             for offset, (event, header, deadline) in enumerate(receipt.attachment, receipt.first_offset):
-                items.append((event, self._complete(header, offset, receipt.append_ts), deadline))
-        self._tell(items)
+                yield event, self._complete(header, offset, receipt.append_ts), deadline
 
     def _complete(self, header: Header, offset: int, append_ts: int) -> Header:
         """The header as it is from now on. Positional: `replace` would cost four times as much."""
