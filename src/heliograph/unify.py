@@ -9,7 +9,7 @@ type of their values. Types that nothing can hold together are refused with all 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import ROOT, FormatError
@@ -87,7 +87,7 @@ def _common_item(kinds: Sequence[ft.FieldType], path: str) -> ft.FieldType | Non
 
 def _all_of(cls: type[K], kinds: Sequence[ft.FieldType]) -> list[K]:
     """All the types, if they are of this class; else none."""
-    found = [kind for kind in kinds if isinstance(kind, cls)]
+    found: list[Any] = [kind for kind in kinds if isinstance(kind, cls)]
     return found if len(found) == len(kinds) else []
 
 

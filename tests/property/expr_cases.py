@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -373,6 +374,11 @@ def written(value: Any) -> str:
             return text if any(mark in text for mark in ".e") else text + ".0"
         case _:
             return str(value)
+
+
+def needed(text: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The values that an expression asks for: a writer may have thrown away what asked for the others."""
+    return {name: params[name] for name in re.findall(r":(\w+)", text) if name in params}
 
 
 # Rows

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph.errors import ExpressionError
-from heliograph.expr import arrow, spark, typed
+from heliograph.expr import arrow, spark, tree, typed
 from heliograph.expr.check import check, check_value
 from heliograph.expr.parser import parse, parse_projection
 from heliograph.expr.python import compile_merged, compile_one
@@ -20,6 +20,7 @@ from tests.property.expr_cases import (
     Writer,
     as_batch,
     as_event,
+    needed,
     row,
     same,
 )
@@ -34,7 +35,7 @@ BATCHES = [as_batch(ROWS, spark_safe=safe) for safe in (True, False)]
 def _check(text: str, params: dict[str, Any]) -> typed.Checked:
     # A constant above 2**63-1 in arithmetic is refused by design; the writer does not know, so try without.
     try:
-        return check_value(parse(text, params), FORMAT)
+        return check_value(parse(text, needed(text, params)), FORMAT)
     except ExpressionError as error:
         if "in arithmetic" not in error.reason:
             raise
@@ -187,7 +188,7 @@ def test_any_text_is_an_expression_or_an_expression_error(text: str) -> None:
 @settings(max_examples=examples(300))
 @given(st.lists(_FRAGMENTS, max_size=12).map("".join))
 def test_whatever_parses_is_checked_or_refused_and_then_evaluated(text: str) -> None:
-    params: dict[str | int, Any] = {"p": 1, 0: 2}
+    params: dict[str | int, Any] = {name: 1 for name in ("p", 0) if str(tree.Param(name)) in text}
     try:
         checked = check_value(parse(text, params), FORMAT)
     except ExpressionError:

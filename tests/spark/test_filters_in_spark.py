@@ -13,7 +13,7 @@ from heliograph.expr.check import check, check_projection, check_value
 from heliograph.expr.parser import parse, parse_projection
 from heliograph.expr.python import compile_one
 from heliograph.expr.spark import to_select, to_sql
-from tests.property.expr_cases import FORMAT, RandomChooser, Writer, as_batch, as_event, row, same
+from tests.property.expr_cases import FORMAT, RandomChooser, Writer, as_batch, as_event, needed, row, same
 from tests.unit.expr.rules import ROW, RULES, rule_value
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def random_expressions(count: int) -> list[typed.Checked]:
         writer = Writer(choose)
         text = writer.any_value(choose.number(1, 3))
         try:
-            found[text] = check_value(parse(text, writer.params), FORMAT)
+            found[text] = check_value(parse(text, needed(text, writer.params)), FORMAT)
         except ExpressionError as error:
             # The writer does not know that a constant above 2**63-1 cannot be calculated with.
             if "in arithmetic" not in error.reason:

@@ -17,9 +17,13 @@ import msgspec
 
 from heliograph.errors import ExpressionError
 from heliograph.expr import tree as t
+from heliograph.wording import brief, listed
 
 Params: TypeAlias = Mapping[str, Any] | Mapping[int, Any] | Mapping[str | int, Any] | Sequence[Any]
 """Values by name for `:name`, by number (or as a list) for `%0`."""
+
+_LONGEST_NAME = 60
+"""Characters of a parameter's name in an error."""
 
 _KINDS: dict[type, t.ConstantKind] = {
     bool: "bool",
@@ -89,46 +93,71 @@ def _problem(value: Any) -> str | None:
 
 
 def bind(expr: t.Expr, params: Params) -> t.Expr:
-    """The expression with its parameters replaced by values."""
-    return t.Expr(_bound(expr.tree, params, expr.text.text), expr.text)
+    """The expression with its parameters replaced by values; every value must be used."""
+    binder = _Binder(params, expr.text.text)
+    tree = binder.bound(expr.tree)
+    binder.insist_on_use()
+    return t.Expr(tree, expr.text)
 
 
 def bind_projection(projection: t.Projection, params: Params) -> t.Projection:
-    """The projection with its parameters replaced by values."""
-    text = projection.text.text
-    outputs = (msgspec.structs.replace(o, tree=_bound(o.tree, params, text)) for o in projection.outputs)
+    """The projection with its parameters replaced by values; every value must be used."""
+    binder = _Binder(params, projection.text.text)
+    outputs = [msgspec.structs.replace(o, tree=binder.bound(o.tree)) for o in projection.outputs]
+    binder.insist_on_use()
     return t.Projection(tuple(outputs), projection.text)
 
 
-def _bound(tree: t.Tree, params: Params, text: str) -> t.Tree:
-    if isinstance(tree, t.Param):
-        return constant(_look_up(tree, params, text), text, tree.at)
-    if not t.children(tree):
-        return tree
-    return msgspec.structs.replace(
-        tree, **{name: _bound_part(getattr(tree, name), params, text) for name in tree.__struct_fields__}
-    )
+class _Binder:
+    """Puts values into trees and remembers which of them it has used."""
+
+    def __init__(self, params: Params, text: str) -> None:
+        self._text = text
+        if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
+            kind = type(params).__name__
+            raise self._error(
+                f"params is a mapping of names to values, or a list for %0, %1, …; not a {kind}", t.NOWHERE
+            )
+        self._values: dict[Any, Any] = dict(params if isinstance(params, Mapping) else enumerate(params))
+        self._used: set[str | int] = set()
+
+    def bound(self, tree: t.Tree) -> t.Tree:
+        """The tree with values for its parameters."""
+        if isinstance(tree, t.Param):
+            return constant(self._look_up(tree), self._text, tree.at)
+        if not t.children(tree):
+            return tree
+        parts = {name: self._bound_part(getattr(tree, name)) for name in tree.__struct_fields__}
+        return msgspec.structs.replace(tree, **parts)
+
+    def insist_on_use(self) -> None:
+        """Refuse values that nothing asked for: a slip in a name must not go unnoticed."""
+        unused = [name for name in self._values if name not in self._used]
+        if unused:
+            used = listed([str(t.Param(name)) for name in self._values if name in self._used])
+            names = listed([_written(name) for name in unused])
+            raise self._error(
+                f"params has {names}, which the expression does not use; it uses {used}", t.NOWHERE
+            )
+
+    def _bound_part(self, part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(self._bound_part(item) for item in part)
+        if isinstance(part, msgspec.Struct) and not isinstance(part, t.At):
+            return self.bound(part)  # type: ignore[arg-type]  # every other struct in a tree is a tree
+        return part
+
+    def _look_up(self, param: t.Param) -> Any:
+        if param.name not in self._values:
+            given = listed([_written(name) for name in self._values])
+            raise self._error(f"parameter {param} has no value (given: {given})", param.at)
+        self._used.add(param.name)
+        return self._values[param.name]
+
+    def _error(self, reason: str, at: t.At) -> ExpressionError:
+        return ExpressionError(reason, text=self._text, column=max(1, at.column))
 
 
-def _bound_part(part: Any, params: Params, text: str) -> Any:
-    if isinstance(part, tuple):
-        return tuple(_bound_part(item, params, text) for item in part)
-    if isinstance(part, msgspec.Struct) and not isinstance(part, t.At):
-        return _bound(part, params, text)  # type: ignore[arg-type]  # every other struct in a tree is a tree
-    return part
-
-
-def _look_up(param: t.Param, params: Params, text: str) -> Any:
-    if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
-        raise ExpressionError(
-            f"params is a mapping of names to values, or a list for %0, %1, …; not a {type(params).__name__}",
-            text=text,
-            column=max(1, param.at.column),
-        )
-    known: Mapping[Any, Any] = params if isinstance(params, Mapping) else dict(enumerate(params))
-    if param.name not in known:
-        given = ", ".join(str(t.Param(name)) for name in list(known)[:20]) or "none"
-        raise ExpressionError(
-            f"parameter {param} has no value (given: {given})", text=text, column=max(1, param.at.column)
-        )
-    return known[param.name]
+def _written(name: object) -> str:
+    """The name of a parameter as it stands in an expression; a mapping may hold others."""
+    return str(t.Param(name))[:_LONGEST_NAME] if isinstance(name, str | int) else brief(name)

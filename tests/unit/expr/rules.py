@@ -13,7 +13,7 @@ import numpy as np
 from heliograph.event import Header
 from heliograph.expr.check import check_value
 from heliograph.expr.parser import parse
-from tests.property.expr_cases import FORMAT, as_batch, as_event
+from tests.property.expr_cases import FORMAT, as_batch, as_event, needed
 
 if TYPE_CHECKING:
     from heliograph.expr import typed
@@ -81,7 +81,7 @@ assert isinstance(ROW.event, SimpleNamespace)
 
 @lru_cache(maxsize=1024)
 def rule_value(text: str) -> typed.Checked:
-    return check_value(parse(text, PARAMS), FORMAT)
+    return check_value(parse(text, needed(text, PARAMS)), FORMAT)
 
 
 RULES: list[tuple[str, Any]] = [

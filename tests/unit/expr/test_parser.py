@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import sqlglot
 
 from heliograph.errors import ExpressionError
 from heliograph.expr import tree as t
+from heliograph.expr.params import bind
 from heliograph.expr.parser import parse, parse_path, parse_projection
 from tests.property.expr_cases import RandomChooser, Writer
 
@@ -117,13 +119,46 @@ def test_a_parameter_becomes_a_value_and_never_text() -> None:
         ({"p": "\ud800"}, "half a surrogate pair"),
         ({"p": "x" * 70_000}, "70000 characters"),
         ({"p": datetime(2026, 1, 1)}, "has no zone"),  # noqa: DTZ001 - the missing zone is the point
-        ("text", "params is a mapping"),
     ],
 )
 def test_parameters_that_no_expression_can_hold_are_refused(params: object, reason: str) -> None:
     with pytest.raises(ExpressionError, match=reason) as caught:
         parse("a = :p", params)  # type: ignore[arg-type]
     assert caught.value.column == 5
+
+
+@pytest.mark.parametrize("params", ["text", b"x", 7, {1, 2}])
+def test_params_are_a_mapping_or_a_list(params: object) -> None:
+    for text in ("a = :p", "a = 1"):
+        with pytest.raises(ExpressionError, match="params is a mapping of names to values, or a list"):
+            parse(text, params)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "reason"),
+    [
+        ("a > 1", {"typo": 3}, r"params has :typo, which the expression does not use; it uses none"),
+        ("a > :limit", {"limit": 1, "x": 2, "y": 3}, r"params has :x, :y, .*; it uses :limit"),
+        ("a > %0", [1, 2, 3], r"params has %1, %2, .*; it uses %0"),
+        ("a > %1", [1, 2], r"params has %0, .*; it uses %1"),
+        ("a > :limit", {"limit": 1, 0: 2}, r"params has %0"),
+        ("a > :limit", {"limit": 1, None: 2}, r"params has None"),
+        ("a > 1", {f"p{i}": i for i in range(1000)}, r":p7 and 992 more, which"),
+        ("a > 1", {"p" * 1000: 1}, r"params has :p{59}, which"),
+    ],
+)
+def test_values_that_no_parameter_asks_for_are_refused(text: str, params: Any, reason: str) -> None:
+    with pytest.raises(ExpressionError, match=reason):
+        parse(text, params)
+    with pytest.raises(ExpressionError, match=reason):
+        bind(parse(text), params)
+    with pytest.raises(ExpressionError, match=reason):
+        parse_projection(f"a, {text} AS b", params)
+
+
+def test_no_values_are_needed_where_nothing_asks_for_them() -> None:
+    assert parse("a > 1", {}) == parse("a > 1", []) == parse("a > 1")
+    assert parse_projection("a, a > :x AS b, a < :y AS c", {"x": 1, "y": 2}).outputs
 
 
 @pytest.mark.parametrize(
