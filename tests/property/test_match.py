@@ -10,6 +10,7 @@ from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import heliograph as hg
 from heliograph.event import Header, format_of
@@ -53,6 +54,7 @@ class Sample(hg.Event, name="sample"):
 
 
 FORMAT = format_of(Sample)
+NO_HEADER: Any = None
 
 # Few values, so that conditions and events meet; the edges of every domain are among them.
 INTS = [0, 1, 2, 3, 7, 8, -1, -8, 2**53, 2**53 + 1, 2**63 - 1, -(2**63)]
@@ -262,6 +264,53 @@ def check_matcher(conditions: list[Any], steps: list[int], rows: list[Any]) -> N
     agrees()
     stats = matcher.stats()
     assert (stats.subscriptions, stats.conditions, stats.entries, stats.groups) == (0, 0, 0, 0)
+
+
+# Crowded, so that many an event lies just beside a box.
+SIDES = st.tuples(st.integers(0, 9), st.integers(1, 5))
+PLACES = st.sampled_from([None, *range(-1, 15)])
+
+
+@settings(max_examples=examples(150))
+@given(
+    boxes=st.lists(st.tuples(SIDES, SIDES, SIDES), min_size=5, max_size=25),
+    places=st.lists(st.tuples(st.integers(-1, 14), PLACES, PLACES), min_size=5, max_size=20),
+    event=EVENTS,
+    segmented=SEGMENTED,
+)
+def test_boxes_hold_the_events_that_lie_in_all_their_ranges(
+    boxes: list[Any], places: list[Any], event: Sample, segmented: int
+) -> None:
+    matcher: Matcher[int] = Matcher(FORMAT)
+    text = "i BETWEEN :a AND :A AND oi BETWEEN :b AND :B AND of >= :c AND of < :C"
+    # A box that covers everything sets the span, so that the others count as narrow.
+    boxes = [((-1, 50), (-1, 50), (-1, 50)), *boxes]
+
+    def inside(box: Any, place: Any) -> bool:
+        (a, wide_a), (b, wide_b), (c, wide_c) = box
+        i, oi, of = place
+        if oi is None or of is None:
+            return False
+        return bool(a <= i <= a + wide_a and b <= oi <= b + wide_b and c <= of < c + wide_c)
+
+    def agrees(live: dict[int, Any]) -> None:
+        for place in places:
+            row = replace(event, i=place[0], oi=place[1], of=place[2])
+            expected = [number for number in sorted(live) if inside(boxes[number], place)]
+            assert matcher.match(row, NO_HEADER) == expected
+
+    with few_in_segments(segmented):
+        live: dict[int, Any] = {}
+        for number, ((a, wide_a), (b, wide_b), (c, wide_c)) in enumerate(boxes):
+            params = {"a": a, "A": a + wide_a, "b": b, "B": b + wide_b, "c": c, "C": c + wide_c}
+            live[number] = matcher.add(check(parse(text, params), FORMAT), number)
+        agrees(live)
+        for number in range(0, len(boxes), 2):
+            assert matcher.remove(live.pop(number))
+        agrees(live)
+        for handle in live.values():
+            assert matcher.remove(handle)
+    assert matcher.stats().groups == matcher.stats().entries == 0
 
 
 class Numbered:
