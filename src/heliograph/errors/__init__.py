@@ -1,0 +1,172 @@
+"""Every error that Heliograph raises, in one tree.
+
+    HeliographError
+    ├── FormatError                 a format description, an event class or its bytes cannot be right
+    │   ├── IncompatibleFormats     one format cannot be read as the other; names each field and both types
+    │   └── UnknownFormat           a format id nobody has described yet                        (retriable)
+    ├── DecodeError                 bytes do not hold what their format says; names the field's path
+    ├── InvalidEvent                a value does not fit its field; names the path
+    ├── ExpressionError             a filter or projection is wrong; points at the column
+    ├── DiskError                   the disk refused                                            (retriable)
+    │   ├── DiskFull
+    │   ├── NoSuchFile
+    │   ├── FileExists              a new file was asked for under a name that is taken
+    │   └── FileLocked              another process holds the lock; names the holder
+    ├── JournalError                the durable history could not do what was asked
+    │   ├── AppendFailed            the disk refused; nothing of this push is acknowledged      (retriable)
+    │   ├── AppendTimeout           not durable in time; whether it will be is unknown          (retriable)
+    │   ├── JournalBusy             too much waits for the disk already                         (retriable)
+    │   ├── JournalClosed           the writer was closed
+    │   ├── BatchTooLarge           more than one frame can hold
+    │   ├── PartitionInUse          another writer has this partition; names it                 (retriable)
+    │   ├── BadJournalFile          a file is none of ours, damaged, or newer than this program
+    │   ├── NoHistory               no station kept such a history in that folder; names what is there
+    │   ├── HistoryGone             retention has removed a range of offsets; names it
+    │   ├── HistoryDamaged          a range of offsets cannot be read; names it
+    │   ├── CursorHeld              somebody else consumes under that name                      (retriable)
+    │   ├── CursorFenced            a later owner has taken over this cursor
+    │   └── TooManyAcks             too many events are acknowledged out of order
+    ├── InvalidFileName             a name that could leave its folder, or that no file can have
+    ├── InvalidQoS                  a quality of service that cannot be honoured; says what is allowed
+    ├── ChannelError                a call that this channel or station cannot follow; names it
+    │   ├── Closed                  it has been closed, or its station has
+    │   ├── ForkedStation           this process was forked off the one that opened the station
+    │   ├── FolderInUse             another station has this folder; names it                   (retriable)
+    │   ├── ChannelExists, NoSuchChannel
+    │   ├── WrongEventType          the channel does not carry events of this type
+    │   ├── NotPossible             options that do not go together here; says what to write instead
+    │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
+    │   └── WouldDeadlock           the queue to wait for is drained by this very thread
+    ├── LinkError                   two stations cannot talk to each other
+    │   ├── UnsafeRuntimeFolder     the folder where stations meet is open to others
+    │   ├── LinkRefused             the other station is not one of ours: version, domain, user
+    │   ├── LinkLost                the connection ended; it is made again by itself             (retriable)
+    │   ├── BadFrame                bytes that no station sends; the connection is closed
+    │   └── QueryFailed             another station could not answer, or not in time             (retriable)
+    ├── QueueClosed                 nothing more goes in, or nothing is left to come out
+    ├── NoJava                      Spark needs a Java and none will do; says what to set or install
+    └── SimulationError             a simulated run went wrong; carries the seed that repeats it
+        ├── SimDeadlock             every task waits and no time-out will end it; names each
+        ├── SimStuck                a task runs on without ever letting time pass
+        ├── SimTaskFailed           an exception ended a task that nobody joined
+        └── CrashViolation          a promise did not survive a simulated power loss
+
+An error takes facts, keeps them as fields and composes its own sentence from them, so that programs can act
+on the fields and people can read the sentence. `retriable` says whether the same call may succeed later
+without a change to the code.
+"""
+
+from __future__ import annotations
+
+from heliograph.errors.base import ROOT, HeliographError
+from heliograph.errors.channel import (
+    ChannelError,
+    ChannelExists,
+    Closed,
+    FolderInUse,
+    ForkedStation,
+    InvalidQoS,
+    NoSuchChannel,
+    NotPossible,
+    QueueFull,
+    WouldDeadlock,
+    WrongEventType,
+)
+from heliograph.errors.data import (
+    DecodeError,
+    ExpressionError,
+    FormatError,
+    IncompatibleFormats,
+    InvalidEvent,
+    UnknownFormat,
+)
+from heliograph.errors.journal import (
+    AppendFailed,
+    AppendTimeout,
+    BadJournalFile,
+    BatchTooLarge,
+    CursorFenced,
+    CursorHeld,
+    HistoryDamaged,
+    HistoryGone,
+    JournalBusy,
+    JournalClosed,
+    JournalError,
+    NoHistory,
+    PartitionInUse,
+    TooManyAcks,
+)
+from heliograph.errors.link import (
+    BadFrame,
+    LinkError,
+    LinkLost,
+    LinkRefused,
+    QueryFailed,
+    UnsafeRuntimeFolder,
+)
+from heliograph.errors.outside import (
+    DiskError,
+    DiskFull,
+    FileExists,
+    FileLocked,
+    InvalidFileName,
+    NoJava,
+    NoSuchFile,
+    QueueClosed,
+)
+from heliograph.errors.simulation import CrashViolation, SimDeadlock, SimStuck, SimTaskFailed, SimulationError
+
+__all__ = [
+    "ROOT",
+    "AppendFailed",
+    "AppendTimeout",
+    "BadFrame",
+    "BadJournalFile",
+    "BatchTooLarge",
+    "ChannelError",
+    "ChannelExists",
+    "Closed",
+    "CrashViolation",
+    "CursorFenced",
+    "CursorHeld",
+    "DecodeError",
+    "DiskError",
+    "DiskFull",
+    "ExpressionError",
+    "FileExists",
+    "FileLocked",
+    "FolderInUse",
+    "ForkedStation",
+    "FormatError",
+    "HeliographError",
+    "HistoryDamaged",
+    "HistoryGone",
+    "IncompatibleFormats",
+    "InvalidEvent",
+    "InvalidFileName",
+    "InvalidQoS",
+    "JournalBusy",
+    "JournalClosed",
+    "JournalError",
+    "LinkError",
+    "LinkLost",
+    "LinkRefused",
+    "NoHistory",
+    "NoJava",
+    "NoSuchChannel",
+    "NoSuchFile",
+    "NotPossible",
+    "PartitionInUse",
+    "QueryFailed",
+    "QueueClosed",
+    "QueueFull",
+    "SimDeadlock",
+    "SimStuck",
+    "SimTaskFailed",
+    "SimulationError",
+    "TooManyAcks",
+    "UnknownFormat",
+    "UnsafeRuntimeFolder",
+    "WouldDeadlock",
+    "WrongEventType",
+]

@@ -1,0 +1,154 @@
+"""Calls that a channel or station cannot follow."""
+
+from __future__ import annotations
+
+from heliograph.errors.base import HeliographError
+
+
+class InvalidQoS(HeliographError):
+    """A quality of service that cannot be honoured.
+
+    Attributes:
+        policy: the field of `QoS`.
+        value: what was asked for.
+        allowed: what may stand there.
+    """
+
+    def __init__(self, policy: str, value: object, allowed: str) -> None:
+        super().__init__(policy, value, allowed)
+        self.policy = policy
+        self.value = value
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"{self.policy}={self.value!r} cannot be honoured; allowed is {self.allowed}"
+
+
+class ChannelError(HeliographError):
+    """A call that a channel or its station cannot follow.
+
+    Attributes:
+        name: of the channel, consumer or station.
+    """
+
+    def __init__(self, name: str, *facts: object) -> None:
+        super().__init__(name, *facts)
+        self.name = name
+
+
+class Closed(ChannelError):
+    """It has been closed, or its station has."""
+
+    def __str__(self) -> str:
+        return f"{self.name} is closed; open it again from an open station"
+
+
+class ForkedStation(ChannelError):
+    """This process was forked off the one that opened the station: its threads are not here."""
+
+    def __str__(self) -> str:
+        return f"{self.name} belongs to the parent process; open a Station of your own after the fork"
+
+
+class FolderInUse(ChannelError):
+    """Another station has the folder.
+
+    Attributes:
+        holder: what the other station wrote about itself.
+    """
+
+    retriable = True
+
+    def __init__(self, name: str, holder: str) -> None:
+        super().__init__(name, holder)
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return (
+            f"the folder {self.name!r} belongs to another station ({self.holder}); "
+            "use a folder of your own, or close that station first"
+        )
+
+
+class ChannelExists(ChannelError):
+    """`mode="create"` found a channel of that name."""
+
+    def __str__(self) -> str:
+        return f"there is a channel {self.name!r} already; leave out mode='create' to open it"
+
+
+class NoSuchChannel(ChannelError):
+    """`mode="open"` found no channel of that name."""
+
+    def __str__(self) -> str:
+        return f"there is no channel {self.name!r}; leave out mode='open' to create it"
+
+
+class WrongEventType(ChannelError):
+    """The channel does not carry events of this type.
+
+    Attributes:
+        given: the type that was pushed or asked for.
+        carried: names of the types that the channel carries.
+    """
+
+    def __init__(self, name: str, given: str, carried: tuple[str, ...]) -> None:
+        super().__init__(name, given, carried)
+        self.given = given
+        self.carried = carried
+
+    def __str__(self) -> str:
+        return (
+            f"channel {self.name!r} carries {', '.join(self.carried)}, not {self.given}; "
+            f"opening it with a further class, station.channel({self.name!r}, ...), adds that type"
+        )
+
+
+class NotPossible(ChannelError):
+    """Options that do not go together here.
+
+    Attributes:
+        reason: why, and what to write instead.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+class QueueFull(ChannelError):
+    """A reliable consumer's queue stayed full for as long as `push` may wait. Nobody got the event.
+
+    Attributes:
+        name: of the consumer.
+        limit: events that may wait for it.
+        waited: seconds that `push` waited.
+        pushed: in `push_many`, how many events had been pushed before this one.
+    """
+
+    retriable = True
+
+    def __init__(self, name: str, limit: int, waited: float) -> None:
+        super().__init__(name, limit, waited)
+        self.limit = limit
+        self.waited = waited
+        self.pushed = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} has {self.limit} events waiting and took none in {self.waited:g} s; "
+            "nobody got this event: push it again, give the consumer an overflow policy or a longer queue"
+        )
+
+
+class WouldDeadlock(ChannelError):
+    """The queue to wait for is drained by the thread that would wait."""
+
+    def __str__(self) -> str:
+        return (
+            f"the queue of {self.name} is full and this callback runs in the thread that drains it; "
+            "push from another thread, or give the consumer an overflow policy"
+        )

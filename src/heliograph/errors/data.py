@@ -1,0 +1,114 @@
+"""Events, formats and filters that are not right."""
+
+from __future__ import annotations
+
+from heliograph.errors.base import ROOT, HeliographError
+from heliograph.wording import listed
+
+
+class FormatError(HeliographError):
+    """A format description or an event class cannot be right.
+
+    Attributes:
+        reason: what is wrong, without the place.
+        path: the field, such as `$.position.lat`; `$` is the whole record.
+    """
+
+    def __init__(self, reason: str, *, path: str = ROOT) -> None:
+        super().__init__(reason, path)
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return self.reason if self.path == ROOT else f"{self.reason} (at {self.path})"
+
+
+class IncompatibleFormats(FormatError):
+    """Events of one format cannot be read as another.
+
+    Attributes:
+        writer: name of the format the events were written with.
+        reader: name of the format they should be read as.
+        problems: one sentence per field that does not fit.
+    """
+
+    def __init__(self, writer: str, reader: str, problems: tuple[str, ...]) -> None:
+        super().__init__(f"{writer!r} cannot be read as {reader!r}: {listed(problems, joint='; ')}")
+        self.writer = writer
+        self.reader = reader
+        self.problems = problems
+
+
+class UnknownFormat(FormatError):
+    """No description is known for a format id.
+
+    Attributes:
+        format_id: the id that was asked for.
+    """
+
+    retriable = True
+
+    def __init__(self, format_id: bytes) -> None:
+        super().__init__(
+            f"no description of format {format_id.hex()} is known here; "
+            "it arrives with the first event of a journal or link, or register() it"
+        )
+        self.format_id = format_id
+
+
+class DecodeError(HeliographError):
+    """Bytes do not hold what their format says. Nothing of the event is returned.
+
+    Attributes:
+        reason: what is wrong, without the place.
+        path: the field, such as `$.position.lat`.
+    """
+
+    def __init__(self, reason: str, *, path: str = ROOT) -> None:
+        super().__init__(reason, path)
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.reason} (at {self.path})"
+
+
+class InvalidEvent(HeliographError):
+    """A value does not fit the type of its field.
+
+    Attributes:
+        event: name of the event type.
+        reason: what is wrong and what would fit.
+        path: the field, such as `$.position.lat`.
+    """
+
+    def __init__(self, event: str, reason: str, *, path: str = ROOT) -> None:
+        super().__init__(event, reason, path)
+        self.event = event
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.event}: {self.reason} (at {self.path})"
+
+
+class ExpressionError(HeliographError):
+    """A filter or projection is wrong.
+
+    Attributes:
+        reason: what is wrong and what is allowed there.
+        text: the expression.
+        column: where in the text, counted from 1.
+    """
+
+    def __init__(self, reason: str, *, text: str, column: int) -> None:
+        super().__init__(reason, text, column)
+        self.reason = reason
+        self.text = text
+        self.column = column
+
+    def __str__(self) -> str:
+        # A window around the place keeps the picture readable for long expressions.
+        start = max(0, self.column - 1 - 60)
+        window = self.text[start : start + 120].replace("\n", " ")
+        return f"{self.reason} (column {self.column})\n  {window}\n  {' ' * (self.column - 1 - start)}^"

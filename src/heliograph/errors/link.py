@@ -1,0 +1,46 @@
+"""Two stations that cannot talk to each other."""
+
+from __future__ import annotations
+
+from heliograph.errors.base import HeliographError
+
+
+class LinkError(HeliographError):
+    """Two stations cannot talk to each other.
+
+    Attributes:
+        peer: the other station, or where it was looked for.
+        reason: what is wrong.
+    """
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(peer, reason)
+        self.peer = peer
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.peer}: {self.reason}"
+
+
+class UnsafeRuntimeFolder(LinkError):
+    """The folder where this user's stations meet belongs to, or can be entered by, somebody else."""
+
+
+class LinkRefused(LinkError):
+    """The other station is not one that this one may talk to."""
+
+
+class LinkLost(LinkError):
+    """The connection to another station ended."""
+
+    retriable = True
+
+
+class BadFrame(LinkError):
+    """Bytes came over a link that no station of this version sends."""
+
+
+class QueryFailed(LinkError):
+    """Another station could not answer a question, or not in time."""
+
+    retriable = True

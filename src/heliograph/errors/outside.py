@@ -1,0 +1,104 @@
+"""What the machine refused: disk, names of files, queues, Java."""
+
+from __future__ import annotations
+
+from heliograph.errors.base import HeliographError
+
+
+class DiskError(HeliographError):
+    """The disk refused an operation.
+
+    Attributes:
+        operation: `append`, `sync`, `rename`, ...
+        file: the name of the file within its folder.
+        reason: what the operating system said.
+    """
+
+    retriable = True
+
+    def __init__(self, operation: str, file: str, reason: str) -> None:
+        super().__init__(operation, file, reason)
+        self.operation = operation
+        self.file = file
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.operation} of {self.file!r} failed: {self.reason}"
+
+
+class DiskFull(DiskError):
+    """No room is left on the disk, or the quota is used up."""
+
+
+class NoSuchFile(DiskError):
+    """There is no file or folder of that name."""
+
+    retriable = False
+
+
+class FileExists(DiskError):
+    """A new file was asked for under a name that is taken."""
+
+    retriable = False
+
+
+class FileLocked(DiskError):
+    """Another process, or another part of this one, holds the lock.
+
+    Attributes:
+        holder: what the holder wrote about itself, such as `pid 4711 since 2026-11-05T10:00:00+00:00`.
+    """
+
+    def __init__(self, file: str, holder: str) -> None:
+        super().__init__("lock", file, f"held by {holder or 'a process that has not said who it is'}")
+        self.holder = holder
+
+
+class InvalidFileName(HeliographError):
+    """A name that could lead out of its folder, or that no file can have.
+
+    Attributes:
+        name: the name as it was given.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name!r} cannot name a file: {self.reason}; "
+            "write a relative name such as 'head-0001' or 'partition-3/head-0001'"
+        )
+
+
+class QueueClosed(HeliographError):
+    """A queue was closed: nothing more goes in, or nothing is left to come out.
+
+    Attributes:
+        name: the name of the queue.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"queue {self.name!r} is closed"
+
+
+class NoJava(HeliographError):
+    """Spark needs a Java, and none was found that will do.
+
+    Attributes:
+        reason: where Heliograph looked, what it found there, and what to set or install.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"Spark needs Java 17 or newer: {self.reason}"
