@@ -65,9 +65,9 @@ class Case(NamedTuple):
     fmt: Format
     values: dict[str, Any]
 
-    def body(self) -> bytes:
-        """The record as a foreign sender would write it."""
-        return write_packed(self) if self.fmt.body == "packed" else write_native(self)
+    def body(self, junk: int = 0xA5) -> bytes:
+        """The record as a foreign sender would write it; junk is what stands where an optional is absent."""
+        return write_packed(self) if self.fmt.body == "packed" else write_native(self, junk)
 
 
 # Formats and values
@@ -248,19 +248,21 @@ def _plain_value(kind: ft.FieldType, value: Any, data: bytearray) -> Any:
             return value
 
 
-def write_native(case: Case) -> bytes:
+def write_native(case: Case, junk: int) -> bytes:
     body = bytearray(case.fmt.size)
-    _put_record(body, case.fmt, case.values, 0)
+    _put_record(body, case.fmt, case.values, 0, junk)
     return bytes(body)
 
 
-def _put_record(body: bytearray, fmt: Format, values: dict[str, Any], base: int) -> None:
+def _put_record(body: bytearray, fmt: Format, values: dict[str, Any], base: int, junk: int) -> None:
     for field in fmt.fields:
         assert field.offset is not None
-        _put(body, field.type, values[field.name], base + field.offset, fmt.byte_order)
+        _put(body, field.type, values[field.name], base + field.offset, fmt.byte_order, junk=junk)
 
 
-def _put(body: bytearray, kind: ft.FieldType, value: Any, offset: int, order: ByteOrder) -> None:
+def _put(
+    body: bytearray, kind: ft.FieldType, value: Any, offset: int, order: ByteOrder, *, junk: int
+) -> None:
     match kind:
         case ft.Scalar(name="str") | ft.Enum(base="str"):
             _refer(body, value.encode(), offset, order)
@@ -274,10 +276,14 @@ def _put(body: bytearray, kind: ft.FieldType, value: Any, offset: int, order: By
             struct.pack_into(f"{order}q", body, offset, value)
         case ft.Optional(item=item):
             body[offset] = value is not None
-            if value is not None:
-                _put(body, item, value, offset + size_and_align(item, "$", order)[1], order)
+            if value is None:
+                # A C sender leaves there what was in its memory.
+                size, _ = size_and_align(kind, "$", order)
+                body[offset + 1 : offset + size] = bytes([junk]) * (size - 1)
+            else:
+                _put(body, item, value, offset + size_and_align(item, "$", order)[1], order, junk=junk)
         case ft.Record(format=fmt):
-            _put_record(body, fmt, value, offset)
+            _put_record(body, fmt, value, offset, junk)
         case ft.Array():
             items = value.astype(value.dtype.newbyteorder(order)).tobytes()
             if kind.fixed_count is not None:

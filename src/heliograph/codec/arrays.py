@@ -130,7 +130,8 @@ def array_view(
             raise BadArray(f"its data would end at byte {end} of {len(data)}")
         array: NDArray[Any] = np.ndarray(shape, dtype, data, offset)
         if converts:
-            array = array.astype(final)
+            with np.errstate(invalid="ignore"):  # a NaN that signals becomes one that does not
+                array = array.astype(final)
             array.flags.writeable = False
         return array
 
@@ -178,15 +179,11 @@ def native_reader(
 
 def _shape_checker(kind: ft.Array) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
     """A function that returns the shape it is given, or raises BadArray when the type does not allow it."""
-    wanted = kind.shape
-    if wanted is None:
+    if kind.shape is None:
         return lambda shape: shape
 
     def check(shape: tuple[int, ...]) -> tuple[int, ...]:
-        if shape != wanted and (
-            len(shape) != len(wanted)
-            or any(n is not None and n != got for n, got in zip(wanted, shape, strict=True))
-        ):
+        if not kind.fits(shape):
             raise BadArray(f"shape {shape} where {kind} is declared")
         return shape
 

@@ -1,5 +1,7 @@
 """What a decoder raises when bytes are wrong: always DecodeError, with the path of the field.
 
+The same goes for a class whose own `__post_init__` refuses the values: its error is the cause.
+
 Generated code only finds that something is wrong. Which field it is in is found afterwards: by reading the
 body again with the interpreted decoder, which knows where it is, or for large bodies from the place that
 msgspec names, where `$[2][0]` becomes `$.position.lat`.
@@ -8,9 +10,8 @@ msgspec names, where `$[2][0]` becomes `$.position.lat`.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
@@ -22,37 +23,25 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.formats import Format
 
-Explain: TypeAlias = Callable[[Exception, Any], DecodeError]
-
-DECODING_ERRORS: Final = (
-    ValueError,
-    TypeError,
-    LookupError,
-    OverflowError,
-    RecursionError,
-    struct.error,
-    DecodeError,
-    InvalidEvent,
-)
-"""What generated decoders and the constructors that they call raise when bytes are wrong."""
+Explain: TypeAlias = Callable[[Exception, Any], NoReturn]
 
 MAX_REREAD: Final = 8 << 10
 """Reading again builds objects one by one; a larger body is not worth the memory and time."""
 
 
 def explainer(wire: Format, cls: type[Event] | None) -> Explain:
-    """A function from what went wrong with a body to a DecodeError that names the field."""
+    """A function that raises, for what went wrong with a body, a DecodeError that names the field."""
     reread = interpreted_decoder(wire, cls)
 
-    def explain(error: Exception, body: Any) -> DecodeError:
+    def explain(error: Exception, body: Any) -> NoReturn:
+        if isinstance(error, MemoryError):
+            raise error
         if len(body) <= MAX_REREAD:
             try:
                 reread(body)
             except DecodeError as exact:
-                return exact
-            except DECODING_ERRORS:
-                pass
-        return _translated(error, wire)
+                raise exact from exact.__cause__
+        raise _translated(error, wire) from error
 
     return explain
 

@@ -17,7 +17,7 @@ from heliograph import fieldtypes as ft
 from heliograph.annotations import bare, strip_none
 from heliograph.codec.anything import MAX_DEPTH
 from heliograph.codec.msgpack import Cursor
-from heliograph.errors import ROOT, DecodeError
+from heliograph.errors import ROOT, DecodeError, InvalidEvent
 from heliograph.event import info_of
 from heliograph.layout import SCALAR_SIZES, round_up, size_and_align
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.event import Event
-    from heliograph.formats import ByteOrder, Format
+    from heliograph.formats import ByteOrder, Field, Format
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DIMENSIONS: Final = 32
@@ -38,32 +38,41 @@ _CODES: Final = {
 def interpreted_decoder(wire: Format, cls: type[Event] | None) -> Callable[[Any], Any]:
     """Like `codec.decoder`, or `codec.mapping_decoder` without a class, but interpreted."""
     read = _read_packed if wire.body == "packed" else _read_native
+    wanted = None if cls is None else info_of(cls).format
 
     def decode(body: Any) -> Any:
-        mapping = read(wire, memoryview(body).toreadonly())
+        mapping = read(wire, wanted, memoryview(body).toreadonly())
         return mapping if cls is None else build_event(mapping, cls)
 
     return decode
 
 
-def build_event(mapping: dict[str, Any], cls: type[Event]) -> Event:
+def build_event(mapping: dict[str, Any], cls: type[Event], path: str = ROOT) -> Event:
     """An event from the plain form of one that was written in a compatible format."""
     values: dict[str, Any] = {}
     for name, field in info_of(cls).fields.items():
         if name in mapping:
-            values[name] = _fit(mapping[name], field.type, field.annotation)
-    return cls(**values)
+            values[name] = _fit(mapping[name], field.type, field.annotation, f"{path}.{name}")
+    try:
+        return cls(**values)
+    except InvalidEvent as error:
+        raise DecodeError(error.reason, path=path + error.path.removeprefix(ROOT)) from error
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise DecodeError(f"the class {cls.__name__} refuses it: {reason}", path=path) from error
 
 
-def _fit(value: Any, kind: ft.FieldType, annotation: Any) -> Any:
+def _fit(value: Any, kind: ft.FieldType, annotation: Any, path: str) -> Any:
     match kind:
         case ft.Optional(item=item):
-            return None if value is None else _fit(value, item, strip_none(annotation))
+            return None if value is None else _fit(value, item, strip_none(annotation), path)
         case ft.Record():
-            return build_event(value, bare(annotation))
+            return build_event(value, bare(annotation), path)
         case ft.List(item=item):
             inner = typing.get_args(bare(annotation))[0]
-            return [_fit(each, item, inner) for each in value]
+            return [_fit(each, item, inner, f"{path}[{index}]") for index, each in enumerate(value)]
         case ft.Enum():
             return bare(annotation)(value)
         case ft.Scalar(name="f32" | "f64"):
@@ -75,9 +84,12 @@ def _fit(value: Any, kind: ft.FieldType, annotation: Any) -> Any:
 
 
 def _fit_array(array: Any, item: ft.ScalarName) -> Any:
+    import numpy as np  # noqa: PLC0415 - numpy is for formats that have arrays
+
     wanted = _dtype(item, "=")
     if array.dtype != wanted:
-        array = array.astype(wanted)
+        with np.errstate(invalid="ignore"):  # a NaN that signals becomes one that does not
+            array = array.astype(wanted)
         array.flags.writeable = False
     return array
 
@@ -108,16 +120,37 @@ def _check_shape(shape: tuple[int, ...], kind: ft.Array, path: str) -> None:
         raise DecodeError(f"shape {shape} is too large", path=path)
 
 
+# What the receiver does not want is not looked at: only bytes that end too early are wrong in it.
+
+
+def _is_wanted(field: Field, wanted: Format | None) -> bool:
+    return wanted is None or field.name in wanted.by_name
+
+
+def _reader_of(field: Field, wanted: Format | None) -> ft.FieldType | None:
+    return None if wanted is None else wanted.by_name[field.name].type
+
+
+def _record_of(reader: ft.FieldType | None) -> Format | None:
+    inner = reader.item if isinstance(reader, ft.Optional) else reader
+    return inner.format if isinstance(inner, ft.Record) else None
+
+
+def _item_of(reader: ft.FieldType | None) -> ft.FieldType | None:
+    inner = reader.item if isinstance(reader, ft.Optional) else reader
+    return inner.item if isinstance(inner, ft.List) else None
+
+
 # Packed
 
 
-def _read_packed(wire: Format, body: memoryview) -> dict[str, Any]:
+def _read_packed(wire: Format, wanted: Format | None, body: memoryview) -> dict[str, Any]:
     start, end = 0, len(body)
     if _has_arrays(wire):
         start, end = 4, 4 + int.from_bytes(body[:4], "little")
     # A body that ends too early is read as far as it goes, to learn in which field it ends.
     cursor = Cursor(body[start:end])
-    mapping = _Packed(cursor, body[round_up(end, 8) :]).record(wire, ROOT)
+    mapping = _Packed(cursor, body[round_up(end, 8) :]).record(wire, wanted, ROOT)
     cursor.expect_end(ROOT)
     if end > len(body):
         raise DecodeError(f"the body has {len(body)} bytes and should have at least {end}")
@@ -146,29 +179,37 @@ class _Packed:
         self._arrays = arrays
         self._unused = len(arrays)
 
-    def record(self, wire: Format, path: str) -> dict[str, Any]:
+    def record(self, wire: Format, wanted: Format | None, path: str) -> dict[str, Any]:
         count = self._cursor.array_size(path)
         if count != len(wire.fields):
             raise DecodeError(
                 f"a record of {count} fields where {wire.name!r} has {len(wire.fields)}", path=path
             )
-        return {field.name: self._value(field.type, f"{path}.{field.name}") for field in wire.fields}
+        values: dict[str, Any] = {}
+        for field in wire.fields:
+            where = f"{path}.{field.name}"
+            if _is_wanted(field, wanted):
+                values[field.name] = self._value(field.type, _reader_of(field, wanted), where)
+            else:
+                self._cursor.skip(where)
+        return values
 
-    def _value(self, kind: ft.FieldType, path: str) -> Any:
+    def _value(self, kind: ft.FieldType, reader: ft.FieldType | None, path: str) -> Any:
         match kind:
             case ft.Scalar(name=name):
                 return self._cursor.scalar(name, path)
             case ft.Optional(item=item):
-                return None if self._cursor.skip_nil(path) else self._value(item, path)
+                return None if self._cursor.skip_nil(path) else self._value(item, reader, path)
             case ft.Enum(base=base):
                 return _member(self._cursor.scalar(base, path), kind, path)
             case ft.Record(format=fmt):
-                return self.record(fmt, path)
+                return self.record(fmt, _record_of(reader), path)
             case ft.List(item=item, length=length):
                 count = self._cursor.array_size(path)
                 if length not in (None, count):
                     raise DecodeError(f"a list of {count} where {kind} is declared", path=path)
-                return [self._value(item, f"{path}[{index}]") for index in range(count)]
+                inner = _item_of(reader)
+                return [self._value(item, inner, f"{path}[{index}]") for index in range(count)]
             case ft.Array():
                 return self._array(self._cursor.scalar("bytes", path), kind, path)
             case ft.Anything():
@@ -198,14 +239,14 @@ def _member(value: int | str, kind: ft.Enum, path: str) -> int | str:
 # Native
 
 
-def _read_native(wire: Format, body: memoryview) -> dict[str, Any]:
+def _read_native(wire: Format, wanted: Format | None, body: memoryview) -> dict[str, Any]:
     if len(body) < wire.size:
         late = [field for field in wire.fields if _end_of(field.type, field.offset, wire) > len(body)]
         path = f"{ROOT}.{late[0].name}" if late else ROOT
         raise DecodeError(f"the body has {len(body)} bytes and should have {wire.size}", path=path)
     if len(body) > wire.size and not any(_is_reference(field.type) for field in wire.fields):
         raise DecodeError(f"the body has {len(body)} bytes and should have {wire.size}")
-    return _Native(body, wire.byte_order).record(wire, 0, ROOT)
+    return _Native(body, wire.byte_order).record(wire, wanted, 0, ROOT)
 
 
 def _end_of(kind: ft.FieldType, offset: int | None, wire: Format) -> int:
@@ -232,13 +273,16 @@ class _Native:
         self._order = order
         self._unused = len(body)
 
-    def record(self, wire: Format, base: int, path: str) -> dict[str, Any]:
+    def record(self, wire: Format, wanted: Format | None, base: int, path: str) -> dict[str, Any]:
         return {
-            field.name: self._value(field.type, base + (field.offset or 0), f"{path}.{field.name}")
+            field.name: self._value(
+                field.type, _reader_of(field, wanted), base + (field.offset or 0), f"{path}.{field.name}"
+            )
             for field in wire.fields
+            if _is_wanted(field, wanted)
         }
 
-    def _value(self, kind: ft.FieldType, offset: int, path: str) -> Any:
+    def _value(self, kind: ft.FieldType, reader: ft.FieldType | None, offset: int, path: str) -> Any:
         match kind:
             case ft.Scalar(name="str"):
                 return _text(self._referred(offset, path), path)
@@ -254,9 +298,9 @@ class _Native:
                 return _member(self._number("q", offset), kind, path)
             case ft.Optional(item=item):
                 _, align = size_and_align(item, path, self._order)
-                return self._value(item, offset + align, path) if self._body[offset] else None
+                return self._value(item, reader, offset + align, path) if self._body[offset] else None
             case ft.Record(format=fmt):
-                return self.record(fmt, offset, path)
+                return self.record(fmt, _record_of(reader), offset, path)
             case ft.Array() if kind.fixed_count is not None and kind.shape is not None:
                 shape = tuple(n for n in kind.shape if n is not None)
                 size = kind.fixed_count * SCALAR_SIZES[kind.item]

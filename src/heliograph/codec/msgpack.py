@@ -12,7 +12,7 @@ from heliograph.errors import DecodeError
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP: Final = -1
 
-_NIL, _FALSE, _TRUE = 0xC0, 0xC2, 0xC3
+_NIL, _NOTHING, _FALSE, _TRUE = 0xC0, 0xC1, 0xC2, 0xC3
 _INTEGERS: Final = {
     0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
 }  # fmt: skip
@@ -42,6 +42,35 @@ class Cursor:
             return False
         self._place += 1
         return True
+
+    def skip(self, path: str) -> None:
+        """Pass over one value, whatever it is; only its sizes are looked at."""
+        missing = 1
+        while missing:
+            code = self._take_code(path)
+            missing += self._skip_rest(code, path) - 1
+
+    def _skip_rest(self, code: int, path: str) -> int:
+        """Pass over what belongs to a code; returns how many values follow inside of it."""
+        if code & 0xE0 == 0x80:
+            return (code & 0x0F) * (1 if code & 0x10 else 2)
+        if code in _ARRAYS:
+            return self._size(code, _ARRAYS, "an array", path)
+        if code in _MAPS:
+            return 2 * self._size(code, _MAPS, "a map", path)
+        if code & 0xE0 == 0xA0:
+            self._take(code & 0x1F, path)
+        elif code in _BYTES or code in _TEXTS:
+            self._take(self._size(code, _BYTES | _TEXTS, "a size", path), path)
+        elif code in _EXTENSIONS:
+            self._take(1 + self._size(code, _EXTENSIONS, "a size", path), path)
+        elif code in _FIXED_EXTENSIONS:
+            self._take(1 + _FIXED_EXTENSIONS[code], path)
+        elif code in _INTEGERS or code in _FLOATS:
+            self._take(struct.calcsize((_INTEGERS | _FLOATS)[code]), path)
+        elif code == _NOTHING:
+            raise DecodeError(f"msgpack code 0x{code:02x} means nothing", path=path)
+        return 0
 
     def scalar(self, name: ft.ScalarName, path: str) -> Any:
         match name:

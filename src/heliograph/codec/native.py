@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from heliograph import fieldtypes as ft
 from heliograph.codec.construct import construction
-from heliograph.codec.failures import DECODING_ERRORS
 from heliograph.codegen import Source
 from heliograph.errors import DecodeError
 from heliograph.layout import size_and_align
@@ -247,10 +246,25 @@ def make_decoder(plan: Record, explain: Explain) -> Callable[[Any], Any]:
         for line in reader.checks():
             source.line(line, 2)
         source.line(f"return {built}", 2)
-    source.line(f"except {source.bind(DECODING_ERRORS)} as error:")
-    source.line(f"raise {source.bind(explain)}(error, body) from None", 2)
+    source.line(f"except {source.bind(Exception)} as error:")
+    source.line(f"{source.bind(explain)}(error, body)", 2)
     decode: Callable[[Any], Any] = source.functions()["decode"]
     return decode
+
+
+_ALWAYS: Final = "True"
+
+
+class _Reference(NamedTuple):
+    """Something behind the fixed part: variables with its place and length, and when it is there at all."""
+
+    place: str
+    length: str
+    present: str
+
+    def only_if(self, text: str) -> str:
+        """An expression that is false, or 0, where an absent optional left whatever was in memory."""
+        return text if self.present == _ALWAYS else f"({self.present} and {text})"
 
 
 class _Reader:
@@ -260,8 +274,10 @@ class _Reader:
         self._source = source
         self._wire = wire
         self._packed: list[_Packed] = []
-        self._references: list[tuple[str, str]] = []
-        self._has_arrays = _format_has_arrays(wire)
+        self._references: list[_Reference] = []
+        self._present = _ALWAYS
+        """What is true when all optionals are there inside of which the next value stands."""
+        self._has_arrays = ft.holds(ft.Record(wire), ft.Array)
 
     @property
     def variables(self) -> list[str]:
@@ -281,9 +297,13 @@ class _Reader:
         lines = []
         if self._references:
             # Forged references can overlap; together they must not exceed what was received.
-            faults = [f"{place} + {length} > size" for place, length in self._references]
+            faults = [
+                reference.only_if(f"{reference.place} + {reference.length} > size")
+                for reference in self._references
+            ]
             if len(faults) > 1:
-                faults.append(f"{' + '.join(length for _, length in self._references)} > size")
+                lengths = [reference.only_if(reference.length) for reference in self._references]
+                faults.append(f"{' + '.join(lengths)} > size")
             lines.append("size = len(body)")
             lines.append(f"if {' or '.join(faults)}: {self._source.bind(_outside)}()")
         if self._has_arrays:
@@ -310,8 +330,9 @@ class _Reader:
         return variable
 
     def _reference(self, offset: int) -> tuple[str, str]:
-        self._references.append((self._unpacked(offset, "I"), self._unpacked(offset + 4, "I")))
-        return self._references[-1]
+        place, length = self._unpacked(offset, "I"), self._unpacked(offset + 4, "I")
+        self._references.append(_Reference(place, length, self._present))
+        return place, length
 
     def _stretch(self, offset: int) -> str:
         place, length = self._reference(offset)
@@ -342,7 +363,10 @@ class _Reader:
                 assert value.item is not None
                 flag = self._unpacked(offset, "B")
                 _, align = size_and_align(item, "$", self._wire.byte_order)
-                return f"({self._value(value.item, offset + align)} if {flag} else None)"
+                outside, self._present = self._present, f"{self._present} and {flag}"
+                inner = self._value(value.item, offset + align)
+                self._present = outside
+                return f"({inner} if {flag} else None)"
             case ft.Record(), _:
                 assert value.record is not None
                 return self.record(value.record, offset)
@@ -369,20 +393,6 @@ class _Reader:
             return f"{view_of}(body, {offset}, {self._source.bind(wire.shape)})"
         place, length = self._reference(offset)
         return f"{self._source.bind(native_reader(wire, reader, order))}(body, {place}, {length})"
-
-
-def _format_has_arrays(fmt: Format) -> bool:
-    return any(_has_arrays(field.type) for field in fmt.fields)
-
-
-def _has_arrays(kind: ft.FieldType) -> bool:
-    match kind:
-        case ft.Optional(item=item):
-            return _has_arrays(item)
-        case ft.Record(format=fmt):
-            return _format_has_arrays(fmt)
-        case _:
-            return isinstance(kind, ft.Array)
 
 
 def _members(kind: ft.Enum, value: Value) -> dict[int | str, Any]:

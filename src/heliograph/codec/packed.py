@@ -14,7 +14,8 @@ first array, then its dimensions.
 
 To read as a receiver wants it, msgspec decodes the wire's own shape, a tuple of exactly the wire's types in
 which fields that nobody wants are skipped unread, and generated code hands the values to the constructor.
-Where that would change nothing, msgspec decodes straight to the class.
+Where that would change nothing, msgspec decodes straight to the class: the wire's types must be the class's
+own, because msgspec checks against those, and records inside must have no defaults, because it fills them in.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from __future__ import annotations
 import struct
 import types
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import msgspec
 
 from heliograph import fieldtypes as ft
 from heliograph.codec.anything import check_received
 from heliograph.codec.construct import construction
-from heliograph.codec.failures import DECODING_ERRORS
+from heliograph.codec.containers import MAX_CONTAINERS, check_containers, is_counted
 from heliograph.codegen import Source
-from heliograph.errors import DecodeError
+from heliograph.errors import DecodeError, InvalidEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,19 +48,8 @@ PREFIX: Final = 4
 _PREFIX: Final = struct.Struct("<I")
 
 
-def holds(kind: ft.FieldType, wanted: type) -> bool:
-    """Whether a type is, or has inside, a type of that kind."""
-    match kind:
-        case ft.Optional(item=item) | ft.List(item=item):
-            return isinstance(kind, wanted) or holds(item, wanted)
-        case ft.Record(format=fmt):
-            return isinstance(kind, wanted) or format_holds(fmt, wanted)
-        case _:
-            return isinstance(kind, wanted)
-
-
 def format_holds(fmt: Format, wanted: type) -> bool:
-    return any(holds(field.type, wanted) for field in fmt.fields)
+    return ft.holds(ft.Record(fmt), wanted)
 
 
 # Writing
@@ -67,9 +57,9 @@ def format_holds(fmt: Format, wanted: type) -> bool:
 
 def make_encoder(fmt: Format) -> tuple[Callable[[Event], bytes], Callable[[Event], list[bytes | memoryview]]]:
     """Two functions for events of a format: to one buffer, and to a list of buffers that copies no array."""
-    encode = msgspec.msgpack.Encoder().encode
+    write = _writer_of(fmt)
     if not format_holds(fmt, ft.Array):
-        return encode, lambda event: [encode(event)]
+        return write, lambda event: [write(event)]
     from heliograph.codec.arrays import Parts  # noqa: PLC0415 - numpy is for formats that have arrays
 
     source = Source()
@@ -77,12 +67,30 @@ def make_encoder(fmt: Format) -> tuple[Callable[[Event], bytes], Callable[[Event
     source.line("def encode_parts(event):", 0)
     source.line(f"arrays = {source.bind(Parts)}()")
     source.line(
-        f"return {source.bind(_assemble)}({source.bind(encode)}({record}(event, arrays)), arrays.buffers)"
+        f"return {source.bind(_assemble)}({source.bind(write)}({record}(event, arrays)), arrays.buffers)"
     )
     source.line("def encode(event):", 0)
     source.line(f"return {source.bind(b''.join)}(encode_parts(event))")
     made = source.functions()
     return made["encode"], made["encode_parts"]
+
+
+def _writer_of(fmt: Format) -> Callable[[Any], bytes]:
+    """msgspec's encoder; what no decoder would take for its number of lists is refused."""
+    encode = msgspec.msgpack.Encoder().encode
+    if not is_counted(fmt):
+        return encode
+
+    def encode_counted(value: Any) -> bytes:
+        data = encode(value)
+        if len(data) > MAX_CONTAINERS:
+            try:
+                check_containers(data)
+            except DecodeError as error:
+                raise InvalidEvent(fmt.name, error.reason) from None
+        return data
+
+    return encode_counted
 
 
 def _assemble(main: bytes, arrays: list[bytes | memoryview]) -> list[bytes | memoryview]:
@@ -107,7 +115,7 @@ class _Writer:
         return name
 
     def _value(self, kind: ft.FieldType, text: str, level: int) -> str:
-        if not holds(kind, ft.Array):
+        if not ft.holds(kind, ft.Array):
             return text
         match kind:
             case ft.Array():
@@ -137,13 +145,15 @@ def make_decoder(plan: Record, explain: Explain) -> Callable[[Any], Any]:
     source.line("def decode(body):", 0)
     source.line("try:")
     source.line(f"main, data = {source.bind(_splitter())}(body)" if arrays else "main = body", 2)
+    if is_counted(plan.wire):
+        source.line(f"if len(main) > {MAX_CONTAINERS}: {source.bind(check_containers)}(main)", 2)
     if format_holds(plan.wire, ft.Anything):
         # Passing over the bytes first costs little and finds truncated nests before anything is built.
         source.line(f"{source.bind(msgspec.msgpack.Decoder(msgspec.Raw).decode)}(main)", 2)
     read = source.bind(msgspec.msgpack.Decoder(packed_type(plan)).decode)
     source.line(f"return {build}({read}(main){', data' if arrays else ''})", 2)
-    source.line(f"except {source.bind(DECODING_ERRORS)} as error:")
-    source.line(f"raise {source.bind(explain)}(error, body) from None", 2)
+    source.line(f"except {source.bind(Exception)} as error:")
+    source.line(f"{source.bind(explain)}(error, body)", 2)
     decode: Callable[[Any], Any] = source.functions()["decode"]
     return decode
 
@@ -153,40 +163,30 @@ def _direct(wire: Format, plan: Record, explain: Explain) -> Callable[[Any], Any
     count = len(wire.fields)
     assert plan.cls is not None
     read = msgspec.msgpack.Decoder(plan.cls).decode
-    if all(info.required for info in msgspec.structs.fields(plan.cls)):
+    source = Source()
+    source.line("def decode(body):", 0)
+    source.line("try:")
+    if not _is_required(plan.cls):
+        start, told = (
+            ("body[:3]", b"\xdc" + count.to_bytes(2, "big")) if count >= 16 else ("body[0]", 0x90 + count)
+        )
+        source.line(f"if {start} != {source.bind(told)}: {source.bind(_refuse_count)}({count})", 2)
+    if is_counted(wire):
+        source.line(f"if len(body) > {MAX_CONTAINERS}: {source.bind(check_containers)}(body)", 2)
+    source.line(f"return {source.bind(read)}(body)", 2)
+    source.line(f"except {source.bind(Exception)} as error:")
+    source.line(f"{source.bind(explain)}(error, body)", 2)
+    decode: Callable[[Any], Any] = source.functions()["decode"]
+    return decode
 
-        def decode(body: Any) -> Any:
-            try:
-                return read(body)
-            except DECODING_ERRORS as error:
-                raise explain(error, body) from None
 
-        return decode
+def _refuse_count(count: int) -> None:
+    raise DecodeError(f"this is no msgpack array of {count} fields")
 
-    if count >= 16:
-        head = b"\xdc" + count.to_bytes(2, "big")
 
-        def decode_many(body: Any) -> Any:
-            try:
-                if body[:3] != head:
-                    raise DecodeError(f"this is no msgpack array of {count} fields")
-                return read(body)
-            except DECODING_ERRORS as error:
-                raise explain(error, body) from None
-
-        return decode_many
-
-    first = 0x90 + count
-
-    def decode_few(body: Any) -> Any:
-        try:
-            if body[0] != first:
-                raise DecodeError(f"this is no msgpack array of {count} fields")
-            return read(body)
-        except DECODING_ERRORS as error:
-            raise explain(error, body) from None
-
-    return decode_few
+def _is_required(cls: type[Event]) -> bool:
+    """Whether msgspec, decoding a record, would miss any field that is not there."""
+    return all(info.required for info in msgspec.structs.fields(cls))
 
 
 def reads_directly(plan: Record) -> bool:
@@ -205,19 +205,40 @@ def reads_directly(plan: Record) -> bool:
 
 
 def _value_reads_directly(value: Value) -> bool:
+    """Whether the receiver's own type accepts just what the wire's type does."""
+    if value.nullable:
+        return False
     match value.wire, value.reader:
         case ((ft.Array() | ft.Anything()), _):
             return False
         case ft.Scalar(name=sent), ft.Scalar(name=wanted):
-            return (sent in ft.INTEGER_RANGES) == (wanted in ft.INTEGER_RANGES)
+            return sent == wanted or (sent in ft.FLOATS and wanted in ft.FLOATS)
         case ft.Enum(), _:
-            return value.enum is not None
+            return _has_same_members(value)
         case ft.Record(), _:
-            return value.record is not None and reads_directly(value.record)
+            nested = value.record
+            return (
+                nested is not None
+                and reads_directly(nested)
+                and _is_required(cast("type[Event]", nested.cls))
+            )
+        case ft.List() as wire, ft.List() as reader if wire.length != reader.length:
+            return False
         case ((ft.Optional() | ft.List()), _):
             return value.item is not None and _value_reads_directly(value.item)
         case _:
             return True
+
+
+def _has_same_members(value: Value) -> bool:
+    """Whether the receiver has a class for an enum of the wire that knows no value more."""
+    wire, reader = value.wire, value.reader
+    return (
+        value.enum is not None
+        and isinstance(wire, ft.Enum)
+        and isinstance(reader, ft.Enum)
+        and wire.values == reader.values
+    )
 
 
 def packed_type(plan: Record) -> Any:
@@ -238,7 +259,9 @@ def _value_type(value: Value) -> Any:
             assert value.item is not None
             return _value_type(value.item) | None if not isinstance(value.wire.item, ft.Anything) else Any
         case ft.Enum() as kind:
-            return value.enum or Literal.__getitem__(tuple(sorted(kind.values, key=str)))
+            if _has_same_members(value):
+                return value.enum
+            return Literal.__getitem__(tuple(sorted(kind.values, key=str)))
         case ft.Record():
             assert value.record is not None
             return packed_type(value.record)
@@ -324,6 +347,9 @@ class _Reader:
                 return f"{self._source.bind(packed_reader(wire, reader))}({text}{self._data})"
             case ft.Anything(), _:
                 return f"{self._source.bind(check_received)}({text})"
+            case ft.Enum() as kind, _ if value.enum is not None and not _has_same_members(value):
+                members = {member: value.enum(member) for member in kind.values}
+                return f"{self._source.bind(members)}[{text}]"
             case _:
                 return text
 

@@ -36,6 +36,8 @@ class Value(NamedTuple):
     record: Record | None = None
     item: Value | None = None
     """What is inside an optional or a list."""
+    nullable: bool = False
+    """The receiver takes None too, which this wire never sends."""
 
 
 class Slot(NamedTuple):
@@ -103,7 +105,7 @@ def _value(wire: ft.FieldType, reader: ft.FieldType, annotation: Any) -> Value:
         inner = reader.item if isinstance(reader, ft.Optional) else reader
         return Value(wire, reader, item=_value(wire.item, inner, strip_none(annotation)))
     if isinstance(reader, ft.Optional):
-        reader, annotation = reader.item, strip_none(annotation)
+        return _value(wire, reader.item, strip_none(annotation))._replace(nullable=True)
     match wire, reader:
         case ft.Record(), _:
             nested = _mapping(wire.format) if annotation is None else _event(wire.format, bare(annotation))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -19,7 +19,10 @@ from heliograph.codec.interpret import interpreted_decoder
 from heliograph.codec.plan import make_plan
 from heliograph.event import EventMeta
 from heliograph.formats import Field
-from heliograph.layout import native_format
+from heliograph.layout import native_format, size_and_align
+
+if TYPE_CHECKING:
+    from heliograph.formats import BodyKind
 
 
 class Color(enum.Enum):
@@ -260,6 +263,190 @@ def test_a_constructor_that_refuses_the_values_is_a_decode_error() -> None:
 
     with pytest.raises(hg.DecodeError, match="never"):
         decode_as(OLD, Picky)
+
+
+class Divider(hg.Event):
+    number: int
+
+    def __post_init__(self) -> None:
+        self.number = 10 // self.number
+
+
+@pytest.mark.parametrize("filling", [b"", bytes(20_000)], ids=["small", "large"])
+def test_whatever_a_constructor_raises_is_a_decode_error_with_that_as_its_cause(filling: bytes) -> None:
+    class Direct(hg.Event):
+        filling: bytes
+        inner: Divider
+
+    class Converted(hg.Event, name="Direct"):
+        inner: Divider
+
+    body = msgspec.msgpack.encode([filling, [0]])
+    for cls in (Direct, Converted):
+        with pytest.raises(hg.DecodeError, match="division") as caught:
+            codec.decoder(hg.format_of(Direct), cls)(body)
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        if not filling:
+            assert caught.value.path == "$.inner"
+
+
+def test_a_field_that_a_class_inside_refuses_is_named() -> None:
+    class Picky(hg.Event):
+        number: int
+
+        def __post_init__(self) -> None:
+            if self.number == 7:
+                raise hg.InvalidEvent("Picky", "no sevens", path="$.number")
+
+    class Outer(hg.Event):
+        inner: list[Picky]
+
+    with pytest.raises(hg.DecodeError, match="no sevens") as caught:
+        codec.decoder(hg.format_of(Outer), Outer)(b"\x91\x92\x91\1\x91\7")
+    assert caught.value.path == "$.inner[1].number"
+
+
+def test_running_out_of_memory_is_no_fault_of_the_bytes() -> None:
+    class Exhausted(hg.Event):
+        number: int
+
+        def __post_init__(self) -> None:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        codec.decoder(hg.format_of(Exhausted), Exhausted)(b"\x91\1")
+
+
+@pytest.mark.parametrize("body", ["packed", "native"])
+def test_a_signalling_nan_arrives_as_nan_without_a_warning(body: BodyKind) -> None:
+    class Single(hg.Event, name="signal", body=body):
+        samples: NDArray[np.float32]
+
+    class Double(hg.Event, name="signal"):
+        samples: NDArray[np.float64]
+
+    signalling = np.array([0x7F800001], np.uint32).view(np.float32)
+    data = codec.encoder(Single).encode(Single(signalling))
+    for decode in (codec.decoder, interpreted_decoder):
+        assert np.isnan(decode(hg.format_of(Single), Double)(data).samples).all()
+
+
+# Bytes are checked against what the wire declares, although the receiver could take more.
+
+
+class Narrow(hg.Event, name="checked"):
+    value: hg.i8
+
+
+class Wide(hg.Event, name="checked"):
+    value: int
+
+
+class Maybe(hg.Event, name="checked"):
+    value: hg.i8 | None
+
+
+class Few(enum.Enum):
+    A = 1
+
+
+class More(enum.Enum):
+    A = 1
+    B = 2
+
+
+class FewMembers(hg.Event, name="checked"):
+    value: Few
+
+
+class MoreMembers(hg.Event, name="checked"):
+    value: More
+
+
+class Pair(hg.Event, name="checked"):
+    value: Annotated[list[int], hg.Length(2)]
+
+
+class Free(hg.Event, name="checked"):
+    value: list[int]
+
+
+class WithDefault(hg.Event):
+    first: int
+    second: int = 7
+
+
+class Holder(hg.Event, name="checked"):
+    value: WithDefault
+
+
+class Holders(hg.Event, name="checked"):
+    value: list[WithDefault | None]
+
+
+@pytest.mark.parametrize(
+    ("wire", "cls", "value"),
+    [
+        (Narrow, Wide, 1000),
+        (Narrow, Maybe, None),
+        (FewMembers, MoreMembers, 2),
+        (Pair, Free, [1, 2, 3]),
+        (Holder, Holder, [1]),
+        (Holder, Holder, [1, 2, 3]),
+        (Holders, Holders, [None, [1]]),
+    ],
+    ids=["width", "nil", "enum", "length", "short record", "long record", "record in a list"],
+)
+def test_what_the_wire_does_not_allow_is_refused_by_both_decoders(
+    wire: type[hg.Event], cls: type[hg.Event], value: Any
+) -> None:
+    body = msgspec.msgpack.encode([value])
+    for decode in (codec.decoder, interpreted_decoder):
+        with pytest.raises(hg.DecodeError) as caught:
+            decode(hg.format_of(wire), cls)(body)
+        assert caught.value.path.startswith("$.value")
+
+
+def test_an_enum_with_more_members_reads_the_old_values() -> None:
+    assert decode_as(FewMembers(Few.A), MoreMembers) == MoreMembers(More.A)
+
+
+def test_damage_in_fields_that_nobody_wants_is_not_looked_for() -> None:
+    class Reader(hg.Event, name="track"):
+        last: int
+
+    wire = hg.Format("track", (Field("text", ft.Scalar("str")), Field("last", ft.Scalar("i64"))))
+    for decode in (codec.decoder, interpreted_decoder):
+        assert decode(wire, Reader)(b"\x92\xa1\xff\5") == Reader(5)
+        with pytest.raises(hg.DecodeError):
+            decode(wire, Reader)(b"\x92\xa5\xff\5")
+
+
+def test_what_stands_behind_an_absent_native_optional_is_not_looked_at() -> None:
+    class Inner(hg.Event, body="native"):
+        text: str | None
+        samples: NDArray[np.float64] | None
+
+    class Outer(hg.Event, body="native"):
+        text: str | None
+        inner: Inner | None
+        number: int
+
+    wire = hg.format_of(Outer)
+    body = bytearray(codec.encoder(Outer).encode(Outer(None, None, 5)))
+    for name in ("text", "inner"):
+        field = wire.by_name[name]
+        size, _ = size_and_align(field.type, "$", wire.byte_order)
+        assert field.offset is not None
+        body[field.offset + 1 : field.offset + size] = b"\xff" * (size - 1)
+    for decode in (codec.decoder, interpreted_decoder):
+        assert decode(wire, Outer)(bytes(body)) == Outer(None, None, 5)
+    mapping = codec.mapping_decoder(wire)(bytes(body))
+    assert mapping == {"text": None, "inner": None, "number": 5}
+    body[wire.by_name["text"].offset or 0] = 1
+    with pytest.raises(hg.DecodeError) as caught:
+        codec.decoder(wire, Outer)(bytes(body))
+    assert caught.value.path == "$.text"
 
 
 def test_a_large_bad_body_names_the_field_too() -> None:
