@@ -1,7 +1,8 @@
 """The second look at an event that did not pass at first: put right what means the same, refuse the rest.
 
 `heliograph.validate` calls this when its quick condition is false. Here speed does not matter; the sentence
-does: it says what the value is, what the field takes, and where.
+does: it says what the value is, what the field takes, and where. Only events are changed in place: a list or
+dict may be shared with whoever made it, so one with a mended value is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -191,11 +192,8 @@ class _Mender:
         if kind.length not in (None, len(value)):
             raise self._refuse(f"{len(value)} items where {kind} takes {kind.length}", path)
         inner = typing.get_args(bare(annotation))[0]
-        for index, item in enumerate(value):
-            mended = self._value(item, kind.item, inner, f"{path}[{index}]")
-            if mended is not item:
-                value[index] = mended
-        return value
+        mended = [self._value(item, kind.item, inner, f"{path}[{index}]") for index, item in enumerate(value)]
+        return mended if any(map(operator.is_not, mended, value)) else value
 
     def _array(self, value: Any, kind: ft.Array, path: str) -> Any:
         import numpy as np  # noqa: PLC0415 - numpy is for classes that have arrays
@@ -209,14 +207,7 @@ class _Mender:
             raise self._refuse(
                 f"an array of {value.dtype.str} is no {kind}; write .astype(np.{wanted.name})", path
             )
-        shape = kind.shape
-        if (shape is None and value.ndim > MAX_DIMENSIONS) or (
-            shape is not None
-            and (
-                value.ndim != len(shape)
-                or any(n not in (None, got) for n, got in zip(shape, value.shape, strict=True))
-            )
-        ):
+        if value.ndim > MAX_DIMENSIONS or not kind.fits(value.shape):
             raise self._refuse(f"an array of shape {value.shape} is no {kind}", path)
         return value
 
@@ -235,14 +226,15 @@ class _Mender:
         return plain
 
     def _container(self, value: Any, path: str, depth: int) -> Any:
-        for key, item in list(value.items()) if type(value) is dict else enumerate(value):
-            if type(value) is dict and (type(key) is not str or not is_encodable(key)):
+        if type(value) is list:
+            items = [self._anything(item, f"{path}[{index}]", depth - 1) for index, item in enumerate(value)]
+            return items if any(map(operator.is_not, items, value)) else value
+        mended = {}
+        for key, item in value.items():
+            if type(key) is not str or not is_encodable(key):
                 raise self._refuse(f"{_short(key)} is no str and cannot be the key of a map", path)
-            place = f"{path}.{key}" if type(value) is dict else f"{path}[{key}]"
-            mended = self._anything(item, place, depth - 1)
-            if mended is not item:
-                value[key] = mended
-        return value
+            mended[key] = self._anything(item, f"{path}.{key}", depth - 1)
+        return mended if any(map(operator.is_not, mended.values(), value.values())) else value
 
 
 def _plain(value: Any) -> Any:

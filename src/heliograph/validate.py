@@ -6,7 +6,8 @@
 For each class one condition is generated that is true of a good event and touches each value once or twice.
 Only when it is false does a slower walk look for the field, and for what can be put right: an int in a float
 field is stored as float and a value of a subclass as the plain value, so that filters always meet the
-declared type; an f32 is rounded to what an f32 holds, so that they meet the value that travels.
+declared type; an f32 is rounded to what an f32 holds, so that they meet the value that travels. What is put
+right is stored in the event itself; lists and dicts of the caller stay as they are, the event gets new ones.
 """
 
 from __future__ import annotations
@@ -109,12 +110,17 @@ class _Conditions:
             return [is_class, f"{low} <= {text} <= {high}"]
         match name:
             case "f32":
-                return [is_class, f"{self._source.bind(c_float)}({text}).value == {text}"]
+                # NaN is not equal to itself, and needs no rounding.
+                return [
+                    is_class,
+                    f"({self._source.bind(c_float)}({text}).value == {text} or {text} != {text})",
+                ]
             case "str":
                 return [is_class, f"({text}.isascii() or {self._source.bind(is_encodable)}({text}))"]
             case "datetime":
                 # At the edges of the calendar another zone may have no such moment: look again.
-                return [is_class, f"{text}.tzinfo is {self._source.bind(UTC)}", f"1 < {text}.year < 9999"]
+                has_zone = f"({text}.tzinfo is {self._source.bind(UTC)} or {text}.utcoffset() is not None)"
+                return [is_class, f"1 < {text}.year < 9999", has_zone]
             case _:
                 return [is_class]
 

@@ -201,6 +201,50 @@ def test_an_f32_is_rounded_to_what_travels() -> None:
     assert event.single == float(np.float32(0.1))
 
 
+def test_lists_and_dicts_of_the_caller_stay_as_they_are() -> None:
+    class Lists(hg.Event):
+        floats: list[list[float]]
+        extra: hg.Any
+
+    floats = [[1.5], [1, 2]]
+    extra: dict[str, Any] = {"a": [np.float64(1.5), 2], "b": {"c": np.float64(3.0)}}
+    inner = extra["a"]
+    event = Lists(floats, extra)
+    validate(event)
+    assert repr((floats[1], type(extra["a"][0]))) == "([1, 2], <class 'numpy.float64'>)"
+    assert extra["a"] is inner
+    assert repr(event.floats) == "[[1.5], [1.0, 2.0]]"
+    assert repr(event.extra) == "{'a': [1.5, 2], 'b': {'c': 3.0}}"
+    assert event.floats[0] is floats[0]
+
+
+def test_a_strict_frozen_event_keeps_its_hash_when_it_is_pushed() -> None:
+    class Frozen(hg.Event, frozen=True, strict=True):
+        single: hg.f32
+
+    event = Frozen(0.1)
+    known = {event}
+    validate(event)
+    assert event in known
+
+
+def test_usual_values_need_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_event: hg.Event) -> None:
+        raise AssertionError("looked at twice")
+
+    monkeypatch.setattr("heliograph.validate.mend", never)
+
+    class Usual(hg.Event):
+        single: hg.f32
+        when: datetime
+
+    for single in (float("nan"), float("inf"), 1.5):
+        for zone in (UTC, timezone(timedelta(hours=2))):
+            validate(Usual(single, datetime(2026, 1, 1, tzinfo=zone)))
+    with pytest.raises(AssertionError, match="twice"):
+        validate(Usual(0.1, datetime(2026, 1, 1, tzinfo=UTC)))
+
+
 def test_arrays_of_the_declared_type_and_shape_pass() -> None:
     pose = np.zeros((2, 2), np.float32)
     validate(Arrays(np.zeros(3), pose))
