@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from heliograph.errors import ExpressionError
 from heliograph.expr import like, runtime
 from heliograph.expr import typed as k
-from heliograph.expr.arrow_columns import KIND_TYPES, column, length
+from heliograph.expr.arrow_columns import KIND_TYPES, WrongColumn, column, length
+from heliograph.expr.schema import OneHeader
 from heliograph.expr.tree import MAX_INT, MIN_INT
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class _Evaluation:
     def __init__(self, batch: Any, text: str) -> None:
         self._batch = batch
         self._text = text
+        self._header = OneHeader(text)
         self._done: dict[k.Node, Any] = {}
 
     def array(self, node: k.Node) -> Any:
@@ -118,14 +120,14 @@ class _Evaluation:
                 return self._call(node)
 
     def _column(self, node: k.Column) -> Any:
+        self._header.read(node)
         try:
             return column(self._batch, node)
-        except KeyError as missing:
-            raise ExpressionError(
-                f"the batch has no column {missing.args[0]!r}, which {node.path} needs",
-                text=self._text,
-                column=1,
-            ) from None
+        except WrongColumn as problem:
+            raise self._misfit(problem, node.path) from None
+
+    def _misfit(self, problem: WrongColumn, path: str) -> ExpressionError:
+        return ExpressionError(f"{problem}; {path} needs it", text=self._text, column=1)
 
     # Arithmetic
 
@@ -168,6 +170,12 @@ class _Evaluation:
             result = pc.if_else(applies, self._value(then), result)
         return result
 
+    def _length(self, value: Any, of: k.Node) -> Any:
+        try:
+            return length(value, of)
+        except WrongColumn as problem:
+            raise self._misfit(problem, of.path if isinstance(of, k.Column) else "length") from None
+
     def _call(self, node: k.Call) -> Any:
         values = [self._value(arg) for arg in node.args]
         value = values[0]
@@ -179,7 +187,7 @@ class _Evaluation:
             case "upper":
                 return pc.ascii_upper(value)
             case "length":
-                return length(value, node.args[0])
+                return self._length(value, node.args[0])
             case "sqrt":
                 return pc.if_else(pc.less(value, 0.0), pa.scalar(None, pa.float64()), pc.sqrt(value))
             case "floor" | "ceil":

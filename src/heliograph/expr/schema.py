@@ -15,6 +15,7 @@ import difflib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from heliograph import fieldtypes as ft
+from heliograph.errors import ExpressionError
 from heliograph.expr.typed import Column, Kind, Load, Step
 from heliograph.wording import listed
 
@@ -59,6 +60,31 @@ HEADER_FIELDS: Final[dict[str, HeaderField]] = {
     )
 }
 USER_HEADERS: Final = "user"
+HEADER_COLUMN: Final = "header"
+
+
+class OneHeader:
+    """Watches that the column `header` stands for one thing in an expression over columns.
+
+    A class may have a field of that name, and its columns alone can be filtered by it. Beside the header,
+    which has the same name there, it cannot.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._meanings: set[bool] = set()
+
+    def read(self, column: Column) -> None:
+        """Note a column that is read; ExpressionError when `header` has got a second meaning."""
+        if column.header or column.steps[0].key == HEADER_COLUMN:
+            self._meanings.add(column.header)
+        if len(self._meanings) > 1:
+            raise ExpressionError(
+                "in columns the header and a field named 'header' are both called `header`; "
+                "a filter that reads both works on events only: rename the field",
+                text=self._text,
+                column=1,
+            )
 
 
 class NoSuchColumn(LookupError):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from heliograph.errors import ExpressionError
 from heliograph.expr import like
 from heliograph.expr import typed as k
+from heliograph.expr.schema import HEADER_COLUMN, OneHeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,7 @@ class _Writer:
 
     def __init__(self, text: str, *nodes: k.Node) -> None:
         self._source = text
+        self._header = OneHeader(text)
         self._taken = {name.casefold() for node in nodes for name in _field_names(node)}
         self._variables = 0
 
@@ -175,7 +177,8 @@ class _Writer:
                 return path
 
     def _path(self, column: k.Column) -> str:
-        text = self.name("header") if column.header else ""
+        self._header.read(column)
+        text = self.name(HEADER_COLUMN) if column.header else ""
         for step in column.steps:
             match step.how:
                 case "field":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from heliograph.errors import ExpressionError
-from heliograph.expr import arrow, runtime
+from heliograph.expr import arrow, runtime, spark, typed
 from heliograph.expr.check import check_projection, check_value
 from heliograph.expr.parser import parse, parse_projection
 from tests.property.expr_cases import FORMAT, RandomChooser, as_batch, row, same
@@ -99,10 +102,10 @@ def test_one_overflowing_row_leaves_the_others_alone() -> None:
 
 
 def test_a_batch_without_the_column_is_refused_by_name() -> None:
-    with pytest.raises(ExpressionError, match="no column 'speed', which speed needs"):
+    with pytest.raises(ExpressionError, match="no column 'speed'; speed needs it"):
         arrow.mask(condition("speed > 1"), pa.record_batch({"id": pa.array([1])}))
     nested = pa.record_batch({"position": pa.array([{"lat": 1.0}])})
-    with pytest.raises(ExpressionError, match=r"no column 'lon', which position\.lon needs"):
+    with pytest.raises(ExpressionError, match=r"no column 'lon'; position\.lon needs it"):
         arrow.mask(condition("position.lon > 1"), nested)
 
 
@@ -129,3 +132,68 @@ def test_both_layouts_of_columns_give_the_same() -> None:
             arrow.evaluate(checked, as_batch(rows, spark_safe=safe)).to_pylist() for safe in (True, False)
         )
         assert all(map(same, one, other)), text
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "found", "needed"),
+    [
+        ("region = '1'", pa.array([1]), "int64", "string"),
+        ("id = 1", pa.array([1.5]), "double", "int64"),
+        ("id = 1", pa.array(["1"]), "string", "int64"),
+        ("id = 1", pa.array([True]), "bool", "int64"),
+        ("id = 1", pa.array([1 << 63], pa.uint64()), "uint64", "int64"),
+        ("serial = 1", pa.array([1.0]), "double", "decimal128"),
+        ("speed = 1", pa.array(["x"]), "string", "double"),
+        ("speed = 1", pa.array([1]), "int64", "double"),
+        ("active", pa.array([1]), "int64", "bool"),
+        ("raw = X'00'", pa.array(["x"]), "string", "binary"),
+        ("seen > :t", pa.array([7]), "int64", "timestamp"),
+        ("seen > :t", pa.array([7], pa.timestamp("us")), r"timestamp\[us\]", r"timestamp\[us, tz=UTC\]"),
+        ("position.lat > 0", pa.array([1.0]), "double", "a struct with a field 'lat'"),
+        ("samples[0] > 0", pa.array([1.0]), "double", "a list"),
+        ("length(samples) > 0", pa.array([1.0]), "double", "a list"),
+        ("length(grid) > 0", pa.array([[1.0]]), "list<item: double>", "a struct with a field 'shape'"),
+        ("grid[0, 0] > 0", pa.array([[1.0]]), "list<item: double>", "a struct with a field 'shape'"),
+        ("region = 'x'", pa.array([1]).dictionary_encode(), "dictionary<values=int64", "string"),
+    ],
+)
+def test_a_column_of_another_type_is_refused_with_both_types(
+    text: str, column: pa.Array, found: str, needed: str
+) -> None:
+    params: dict[str, Any] = {"t": datetime(2026, 1, 1, tzinfo=UTC)} if ":t" in text else {}
+    checked = condition(text, **params)
+    (read,) = typed.columns(checked.node)
+    batch = pa.record_batch({str(read.steps[0].key): column})
+    with pytest.raises(ExpressionError, match=f"has {found}.* where {needed}") as caught:
+        arrow.mask(checked, batch)
+    assert f"{read.path} needs it" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    "text", ["id = 1", "region = 'x'", "position.lat > 1", "samples[0] > 1", "length(grid) > 1"]
+)
+def test_a_column_of_nothing_but_null_fits_every_type(text: str) -> None:
+    checked = condition(text)
+    (read,) = typed.columns(checked.node)
+    batch = pa.record_batch({str(read.steps[0].key): pa.nulls(2)})
+    assert arrow.evaluate(checked, batch).to_pylist() == [None, None]
+
+
+def test_a_field_named_header_is_a_column_of_its_own_unless_the_header_is_there() -> None:
+    alone = condition("`header` = 'x'")
+    assert arrow.mask(alone, pa.record_batch({"header": pa.array(["x", "y"])})).to_pylist() == [True, False]
+    header = pa.array([{"type": "air.track"}])
+    with pytest.raises(ExpressionError, match="has struct<type: string> where string is needed"):
+        arrow.mask(alone, pa.record_batch({"header": header}))
+    with pytest.raises(ExpressionError, match="the batch has 2 columns 'header'"):
+        arrow.mask(alone, pa.RecordBatch.from_arrays([header, pa.array(["x"])], ["header", "header"]))
+    with pytest.raises(ExpressionError, match="has string where a struct with a field 'type'"):
+        arrow.mask(condition("header.type = 'x'"), pa.record_batch({"header": pa.array(["x"])}))
+
+
+def test_a_filter_on_the_header_and_on_a_field_of_that_name_is_refused_over_columns() -> None:
+    both = condition("header.type = 'x' AND `header` = 'y'")
+    with pytest.raises(ExpressionError, match="are both called `header`"):
+        arrow.mask(both, pa.record_batch({"header": pa.array([{"type": "x"}])}))
+    with pytest.raises(ExpressionError, match="are both called `header`"):
+        spark.to_sql(both)
