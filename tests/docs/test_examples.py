@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,5 +27,8 @@ def test_an_example_runs_to_its_end(example: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "an example leaves no files behind"
 
 
-def test_there_is_the_tour_that_make_run_shows() -> None:
-    assert "tour.py" in {path.name for path in EXAMPLES}
+def test_make_run_shows_an_example() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    shown = re.findall(r"examples/(\w+\.py)", makefile)
+    assert shown
+    assert set(shown) <= {path.name for path in EXAMPLES}
