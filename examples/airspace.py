@@ -3,8 +3,8 @@
     make run
 
 A radar process keeps the channel `air.tracks` and pushes tracks into it. Two watcher processes receive what
-they asked for: `fast` from the beginning, and `north`, which joins late and reads the history first. `fast` is
-killed with SIGKILL on the way and started again; it goes on where it was. At the end Spark counts the same
+they asked for: `fast` from the beginning, and `north`, which joins late and reads the history first. On the
+way `fast` is killed with SIGKILL and started again; it goes on where it was. At the end Spark counts the same
 history with the same filter texts, and the numbers must agree.
 """
 
@@ -92,9 +92,11 @@ class Started:
         for line in self._process.stdout:
             yield json.loads(line)
 
-    def kill(self) -> None:
+    def kill(self) -> list[dict[str, int]]:
+        """End it in the middle of whatever it does; returns what it had still said."""
         self._process.kill()
-        self._process.communicate(timeout=LIMIT)
+        said, _ = self._process.communicate(timeout=LIMIT)
+        return [json.loads(line) for line in said.splitlines(keepends=True) if line.endswith("\n")]
 
     def finish(self) -> int:
         self._process.communicate(input="\n", timeout=LIMIT)
@@ -112,7 +114,7 @@ def main() -> int:
         print(f"a watcher wants {FILTERS['fast']!r}")
         fast = Started("watch", domain, "fast")
         seen = {"fast": [line["offset"] for line, _ in zip(fast.lines(), range(300), strict=False)]}
-        fast.kill()
+        seen["fast"] += [line["offset"] for line in fast.kill()]
         print(f"... killed after {len(seen['fast'])} tracks, and started again: it goes on where it was")
         fast = Started("watch", domain, "fast")
         for line in pushed:
