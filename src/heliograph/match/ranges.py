@@ -8,6 +8,9 @@ ends decide, above it only their high ends: each node keeps them in order of bot
 its own prefixes, at most one per level that is in use. Nothing is ever rebalanced, so adding costs the same
 whatever is there.
 
+Only so many bytes of a text fit into a number. Intervals whose ends have more than that in common, as those
+of `LIKE 'sensors/north/%'` have, lie in a tree of their own for each such beginning, without it.
+
 Intervals without an end on one side are kept in order of the other, outside the tree. The first few
 intervals, which are all there are in most places of an index, lie in a table of segments instead: one search
 finds them all.
@@ -31,6 +34,8 @@ CHUNK: Final = 512
 SEGMENTED: Final = 128
 """Intervals that lie in a table of segments; each may have to be entered in twice as many segments."""
 _BACKBONE_BYTES: Final = 8
+# So many times that many bytes of a common beginning are left out; what is longer is searched in order.
+_DEEPEST: Final = 64
 _BIAS: Final = 1 << 63
 
 
@@ -179,10 +184,10 @@ def _covered(ends: list[Point], low: Point | None, high: Point | None) -> range:
     return range(start, len(ends) + 1 if high is None else bisect_left(ends, high) + 1)
 
 
-class RangeIndex:
-    """Entries, each under an interval with at least one end."""
+class _Stratum:
+    """The intervals of a domain behind one common beginning, and what lies behind longer ones."""
 
-    __slots__ = ("_below", "_few", "_from", "_levels")
+    __slots__ = ("_below", "_few", "_from", "_levels", "deeper")
 
     def __init__(self) -> None:
         self._few = _Segments()
@@ -190,12 +195,22 @@ class RangeIndex:
         self._from: Run | None = None
         self._below: Run | None = None
         self._levels: tuple[tuple[int, dict[int, _Fork]], ...] = ()
+        # By the next part of a beginning that both ends of an interval share.
+        self.deeper: dict[bytes, _Stratum] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._few or self._from or self._below or self._levels)
+        return bool(self._few or self._from or self._below or self._levels or self.deeper)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next interval can lie here, whatever its ends have in common."""
+        return not self._few.is_full
+
+    def holds(self, entry: Numbered) -> bool:
+        """Whether an entry lies here because there was room."""
+        return entry in self._few
 
     def stab(self, point: Point, found: list[Any]) -> None:
-        """Append the entries whose interval holds `point`."""
         self._few.stab(point, found)
         run = self._from
         if run is not None:
@@ -238,7 +253,6 @@ class RangeIndex:
             fork.highs.add(high, entry)
 
     def remove(self, low: Point | None, high: Point | None, entry: Numbered) -> None:
-        """Take out an entry that was added under this interval."""
         if entry in self._few:
             self._few.remove(low, high, entry)
         elif high is None:
@@ -259,6 +273,57 @@ class RangeIndex:
                 del forks[prefix]
             if not forks:
                 self._levels = tuple(pair for pair in self._levels if pair[0] != level)
+
+
+class RangeIndex:
+    """Entries, each under an interval with at least one end."""
+
+    __slots__ = ("_top",)
+
+    def __init__(self) -> None:
+        self._top = _Stratum()
+
+    def __bool__(self) -> bool:
+        return bool(self._top)
+
+    def stab(self, point: Point, found: list[Any]) -> None:
+        """Append the entries whose interval holds `point`."""
+        stratum: _Stratum | None = self._top
+        while stratum is not None:
+            stratum.stab(point, found)
+            if not stratum.deeper:
+                return
+            # A text that ends within a beginning is none of those that begin so.
+            point = _raw(point)
+            stratum = stratum.deeper.get(point[:_BACKBONE_BYTES])
+            point = point[_BACKBONE_BYTES:]
+
+    def add(self, low: Point | None, high: Point | None, entry: Numbered) -> None:
+        stratum = self._top
+        for _ in range(_DEEPEST):
+            cut = None if stratum.has_room else _behind_common(low, high)
+            if cut is None:
+                break
+            beginning, low, high = cut
+            stratum = stratum.deeper.setdefault(beginning, _Stratum())
+        stratum.add(low, high, entry)
+
+    def remove(self, low: Point | None, high: Point | None, entry: Numbered) -> None:
+        """Take out an entry that was added under this interval."""
+        stratum = self._top
+        passed: list[tuple[_Stratum, bytes]] = []
+        for _ in range(_DEEPEST):
+            cut = None if stratum.holds(entry) else _behind_common(low, high)
+            if cut is None:
+                break
+            beginning, low, high = cut
+            passed.append((stratum, beginning))
+            stratum = stratum.deeper[beginning]
+        stratum.remove(low, high, entry)
+        for above, beginning in reversed(passed):
+            if above.deeper[beginning]:
+                break
+            del above.deeper[beginning]
 
 
 class CrossIndex:
@@ -313,6 +378,22 @@ def _place(point: Point) -> int:
         # UTF-8 keeps the order of code points.
         point = point[:_BACKBONE_BYTES].encode("utf-8", "surrogatepass")
     return int.from_bytes(point[:_BACKBONE_BYTES].ljust(_BACKBONE_BYTES, b"\0"), "big")
+
+
+def _raw(point: Any) -> bytes:
+    """A text as bytes in the same order; bytes as they are."""
+    return point.encode("utf-8", "surrogatepass") if isinstance(point, str) else point
+
+
+def _behind_common(low: Any, high: Any) -> tuple[bytes, bytes, bytes] | None:
+    """What two ends have in common, if that fills a place on the backbone, and what is left of both."""
+    if low is None or high is None or isinstance(low, int):
+        return None
+    low, high = _raw(low), _raw(high)
+    beginning = low[:_BACKBONE_BYTES]
+    if len(beginning) < _BACKBONE_BYTES or high[:_BACKBONE_BYTES] != beginning:
+        return None
+    return beginning, low[_BACKBONE_BYTES:], high[_BACKBONE_BYTES:]
 
 
 def _fork_of(low: Point, high: Point) -> tuple[int, int]:
