@@ -206,7 +206,7 @@ def test_lists_and_dicts_of_the_caller_stay_as_they_are() -> None:
         floats: list[list[float]]
         extra: hg.Any
 
-    floats = [[1.5], [1, 2]]
+    floats: list[list[float]] = [[1.5], [1, 2]]
     extra: dict[str, Any] = {"a": [np.float64(1.5), 2], "b": {"c": np.float64(3.0)}}
     inner = extra["a"]
     event = Lists(floats, extra)

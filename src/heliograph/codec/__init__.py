@@ -13,7 +13,6 @@ defaults. Whatever the bytes, a decoder returns a whole event or raises DecodeEr
     interpret    the same without generated code: baseline, oracle, and finder of paths
     failures     from what went wrong to an error with a path
     containers   how many lists, maps and records one body may hold
-    frame        header and body in one buffer
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A limit for lists, maps and records in one packed body, because each costs far more than its one byte.
 
-An empty list takes a byte to send and seventy bytes as an object. Sizes that are only announced cost nothing,
-but what is really there has to be built before anything behind it can be found wrong; so a body is counted
-first. A body of fewer bytes than the limit cannot exceed it, and that is all that most bodies are asked.
+A map takes a byte or two to send and up to two hundred bytes as an object. Sizes that are only announced cost
+nothing, but what is really there has to be built before anything behind it can be found wrong; so a body is
+counted first. A body of fewer bytes than the limit cannot exceed it, and that is all most bodies are asked.
 """
 
 from __future__ import annotations
