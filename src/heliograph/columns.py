@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import chain, pairwise
 from operator import attrgetter, itemgetter
 from types import NoneType
@@ -43,6 +43,7 @@ from heliograph import fieldtypes as ft
 from heliograph.errors import FormatError, InvalidEvent
 from heliograph.event import Event
 from heliograph.evolution import split_optional, widens
+from heliograph.instants import EPOCH
 from heliograph.jsonform import anything_from_json, anything_to_json
 from heliograph.plain import Place, check_record, item_dtype, shape_fits, shaped
 from heliograph.reflect import event_to_mapping, to_plain
@@ -73,7 +74,6 @@ _PYTHON_TYPES: Final[dict[str, set[type]]] = {
     "datetime": {datetime},
 }
 _SHAPE: Final = ft.List(ft.Scalar("i32"))
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_ITEMS: Final = (1 << 31) - 1
 """What the 32-bit offsets of an Arrow list can count within one batch."""
 
@@ -396,7 +396,7 @@ def _scalar_values(name: ft.ScalarName, array: pa.Array, at: Place) -> list[Any]
     array = _scalar_array(name, array, at)
     if name == "datetime":
         try:
-            return [_EPOCH + timedelta(microseconds=n) for n in array.cast(pa.int64()).to_numpy().tolist()]
+            return [EPOCH + timedelta(microseconds=n) for n in array.cast(pa.int64()).to_numpy().tolist()]
         except OverflowError:
             raise at.refuse("has times outside the years 1 to 9999") from None
     if name in ft.ARRAY_ITEMS:

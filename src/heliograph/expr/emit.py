@@ -48,14 +48,6 @@ _MAX_BRANCHES: Final = 100
 # Below this, an int compares with a float as its float does.
 _EXACT_FLOATS: Final = 2.0**53
 
-_NEGATED: Final[dict[Comparison, Comparison]] = {
-    "=": "<>",
-    "<>": "=",
-    "<": ">=",
-    "<=": ">",
-    ">": "<=",
-    ">=": "<",
-}
 _PYTHON_OPS: Final[dict[Comparison, str]] = {
     "=": "==",
     "<>": "!=",
@@ -214,7 +206,7 @@ class Emitter:
                     f"({self._use(item, 'true' if wanted else 'false')})" for item in node.items
                 )
             case k.Compare():
-                return self._compare(node.op if wanted else _NEGATED[node.op], node.left, node.right)
+                return self._compare(node.op if wanted else k.NEGATED[node.op], node.left, node.right)
             case k.Between():
                 return self._between(node, wanted=wanted)
             case k.In():

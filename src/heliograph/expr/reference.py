@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, assert_never
 from heliograph.expr import typed as k
 from heliograph.expr.schema import HEADER_FIELDS
 from heliograph.expr.tree import MAX_INT, MIN_INT
+from heliograph.instants import EPOCH
 
 if TYPE_CHECKING:
     from heliograph.expr.tree import Arithmetic, Comparison
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Wide enough for every digit of the largest double and fifteen after the point.
 _EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
 
@@ -277,7 +277,7 @@ def _loaded(value: Any, load: k.Load) -> Any:
 def _instant(nanoseconds: int) -> datetime | None:
     if _integer(nanoseconds) is None:
         return None
-    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    return EPOCH + timedelta(microseconds=nanoseconds // 1000)
 
 
 def _single(value: float) -> float:

@@ -13,8 +13,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 from heliograph.expr.tree import MAX_INT, MIN_INT
+from heliograph.instants import EPOCH
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SINGLE: Final = struct.Struct("<f")
 _EXACT: Final = Context(prec=400, rounding=ROUND_HALF_UP)
 _LOWER: Final = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
@@ -46,7 +46,7 @@ def instant_of_ns(value: int) -> datetime | None:
     """
     if not MIN_INT <= value <= MAX_INT:
         return None
-    return _EPOCH + timedelta(microseconds=value // 1000)
+    return EPOCH + timedelta(microseconds=value // 1000)
 
 
 def array_item(value: Any, positions: tuple[int, ...]) -> Any:

@@ -15,13 +15,14 @@ anywhere in SQL, inside quotes too. No escape exists for that in a quoted name, 
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import ExpressionError
 from heliograph.expr import like
 from heliograph.expr import typed as k
 from heliograph.expr.schema import HEADER_COLUMN, OneHeader
+from heliograph.instants import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,6 @@ SQL_TYPES: Final[dict[k.Kind, str]] = {
 }
 """The Spark type of each kind of value."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOWER: Final = "abcdefghijklmnopqrstuvwxyz"
 _TRY: Final = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide", "%": "try_mod"}
 # The doubles at the two ends of what fits into a BIGINT: -2**63, and the one before 2**63.
@@ -236,7 +236,7 @@ def _constant(const: k.Const) -> str:
         case bytes():
             return f"X'{const.value.hex()}'"
         case datetime():
-            elapsed = const.value - _EPOCH
+            elapsed = const.value - EPOCH
             micros = (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
             return f"timestamp_micros({micros}L)"
 

@@ -292,7 +292,8 @@ def conjuncts(node: Node) -> tuple[tuple[Predicate, ...], tuple[Node, ...]]:
 
 
 _MIRRORED: dict[Comparison, Comparison] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_NEGATED: dict[Comparison, Comparison] = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+NEGATED: dict[Comparison, Comparison] = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+"""What is TRUE when a comparison is FALSE; of NULL both are NULL."""
 
 
 def _predicates(node: Node) -> tuple[Predicate, ...]:
@@ -342,7 +343,7 @@ def _comparison(node: Node) -> tuple[Predicate, ...]:
             return ()
     if value is None:
         return ()
-    return (Predicate(column, _NEGATED[op] if negated else op, value, (), node),)
+    return (Predicate(column, NEGATED[op] if negated else op, value, (), node),)
 
 
 def columns(node: Node) -> tuple[Column, ...]:

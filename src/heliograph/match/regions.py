@@ -15,12 +15,14 @@ two intervals, and `x > 3 AND x < 2` is none.
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from heliograph.instants import EPOCH, MICROSECOND
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from datetime import datetime
 
     from heliograph.expr.typed import Kind, Predicate
 
@@ -29,8 +31,6 @@ Point: TypeAlias = Any
 Interval: TypeAlias = tuple[Point | None, Point | None]
 """The low end, which belongs to it, and the high end, which does not; None: no end on that side."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _double = Struct("<d")
 _signed = Struct("<q")
 _pack_double, _unpack_signed = _double.pack, _signed.unpack
@@ -55,7 +55,7 @@ def unrank(place: int) -> float:
 
 def instant(value: datetime) -> int:
     """Microseconds since 1970."""
-    return (value - _EPOCH) // _MICROSECOND
+    return (value - EPOCH) // MICROSECOND
 
 
 ENCODERS: Final[dict[Kind, Callable[[Any], int]]] = {"float": rank, "datetime": instant}
