@@ -178,15 +178,8 @@ class EventMeta(msgspec.StructMeta):
         if not is_base:
             for option in OWN_OPTIONS & options.keys():
                 raise FormatError(f"{clsname}: the option {option}= is Heliograph's own and cannot be set")
-        inherits_strict = any(
-            vars(base)["__event_info__"].strict for base in bases if "__event_info__" in vars(base)
-        )
-        if (inherits_strict and "__post_init__" in namespace) or (strict and not inherits_strict):
-            inherited = [getattr(base, "__post_init__", None) for base in bases]
-            own = namespace.get("__post_init__") or next(filter(None, inherited), None)
-            namespace["__post_init__"] = _checked(own)
-        if not is_base:
             _copy_array_defaults(namespace)
+            strict = _keep_strict(namespace, bases, strict=strict)
         try:
             cls = super().__new__(mcls, clsname, bases, namespace, **options)
         except TypeError as error:
@@ -211,7 +204,7 @@ class EventMeta(msgspec.StructMeta):
             _key_names(key, parent),
             body or (parent.body if parent else "packed"),
             fields,
-            strict=strict or inherits_strict,
+            strict=strict,
         )
         _check_key(info)
         cls.__event_info__ = info  # type: ignore[attr-defined]
@@ -326,6 +319,16 @@ def _check_key(info: EventInfo) -> None:
             raise FormatError(
                 f"a key field is an integer, str, bytes, bool, datetime or enum, not {kind}", path=f"$.{name}"
             )
+
+
+def _keep_strict(namespace: dict[str, Any], bases: tuple[type, ...], *, strict: bool) -> bool:
+    """Whether values are checked when an event is built; if so, also when the class has a __post_init__."""
+    inherited = any(vars(base)["__event_info__"].strict for base in bases if "__event_info__" in vars(base))
+    if (inherited and "__post_init__" in namespace) or (strict and not inherited):
+        candidates = [getattr(base, "__post_init__", None) for base in bases]
+        own = namespace.get("__post_init__") or next(filter(None, candidates), None)
+        namespace["__post_init__"] = _checked(own)
+    return strict or inherited
 
 
 def _checked(post_init: Any) -> Any:
