@@ -74,7 +74,7 @@ _PYTHON_TYPES: Final[dict[str, set[type]]] = {
     "datetime": {datetime},
 }
 _SHAPE: Final = ft.List(ft.Scalar("i32"))
-_MAX_ITEMS: Final = (1 << 31) - 1
+MAX_ITEMS: Final = (1 << 31) - 1
 """What the 32-bit offsets of an Arrow list can count within one batch."""
 
 
@@ -304,8 +304,8 @@ def _widened(value: NDArray[Any], item: ft.ScalarName) -> NDArray[Any]:
 def _lists(lengths: Sequence[int], items: pa.Array) -> pa.ListArray:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    if offsets[-1] > _MAX_ITEMS:
-        raise FormatError(f"{offsets[-1]} items in one list column; at most {_MAX_ITEMS} go into one batch")
+    if offsets[-1] > MAX_ITEMS:
+        raise FormatError(f"{offsets[-1]} items in one list column; at most {MAX_ITEMS} go into one batch")
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items)
 
 

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from heliograph.formats import Format
 
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_MAX_ITEMS: Final = 1 << 31
+MAX_SIZE: Final = (1 << 31) - 1
+"""Of an array in one dimension."""
 
 
 def mapping_to_json(fmt: Format, mapping: Mapping[str, Any]) -> bytes:
@@ -194,7 +195,7 @@ def _read_array(kind: ft.Array, tree: Any, at: Place) -> NDArray[Any]:
 
     match tree:
         case {"shape": list(shape), "data": list(flat), **rest} if not rest:
-            if len(shape) > MAX_DEPTH or not all(type(n) is int and 0 <= n < _MAX_ITEMS for n in shape):
+            if len(shape) > MAX_DEPTH or not all(type(n) is int and 0 <= n <= MAX_SIZE for n in shape):
                 raise at.expected(f"a shape of at most {MAX_DEPTH} sizes", shape)
         case list():
             shape = _nested_shape(tree, at)

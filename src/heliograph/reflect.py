@@ -50,7 +50,7 @@ __all__ = [
 E = TypeVar("E", bound=Event)
 
 _ATOMS: Final = frozenset({int, float, str, bytes, bool, NoneType})
-_MAX_LEVELS: Final = MAX_DEPTH + MAX_ANYTHING_DEPTH
+MAX_LEVELS: Final = MAX_DEPTH + MAX_ANYTHING_DEPTH
 """Records and lists of a format inside one another, and schema-less data at the bottom of them."""
 
 
@@ -117,9 +117,9 @@ def to_plain(value: Any, at: Place) -> Any:
     InvalidEvent for a list that is deeper than any field can be, such as one that holds itself.
     """
     try:
-        return _without_classes(value, _MAX_LEVELS)
+        return _without_classes(value, MAX_LEVELS)
     except _TooDeep:
-        raise at.refuse(f"is nested deeper than the {_MAX_LEVELS} levels that a field can have") from None
+        raise at.refuse(f"is nested deeper than the {MAX_LEVELS} levels that a field can have") from None
 
 
 class _TooDeep(Exception):

@@ -29,13 +29,15 @@ from heliograph.formats import MAX_FIELDS
 if TYPE_CHECKING:
     from heliograph.expr.params import Params
 
+MAX_ARGUMENTS: Final = 64
+"""Of `coalesce`, the one function that takes any number."""
 COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 FUNCTIONS: Final = {
     "abs": (1, 1),
     "lower": (1, 1),
     "upper": (1, 1),
     "length": (1, 1),
-    "coalesce": (1, 64),
+    "coalesce": (1, MAX_ARGUMENTS),
     "round": (1, 2),
     "floor": (1, 1),
     "ceil": (1, 1),

@@ -61,6 +61,8 @@ HEADER_FIELDS: Final[dict[str, HeaderField]] = {
 }
 USER_HEADERS: Final = "user"
 HEADER_COLUMN: Final = "header"
+MAX_POSITION: Final = (1 << 31) - 1
+"""Of an element in a list or array of free length."""
 
 
 class OneHeader:
@@ -148,8 +150,9 @@ def element(place: Place, position: int, written: str) -> Place:
 
 
 def _check_position(position: int, length: int | None, written: str) -> None:
-    if position >= (1 << 31 if length is None else length):
-        raise NoSuchColumn(f"{written} has {length or 'at most 2**31'} elements, counted from 0")
+    if position > (MAX_POSITION if length is None else length - 1):
+        known = "at most 2**31" if length is None else length
+        raise NoSuchColumn(f"{written} has {known} elements, counted from 0")
 
 
 def _tensor_element(place: Place, kind: ft.FieldType, position: int, written: str) -> Place:

@@ -34,8 +34,8 @@ CHUNK: Final = 512
 SEGMENTED: Final = 128
 """Intervals that lie in a table of segments; each may have to be entered in twice as many segments."""
 _BACKBONE_BYTES: Final = 8
-# So many times that many bytes of a common beginning are left out; what is longer is searched in order.
-_DEEPEST: Final = 64
+MAX_BEGINNINGS: Final = 64
+"""How often eight bytes of a common beginning are left out; what is longer is searched in order."""
 _BIAS: Final = 1 << 63
 
 
@@ -300,7 +300,7 @@ class RangeIndex:
 
     def add(self, low: Point | None, high: Point | None, entry: Numbered) -> None:
         stratum = self._top
-        for _ in range(_DEEPEST):
+        for _ in range(MAX_BEGINNINGS):
             cut = None if stratum.has_room else _behind_common(low, high)
             if cut is None:
                 break
@@ -312,7 +312,7 @@ class RangeIndex:
         """Take out an entry that was added under this interval."""
         stratum = self._top
         passed: list[tuple[_Stratum, bytes]] = []
-        for _ in range(_DEEPEST):
+        for _ in range(MAX_BEGINNINGS):
             cut = None if stratum.holds(entry) else _behind_common(low, high)
             if cut is None:
                 break
