@@ -43,9 +43,8 @@ from heliograph import fieldtypes as ft
 from heliograph.errors import FormatError, InvalidEvent
 from heliograph.event import Event
 from heliograph.evolution import split_optional, widens
-from heliograph.instants import EPOCH
 from heliograph.jsonform import anything_from_json, anything_to_json
-from heliograph.plain import Place, check_record, item_dtype, shape_fits, shaped
+from heliograph.plain import EPOCH, Place, check_record, item_dtype, shape_fits, shaped
 from heliograph.reflect import event_to_mapping, to_plain
 from heliograph.unify import unified
 

@@ -15,10 +15,11 @@ two intervals, and `x > 3 AND x < 2` is none.
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from heliograph.instants import EPOCH, MICROSECOND
+from heliograph.plain import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,6 +32,7 @@ Point: TypeAlias = Any
 Interval: TypeAlias = tuple[Point | None, Point | None]
 """The low end, which belongs to it, and the high end, which does not; None: no end on that side."""
 
+_MICROSECOND: Final = timedelta(microseconds=1)
 _double = Struct("<d")
 _signed = Struct("<q")
 _pack_double, _unpack_signed = _double.pack, _signed.unpack
@@ -55,7 +57,7 @@ def unrank(place: int) -> float:
 
 def instant(value: datetime) -> int:
     """Microseconds since 1970."""
-    return (value - EPOCH) // MICROSECOND
+    return (value - EPOCH) // _MICROSECOND
 
 
 ENCODERS: Final[dict[Kind, Callable[[Any], int]]] = {"float": rank, "datetime": instant}
