@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import heliograph as hg
@@ -95,8 +96,10 @@ class Started:
     def kill(self) -> list[dict[str, int]]:
         """End it in the middle of whatever it does; returns what it had still said."""
         self._process.kill()
-        said, _ = self._process.communicate(timeout=LIMIT)
-        return [json.loads(line) for line in said.splitlines(keepends=True) if line.endswith("\n")]
+        assert self._process.stdout is not None
+        rest = self._process.stdout.read().splitlines(keepends=True)
+        self._process.wait(LIMIT)
+        return [json.loads(line) for line in rest if line.endswith("\n")]
 
     def finish(self) -> int:
         self._process.communicate(input="\n", timeout=LIMIT)
@@ -113,7 +116,7 @@ def main() -> int:
         next(pushed)
         print(f"a watcher wants {FILTERS['fast']!r}")
         fast = Started("watch", domain, "fast")
-        seen = {"fast": [line["offset"] for line, _ in zip(fast.lines(), range(300), strict=False)]}
+        seen = {"fast": [line["offset"] for line in islice(fast.lines(), 300)]}
         seen["fast"] += [line["offset"] for line in fast.kill()]
         print(f"... killed after {len(seen['fast'])} tracks, and started again: it goes on where it was")
         fast = Started("watch", domain, "fast")

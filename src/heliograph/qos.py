@@ -126,6 +126,9 @@ def _check_together(qos: QoS) -> None:
         )
     if qos.reliability == "best-effort" and qos.overflow == "block":
         raise InvalidQoS("overflow", qos.overflow, "a drop policy: best effort never blocks")
+    if qos.history is not None and qos.journalled:
+        allowed = "None: a persistent channel keeps what the station's journal limits say"
+        raise InvalidQoS("history", qos.history, allowed)
     if qos.history is not None and qos.durability == "volatile":
         raise InvalidQoS(
             "history", qos.history, "None unless durability keeps events (transient-local or more)"

@@ -58,6 +58,7 @@ def test_best_effort_drops_the_oldest_by_name() -> None:
         {"overflow": "drop_oldest", "durability": "persistent"},
         {"overflow": "block", "reliability": "best-effort"},
         {"history": 5},
+        {"history": 5, "durability": "persistent"},
     ],
 )
 def test_a_value_that_cannot_be_honoured_is_refused_by_name(values: dict[str, Any]) -> None:
