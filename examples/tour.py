@@ -1,6 +1,6 @@
 """A tour of what is there today: a channel, versions of a class, a reader without it, one filter everywhere.
 
-    .venv/bin/python examples/tour.py
+.venv/bin/python examples/tour.py
 """
 
 from __future__ import annotations

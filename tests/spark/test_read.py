@@ -244,7 +244,7 @@ def test_a_filter_can_be_built_in_python(spark: SparkSession, samples: Path) -> 
 
 
 def test_a_wrong_filter_is_refused_before_spark_runs(spark: SparkSession, samples: Path) -> None:
-    for where in ("speed >", "speeed > 3", "text > 3", "id"):
+    for where in ("speed >", "sped > 3", "text > 3", "id"):
         with pytest.raises(ExpressionError):
             heliograph.spark.read(spark, samples, "samples", where=where)
     with pytest.raises(NotPossible, match="'typed' and 'envelope' are possible"):

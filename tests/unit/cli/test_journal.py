@@ -187,7 +187,7 @@ def test_what_cannot_be_read_or_understood_fails_in_one_line(
     assert "it holds that of air.tracks" in failure(capsys, "journal", "cat", tmp_path, "air.trucks")
     assert "it holds that of air.tracks" in failure(capsys, "journal", "verify", tmp_path, "air.trucks")
     cat = ("journal", "cat", tmp_path, "air.tracks")
-    assert "speeed" in failure(capsys, *cat, "--where", "speeed > 3")
+    assert "sped" in failure(capsys, *cat, "--where", "sped > 3")
     assert "is no place in a history" in failure(capsys, *cat, "--start", "yesterday")
     assert "write 2026-01-01T00:00:00Z" in failure(capsys, *cat, "--start", "2026-01-01T00:00:00")
 
