@@ -172,8 +172,8 @@ class TestSubscribing:
             tracks.subscribe(later, inline=True)
         with pytest.raises(NotPossible, match="allowed are block"):
             tracks.subscribe(print, overflow="spill")  # type: ignore[call-overload]  # the mistake under test
-        with pytest.raises(TypeError, match="has no option 'wher'; it has where, params"):
-            tracks.subscribe(print, wher="id = 1")  # type: ignore[call-overload]  # likewise
+        with pytest.raises(TypeError, match="has no option 'filter'; it has where, params"):
+            tracks.subscribe(print, filter="id = 1")  # type: ignore[call-overload]  # likewise
         with pytest.raises(TypeError, match="a filter goes into where="):
             tracks.subscribe("id = 1")  # type: ignore[call-overload]  # likewise
         with pytest.raises(NotPossible, match="a group has a name"):
