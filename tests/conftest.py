@@ -32,6 +32,7 @@ def suite_of(path: Path) -> str:
     return path.relative_to(TESTS).parts[0]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that use the Spark session run in one worker, which shares it, and first: they take longest."""
     items.sort(key=lambda item: suite_of(item.path) != "spark")

@@ -205,7 +205,7 @@ class Reading(hg.Event, name="reading"):
 
 def test_statistics_of_sealed_files_hide_no_nan(spark: SparkSession, tmp_path: Path) -> None:
     filters = [
-        (comparison, {"nan": math.nan})
+        (comparison, {"nan": math.nan} if ":nan" in comparison else None)
         for name in ("double", "single", "place.lat")
         for comparison in (f"{name} > 5", f"NOT ({name} <= 5)", f"{name} = :nan", f"{name} IN (7, :nan)")
     ]

@@ -91,6 +91,8 @@ def select(
     if group is not None:
         _check_group(channel, qos, group)
     _check_overflow(channel, wanted, qos, overflow)
+    if where is None and params:
+        raise NotPossible(channel, "params= without where=: there is no filter to give values to")
     tree = None if where is None else _parsed(where, params)
     only = None if sources is None else frozenset((sources,) if isinstance(sources, str) else sources)
     conditions = conditions_for(wanted, tree, only)

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
+from heliograph import fieldtypes as ft
 from heliograph.codec import decoder
 from heliograph.errors import DecodeError, FormatError
 from heliograph.event import Event, Header, info_of
+from heliograph.evolution import defaults_of
 from heliograph.link.gateway import is_plain
 from heliograph.link.messages import decoded
 
@@ -79,10 +81,12 @@ class Stream:
             return
         body: Any = msgspec.Raw if is_plain(self.wire) else bytes
         try:
-            if is_plain(self.wire) and info_of(self._cls).format.id == self.wire.id:
+            if _reads_at_once(self._cls, self.wire):
                 body = self._cls
             else:
-                self._convert = decoder(self.wire, self._cls)
+                convert = decoder(self.wire, self._cls)
+                # A body among others is msgspec's own piece of the buffer; decoders take plain ones.
+                self._convert = convert if body is bytes else lambda raw: convert(memoryview(raw))
         except FormatError as error:
             log.error("events of %s cannot be read on channel %s: %s", self.wire, self.channel, error)  # noqa: TRY400 - the sentence says all
             return
@@ -103,6 +107,17 @@ class Stream:
                     log.error("an event of %s on channel %s is left out: %s", self.wire, self.channel, error)  # noqa: TRY400 - as above
                 self.undecodable += 1
         return events
+
+
+def _reads_at_once(cls: type[Event], wire: Format) -> bool:
+    """Whether msgspec alone, decoding a whole run into the class, checks all that the codec would."""
+    return (
+        info_of(cls).format.id == wire.id
+        and wire.body == "packed"
+        and all(isinstance(field.type, ft.Scalar) for field in wire.fields)
+        and not defaults_of(cls)
+        and not hasattr(cls, "__post_init__")
+    )
 
 
 class Arrivals:

@@ -176,6 +176,8 @@ class TestSubscribing:
             tracks.subscribe(print, filter="id = 1")  # type: ignore[call-overload]  # likewise
         with pytest.raises(TypeError, match="a filter goes into where="):
             tracks.subscribe("id = 1")  # type: ignore[call-overload]  # likewise
+        with pytest.raises(NotPossible, match="without where="):
+            tracks.subscribe(print, params={"limit": 300})
         with pytest.raises(NotPossible, match="a group has a name"):
             tracks.consumer(group=3)  # type: ignore[arg-type]  # likewise
         with pytest.raises(NotPossible, match="priority"):

@@ -63,7 +63,7 @@ class Newer(hg.Event, name="air.track"):
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_an_expression_comes_back_as_it_was(text: str) -> None:
-    sent = parse(text, {"limit": 300})
+    sent = parse(text, {"limit": 300} if ":limit" in text else None)
     received = msgspec.msgpack.decode(msgspec.msgpack.encode(to_data(sent.tree)))
     assert from_data(received, "peer") == sent
 
