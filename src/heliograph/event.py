@@ -174,6 +174,8 @@ class EventMeta(msgspec.StructMeta):
         strict: bool = False,
         **options: Any,
     ) -> Any:
+        if body not in (None, "packed", "native"):
+            raise FormatError(f"{clsname}: body={body!r}: allowed are 'packed' and 'native'")
         is_base = not any(isinstance(base, EventMeta) for base in bases)
         if not is_base:
             for option in OWN_OPTIONS & options.keys():

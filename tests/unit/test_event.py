@@ -414,3 +414,10 @@ def test_a_shape_is_part_of_the_annotation() -> None:
         matrix: Annotated[NDArray[np.float64], hg.Shape(4, 4)]
 
     assert info_of(Pose).types["matrix"] == ft.Array("f64", (4, 4))
+
+
+def test_a_body_kind_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(hg.FormatError, match="'packed' and 'native'"):
+
+        class Odd(hg.Event, body="nativ"):  # type: ignore[call-arg,arg-type,unused-ignore]  # the mistake under test
+            a: int
