@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from heliograph.channel.feed import Feed
     from heliograph.channel.lane import Lane
     from heliograph.channel.pipeline import Route
-    from heliograph.event import Header
 
 T = TypeVar("T", bound=Event)
 
@@ -84,10 +83,9 @@ class Intake(Supplier[T]):
                 route: Route | None = self._routes.get(event.__class__)
                 if route is None:
                     continue
-                if route.queued is not None:
-                    full = self._queue(route.queued(event, header), event, header)
-                    if full is not None:
-                        return index, full
+                full = self._enqueue(route, event, header)
+                if full is not None:
+                    return index, full
                 self._taken_in += 1
                 inline = route.inline
                 if inline is not None:
@@ -98,20 +96,3 @@ class Intake(Supplier[T]):
         if len(self._inline_log) > INLINE_LOG:
             self._channel.count_inline()
         return index + 1, None
-
-    def _queue(self, lanes: list[Lane], event: Any, header: Header) -> Lane | None:
-        """Put an event into all of these lanes, or into none and return the one that is full."""
-        for i, lane in enumerate(lanes):
-            if lane.blocking and not lane.reserve():
-                for other in lanes[:i]:
-                    if other.blocking:
-                        other.unreserve()
-                return lane
-        deadline = 0
-        if header.lifetime_ns is not None:
-            deadline = self._clock.monotonic_ns() + header.lifetime_ns
-        item = (event, header, deadline)
-        for lane in lanes:
-            lane.put(item)
-        self._matched += len(lanes)
-        return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.core import Channel
-    from heliograph.channel.lane import Lane
+    from heliograph.channel.lane import Item, Lane
     from heliograph.channel.pipeline import Route
     from heliograph.channel.store import Level, Store, StoreReceipt
 
@@ -167,28 +167,31 @@ class Supplier(Generic[T]):
         """Under the lock: queue the event in every lane that wants it, or return the lane that is full."""
         if route.queued is None:
             return None
-        lanes = route.queued(event, header)
-        if len(lanes) > 1:
+        deadline = 0
+        if header.lifetime_ns is not None:
+            deadline = self._clock.monotonic_ns() + header.lifetime_ns
+        item = (event, header, deadline)
+        full = self._put_into_all(route.queued(event, header), item)
+        if full is None and route.keep is not None:
+            route.keep(item)
+        return full
+
+    def _put_into_all(self, lanes: list[Lane], item: Item) -> Lane | None:
+        """Under the lock: queue in all of these lanes, or in none and return the one that is full."""
+        if len(lanes) == 1:
+            # Nobody else could be left without it, so the place need not be kept first.
+            if not lanes[0].offer(item):
+                return lanes[0]
+        else:
             for i, lane in enumerate(lanes):
                 if lane.blocking and not lane.reserve():
                     for other in lanes[:i]:
                         if other.blocking:
                             other.unreserve()
                     return lane
-        deadline = 0
-        if route.lifetime_ns is not None:
-            deadline = self._clock.monotonic_ns() + route.lifetime_ns
-        item = (event, header, deadline)
-        if len(lanes) == 1:
-            # Nobody else could be left without it, so the place need not be kept first.
-            if not lanes[0].offer(item):
-                return lanes[0]
-        else:
             for lane in lanes:
                 lane.put(item)
         self._matched += len(lanes)
-        if route.keep is not None:
-            route.keep(item)
         return None
 
     def _push_when_room(
