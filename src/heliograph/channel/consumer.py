@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from heliograph.channel.feed import JournalLane
@@ -49,7 +50,7 @@ def takes_header(callback: Callable[..., object]) -> bool:
     return len(required) == 2
 
 
-class Receiver:
+class Receiver(ABC):
     """What the channel knows of anything that receives."""
 
     name: str
@@ -69,12 +70,13 @@ class Receiver:
         """Receive nothing more. What is still waiting is dropped and counted; safe to call from anywhere."""
         self._channel.drop_receiver(self)
 
+    @abstractmethod
     def counts(self) -> LaneCounts:
-        raise NotImplementedError
+        """What became of the events that matched."""
 
+    @abstractmethod
     def shut(self, reason: str) -> None:
         """Called by the channel, once."""
-        raise NotImplementedError
 
     def __enter__(self) -> Any:
         return self
