@@ -44,7 +44,7 @@ from heliograph.errors import FormatError, InvalidEvent
 from heliograph.event import Event
 from heliograph.evolution import split_optional, widens
 from heliograph.jsonform import anything_from_json, anything_to_json
-from heliograph.plain import EPOCH, Place, check_record, item_dtype, shape_fits, shaped
+from heliograph.plain import Place, check_record, item_dtype, shape_fits, shaped
 from heliograph.reflect import event_to_mapping, to_plain
 from heliograph.unify import unified
 
@@ -395,7 +395,7 @@ def _scalar_values(name: ft.ScalarName, array: pa.Array, at: Place) -> list[Any]
     array = _scalar_array(name, array, at)
     if name == "datetime":
         try:
-            return [EPOCH + timedelta(microseconds=n) for n in array.cast(pa.int64()).to_numpy().tolist()]
+            return [ft.EPOCH + timedelta(microseconds=n) for n in array.cast(pa.int64()).to_numpy().tolist()]
         except OverflowError:
             raise at.refuse("has times outside the years 1 to 9999") from None
     if name in ft.ARRAY_ITEMS:

@@ -210,7 +210,7 @@ def _misfit(writer: ft.FieldType, reader: ft.FieldType) -> str | None:
     """Why a type cannot be read as another, or None; for all but optionals and pairs of records or lists."""
     match writer, reader:
         case _, ft.Anything():
-            return "any holds no arrays" if holds_array(writer) else None
+            return "any holds no arrays" if ft.holds(writer, ft.Array) else None
         case ft.Scalar(name=sent), ft.Scalar(name=wanted):
             return _scalar_misfit(sent, wanted)
         case ft.Enum(base=sent), ft.Scalar(name=wanted) if sent == wanted:
@@ -243,19 +243,6 @@ def _shape_fits(writer: tuple[int | None, ...] | None, reader: tuple[int | None,
     if writer is None or len(writer) != len(reader):
         return False
     return all(wanted in (None, sent) for sent, wanted in zip(writer, reader, strict=True))
-
-
-def holds_array(kind: ft.FieldType) -> bool:
-    """Whether values of this type can hold a numpy array, at any depth."""
-    match kind:
-        case ft.Array():
-            return True
-        case ft.Optional(item=item) | ft.List(item=item):
-            return holds_array(item)
-        case ft.Record(format=fmt):
-            return any(holds_array(field.type) for field in fmt.fields)
-        case _:
-            return False
 
 
 def _same_values(writer: ft.FieldType, reader: ft.FieldType) -> bool:

@@ -15,6 +15,7 @@ codec, filters and columns are made from these.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
 
@@ -39,6 +40,8 @@ NUMBERS: Final = frozenset(INTEGER_RANGES) | FLOATS
 SCALARS: Final = NUMBERS | {"bool", "str", "bytes", "datetime"}
 ARRAY_ITEMS: Final = NUMBERS | {"bool"}
 """What a numpy array field can hold."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Where times are counted from, in bodies, columns and headers."""
 
 
 class Scalar(msgspec.Struct, frozen=True):

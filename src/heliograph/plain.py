@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ctypes import c_float
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from heliograph import fieldtypes as ft
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from heliograph.formats import Format
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""Where times are counted from, in columns and in headers."""
 
 _COMPLETE: Final[dict[str, type]] = {"f64": float, "bool": bool, "bytes": bytes}
 """Types of which every value fits."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import ROOT, FormatError
-from heliograph.evolution import holds_array, split_optional, widens
+from heliograph.evolution import split_optional, widens
 from heliograph.formats import Field, Format
 from heliograph.wording import listed
 
@@ -71,7 +71,7 @@ def _common_item(kinds: Sequence[ft.FieldType], path: str) -> ft.FieldType | Non
     if len(kinds) == 1:
         return kinds[0]
     if any(isinstance(kind, ft.Anything) for kind in kinds):
-        return None if any(map(holds_array, kinds)) else ft.Anything()
+        return None if any(ft.holds(kind, ft.Array) for kind in kinds) else ft.Anything()
     if records := _all_of(ft.Record, kinds):
         return ft.Record(_joined([record.format for record in records], path))
     if lists := _all_of(ft.List, kinds):

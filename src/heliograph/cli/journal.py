@@ -9,7 +9,7 @@ Nothing is locked or changed.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
@@ -24,6 +24,7 @@ from heliograph.cli.output import (
     print_table,
     show_help_without_command,
 )
+from heliograph.fieldtypes import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -314,7 +315,7 @@ def _header(channel: str, row: _Row) -> dict[str, Any]:
 def _time(nanoseconds: int) -> str | int:
     """Nanoseconds since 1970 as text; as they are where no calendar reaches."""
     try:
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
+        time = EPOCH + timedelta(microseconds=nanoseconds // 1000)
     except OverflowError:
         return nanoseconds
     return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond:06d}{nanoseconds % 1000:03d}Z"

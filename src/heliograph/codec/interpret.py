@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 import typing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph import fieldtypes as ft
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.formats import ByteOrder, Field, Format
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DIMENSIONS: Final = 32
 _CODES: Final = {
     "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -344,7 +343,7 @@ def _text(data: memoryview, path: str) -> str:
 
 def _moment(microseconds: int, path: str) -> datetime:
     try:
-        return EPOCH + timedelta(microseconds=microseconds)
+        return ft.EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
         raise DecodeError(
             f"{microseconds} µs since 1970 is no time in the years 1 to 9999", path=path

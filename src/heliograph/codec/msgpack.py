@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import DecodeError
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP: Final = -1
 
 _NIL, _NOTHING, _FALSE, _TRUE = 0xC0, 0xC1, 0xC2, 0xC3
@@ -215,7 +214,7 @@ class Cursor:
             raise DecodeError("a timestamp with a second or more of nanoseconds", path=path)
         try:
             # Half a microsecond is rounded up.
-            return _EPOCH + timedelta(seconds=seconds, microseconds=(nanoseconds + 500) // 1000)
+            return ft.EPOCH + timedelta(seconds=seconds, microseconds=(nanoseconds + 500) // 1000)
         except OverflowError:
             raise DecodeError("a timestamp outside of the years 1 to 9999", path=path) from None
 

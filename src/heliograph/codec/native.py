@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.formats import ByteOrder, Format
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 _EXACT_AS_FLOAT: Final = 4_000_000_000_000_000
 """Below this many microseconds, in the year 2096, floats of seconds stand less than half of one apart."""
@@ -127,7 +126,7 @@ class _Writer:
             case ft.Scalar(name="bytes"):
                 self._reference(text, offset, depth)
             case ft.Scalar(name="datetime"):
-                since = f"({text} - {self._source.bind(EPOCH)}) // {self._source.bind(MICROSECOND)}"
+                since = f"({text} - {self._source.bind(ft.EPOCH)}) // {self._source.bind(MICROSECOND)}"
                 self._pack("q", 8, since, offset, depth)
             case ft.Scalar(name=name):
                 code = CODES[name]
@@ -378,7 +377,7 @@ class _Reader:
         """A time from its microseconds; the quick way is exact while a float tells them apart."""
         bind = self._source.bind
         quick = f"{bind(datetime.fromtimestamp)}({variable} / 1000000, {bind(UTC)})"
-        exact = f"{bind(EPOCH)} + {bind(timedelta)}(0, 0, {variable})"
+        exact = f"{bind(ft.EPOCH)} + {bind(timedelta)}(0, 0, {variable})"
         return f"({quick} if 0 <= {variable} < {_EXACT_AS_FLOAT} else {exact})"
 
     def _enum_value(self, kind: ft.Enum, offset: int) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from heliograph.expr import typed as k
 from heliograph.expr.schema import HEADER_FIELDS
 from heliograph.expr.tree import MAX_INT, MIN_INT
-from heliograph.plain import EPOCH
+from heliograph.fieldtypes import EPOCH
 
 if TYPE_CHECKING:
     from heliograph.expr.tree import Arithmetic, Comparison

@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 from heliograph.expr.tree import MAX_INT, MIN_INT
-from heliograph.plain import EPOCH
+from heliograph.fieldtypes import EPOCH
 
 _SINGLE: Final = struct.Struct("<f")
 _EXACT: Final = Context(prec=400, rounding=ROUND_HALF_UP)

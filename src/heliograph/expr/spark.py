@@ -22,7 +22,7 @@ from heliograph.errors import ExpressionError
 from heliograph.expr import like
 from heliograph.expr import typed as k
 from heliograph.expr.schema import HEADER_COLUMN, OneHeader
-from heliograph.plain import EPOCH
+from heliograph.fieldtypes import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable

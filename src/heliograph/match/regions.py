@@ -19,7 +19,7 @@ from datetime import timedelta
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from heliograph.plain import EPOCH
+from heliograph.fieldtypes import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
