@@ -24,7 +24,6 @@ from heliograph.cli.output import (
     print_table,
     show_help_without_command,
 )
-from heliograph.fieldtypes import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -314,6 +313,8 @@ def _header(channel: str, row: _Row) -> dict[str, Any]:
 
 def _time(nanoseconds: int) -> str | int:
     """Nanoseconds since 1970 as text; as they are where no calendar reaches."""
+    from heliograph.fieldtypes import EPOCH  # noqa: PLC0415 - starting the command line loads nothing heavy
+
     try:
         time = EPOCH + timedelta(microseconds=nanoseconds // 1000)
     except OverflowError:
