@@ -102,7 +102,7 @@ def twenty_inline(_: Size) -> Benchmark:
     channel = station.channel("twenty", Track)
     for where in WHERE:
         channel.subscribe(take, inline=True, where=where)
-    inline = channel._routes[Track].inline  # noqa: SLF001 - what runs inside push
+    inline = channel._members.routes[Track].inline  # noqa: SLF001 - what runs inside push
     assert inline is not None
     inputs: tuple[tuple[Any, ...], ...] = ((TRACK, None),)
     return Benchmark(

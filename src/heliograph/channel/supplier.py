@@ -19,18 +19,15 @@ from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.pipeline import Route
-    from heliograph.channel.store import Level, Store, StoreReceipt
 
 T = TypeVar("T", bound=Event)
 
 
-MANY: Final = 10_000
-"""Events of one `push_many` that a journal keeps together."""
 INLINE_LOG: Final = 10_000
 """Results of inline callbacks that wait to be counted before a push counts them itself."""
 
@@ -251,113 +248,6 @@ class Supplier(Generic[T]):
     def use(self, routes: Mapping[type, Route]) -> None:
         """The routes from the next push on. Under the lock."""
         self._routes = routes
-
-
-class DurableSupplier(Supplier[T]):
-    """A supplier of a journalled channel: an event is delivered when it is on disk, by the feed.
-
-    `push` waits for the ack level, never for a consumer.
-    """
-
-    def __init__(self, channel: Channel[T], name: str, epoch: int, store: Store) -> None:
-        super().__init__(channel, name, epoch)
-        self._store = store
-        self._level: Level = "journal" if channel.qos.ack_level == "journal" else "synced"
-        self._waits = channel.qos.ack_level in ("journal", "synced")
-
-    def push(
-        self,
-        event: T,
-        *,
-        priority: int | None = None,
-        source_ts: int | None = None,
-        correlation_id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> bool:
-        """Keep an event; True when the channel's ack level is met.
-
-        A time-out means *unknown*: AppendTimeout carries the EventId.
-        """
-        receipt, _ = self._append([event], stamp(priority, source_ts, correlation_id, headers))
-        if self._waits:
-            receipt.result(timeout)
-        return True
-
-    def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
-        """Put an event in line for the disk; the receipt tells when the ack level is met."""
-        receipt, header = self._append([event], stamp(**said))
-        return DurableReceipt(header, receipt if self._waits else None)
-
-    def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
-        """Push events in order; up to 10,000 at a time are kept together, whole or not at all."""
-        batch = self._as_events(events)
-        receipts = [
-            self._append(batch[start : start + MANY], PLAIN)[0] for start in range(0, len(batch), MANY)
-        ]
-        for receipt in receipts if self._waits else ():
-            receipt.result(timeout)
-        return True
-
-    async def apush(self, event: T, **said: Unpack[Said]) -> bool:
-        """As `push`, for asyncio."""
-        receipt, _ = self._append([event], stamp(**said))
-        if self._waits and not receipt.done():
-            loop = asyncio.get_running_loop()
-            done = asyncio.Event()
-            receipt.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
-            await done.wait()
-        if receipt.done():
-            receipt.result(0)
-        return True
-
-    def _append(self, events: Sequence[T], said: Stamp) -> tuple[StoreReceipt, Header]:
-        for event in events:
-            (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
-        if not events:
-            return NOTHING, cast("Header", None)
-        with self._lock:
-            items = []
-            for event in events:
-                route = self._routes.get(event.__class__) or self._refuse(event)
-                header = self._header(route, event, said)
-                deadline = 0
-                if route.lifetime_ns is not None:
-                    deadline = self._clock.monotonic_ns() + route.lifetime_ns
-                items.append((event, header, deadline))
-            return self._store.append(items, self._level), header
-
-
-class DurableReceipt(Receipt):
-    """The outcome of `push_nowait` on a journalled channel."""
-
-    __slots__ = ("_receipt",)
-
-    def __init__(self, header: Header, receipt: StoreReceipt | None) -> None:
-        super().__init__(header)
-        self._receipt = receipt
-
-    def result(self, timeout: float | None = None) -> bool:
-        if self._receipt is not None:
-            self._receipt.result(timeout)
-        return True
-
-
-class _Nothing:
-    """The receipt of no events."""
-
-    def result(self, timeout: float | None = None) -> object: ...
-
-    def done(self) -> bool:
-        return True
-
-    def add_done_callback(self, callback: Callable[..., object]) -> None:
-        callback(self)
-
-    def error(self) -> None: ...
-
-
-NOTHING: Final = _Nothing()
 
 
 class DeadRoutes(dict[type, "Route"]):

@@ -127,7 +127,7 @@ class Arrivals:
         self, channel: Channel[Any], peer: str, tasks: Tasks, on_pause: Callable[[str, bool], None]
     ) -> None:
         self.channel = channel
-        self._intake = channel.intake(f"link from {peer}")
+        self._intake = channel.neighbours.intake(f"link from {peer}")
         self._tasks = tasks
         self._on_pause = on_pause
         self._lock = tasks.lock(f"aside of {channel.name}")

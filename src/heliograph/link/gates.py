@@ -76,7 +76,7 @@ class Gates:
                 self._change(peer, channel, gateway, conditions)
             except (Closed, ForkedStation):
                 peer.gateways.pop(name, None)
-            channel.set_remote_consumers(peer.link.name, state.consumers if state and conditions else 0)
+            channel.neighbours.set_consumers(peer.link.name, state.consumers if state and conditions else 0)
 
     def drop(self, peer: Peer) -> None:
         """The other station is gone, or has forgotten this one."""
@@ -91,7 +91,7 @@ class Gates:
         for name in names:
             channel = self._channel(name)
             if channel is not None:
-                channel.set_remote_consumers(peer.link.name, 0)
+                channel.neighbours.set_consumers(peer.link.name, 0)
 
     def arrivals(self, peer: Peer, name: str) -> Arrivals | None:
         """The way in for a channel's events; None when it is not open here. For the link's reader."""
@@ -126,10 +126,10 @@ class Gates:
         elif gateway is None:
             link = peer.link
             gateway = Gateway(channel, link.name, Selection(conditions), link.ready, link.pump)
-            channel.join_gateway(gateway)
+            channel.neighbours.join_gateway(gateway)
             peer.gateways[channel.name] = gateway
         else:
-            channel.change_gateway(gateway, conditions)
+            channel.neighbours.change_gateway(gateway, conditions)
 
     def _conditions(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> dict[type[Event], Any]:
         """What to send to a station, per event type; empty when nothing."""

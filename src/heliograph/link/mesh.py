@@ -419,7 +419,7 @@ class Mesh:
         """While it was away events may have been kept that nobody sent here."""
         channel = self._channel(name)
         if channel is not None and isinstance(channel.store, RemoteStore):
-            channel.read_again()
+            channel.neighbours.read_again()
 
     def _notify(self) -> None:
         with self._lock:
@@ -438,7 +438,7 @@ class Mesh:
 def _describe(channel: Channel[Any]) -> m.ChannelState:
     """What to tell others of a channel."""
     wants: dict[bytes, m.Want] = {}
-    receivers = channel.local_receivers()
+    receivers = channel.neighbours.local_receivers()
     store = channel.store
     for receiver in receivers:
         selection = receiver.selection

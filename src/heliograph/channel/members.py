@@ -1,0 +1,203 @@
+"""Who is in a channel, and the routes from its suppliers to its receivers.
+
+Whenever receivers change, the next routes are built (`heliograph.channel.pipeline`) and swapped in while all
+suppliers are held still for an instant: event n leaves by the old routes before n + 1 enters the new ones.
+
+Receivers of this station and gateways, which stand for those of another, differ in one thing: what came from
+another station goes to no gateway.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from heliograph.channel.consumer import InlineSubscription, QueuedReceiver, Receiver
+from heliograph.channel.crowd import MERGED, Crowd
+from heliograph.channel.groups import Group
+from heliograph.channel.history import History
+from heliograph.channel.pipeline import Route, Target, build_route
+from heliograph.channel.selection import check_names, conditions_for
+from heliograph.errors import Closed, ExpressionError, NotPossible
+from heliograph.event import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from heliograph.channel.feed import Feed
+    from heliograph.channel.lane import Item
+    from heliograph.channel.supplier import Supplier
+    from heliograph.ports import Ports
+    from heliograph.qos import QoS
+
+T = TypeVar("T", bound=Event)
+
+
+class Members(Generic[T]):
+    """See the module. What is said to run while still, runs inside `with members.still():`."""
+
+    def __init__(self, channel: str, types: tuple[type[T], ...], qos: QoS, ports: Ports) -> None:
+        check_names(channel, types)
+        self.types = types
+        self.lock = ports.tasks.lock(f"channel {channel}")
+        self.changed = ports.tasks.condition(self.lock, f"members of {channel}")
+        self.suppliers: list[Supplier[T]] = []
+        self.receivers: dict[str, Receiver] = {}
+        self.gateways: dict[str, QueuedReceiver] = {}
+        self.remote_consumers: dict[str, int] = {}
+        """How many receivers each linked station has of this channel."""
+        self.history = History(qos, ports.clock, ports.tasks)
+        self.routes: Mapping[type, Route] = {}
+        self.feed: Feed | None = None
+        """What takes the place of the suppliers' routes on a journalled channel."""
+        self.closed = False
+        self._channel = channel
+        self._qos = qos
+        self._names: set[str] = set()
+        self._numbers = count(1)
+        self._groups: dict[str, Group] = {}
+        self._crowd = Crowd()
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Hold the channel and all its suppliers: no push is half done."""
+        with ExitStack() as stack:
+            stack.enter_context(self.lock)
+            for supplier in self.suppliers:
+                stack.enter_context(supplier.lock)
+            if self.feed is not None:
+                stack.enter_context(self.feed.lock)
+            yield
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise Closed(f"channel {self._channel}")
+
+    def claim_name(self, name: str, *, insist: bool = False) -> str:
+        """A name that no other receiver has; with `insist`, that name or none."""
+        with self.lock:
+            unique = name
+            if insist and name in self._names:
+                raise NotPossible(
+                    self._channel, f"the durable consumer {name!r} is open already; close it first"
+                )
+            while unique in self._names:
+                unique = f"{name}-{next(self._numbers)}"
+            self._names.add(unique)
+        return unique
+
+    def release_name(self, name: str) -> None:
+        self._names.discard(name)
+
+    def consumers(self) -> int:
+        """Receivers here and in linked stations. Under the lock."""
+        return len(self.receivers) - len(self.gateways) + sum(self.remote_consumers.values())
+
+    # While still:
+
+    def join(self, receiver: Receiver, *, from_history: bool) -> int:
+        """Take a receiver in; returns how many kept events it was given."""
+        self.check_open()
+        self.receivers[receiver.name] = receiver
+        if receiver.group is not None:
+            assert isinstance(receiver, QueuedReceiver)
+            self._groups.setdefault(receiver.group, Group(receiver.group)).join(receiver.lane)
+        matched = 0
+        if from_history and isinstance(receiver, QueuedReceiver) and self._is_first_of_its_group(receiver):
+            matched = self.history.replay(receiver.lane, receiver.selection.conditions)
+        if not self._is_for_the_crowd(receiver) or self._add_to_crowd(receiver):
+            self.rebuild()
+        self.changed.notify_all()
+        return matched
+
+    def leave(self, receiver: Receiver, reason: str) -> None:
+        """Shut a receiver that has been taken out of `receivers`."""
+        if receiver.group is not None and isinstance(receiver, QueuedReceiver):
+            group = self._groups[receiver.group]
+            group.leave(receiver.lane)
+            if not len(group):
+                del self._groups[receiver.group]
+        receiver.shut(reason)
+        self.release_name(receiver.name)
+        self.gateways.pop(receiver.name, None)
+        if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
+            self._crowd.remove(receiver.lane)
+        else:
+            self.rebuild()
+        self.changed.notify_all()
+
+    def add_types(self, types: tuple[type[T], ...]) -> bool:
+        """Carry further event types; whether any was new."""
+        new = tuple(cls for cls in types if cls not in self.types)
+        check_names(self._channel, (*self.types, *new))
+        for receiver in self.receivers.values():
+            wants = receiver.selection
+            if wants.all_types:
+                with suppress(ExpressionError):  # its condition is about fields that these types lack
+                    wants.conditions.update(conditions_for(new, wants.tree, wants.sources))
+                if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
+                    self._crowd.remove(receiver.lane)
+                    self._add_to_crowd(receiver)
+        self.types += new
+        self.rebuild()
+        return bool(new)
+
+    def rebuild(self) -> None:
+        """Make the routes for the receivers of this moment and give them to all suppliers."""
+        local = self._local_targets()
+        gateways = [Target(g.selection.conditions, lane=g.lane) for g in self.gateways.values()]
+        keep = self.history.keep if self.history.keeps else None
+        self.routes = self._build([*local, *gateways], keep)
+        if self.feed is not None:
+            self.feed.use(self.routes)
+        if self.closed:
+            return
+        arriving: Mapping[type, Route] = {}
+        if not all(supplier.forwards for supplier in self.suppliers):
+            arriving = self._build(local, None)
+        for supplier in self.suppliers:
+            supplier.use(self.routes if supplier.forwards else arriving)
+
+    def _local_targets(self) -> list[Target]:
+        """Where events go inside this station; those whom the index finds are not named."""
+        targets: list[Target] = []
+        seen_groups: set[str] = set()
+        for receiver in self.receivers.values():
+            if receiver.name in self.gateways:
+                continue
+            if isinstance(receiver, InlineSubscription):
+                targets.append(Target(receiver.selection.conditions, inline=receiver))
+            elif receiver.group is None:
+                assert isinstance(receiver, QueuedReceiver)
+                if receiver.lane not in self._crowd:
+                    targets.append(Target(receiver.selection.conditions, lane=receiver.lane))
+            elif receiver.group not in seen_groups:
+                seen_groups.add(receiver.group)
+                targets.append(Target(receiver.selection.conditions, group=self._groups[receiver.group]))
+        return targets
+
+    def _build(self, targets: Sequence[Target], keep: Callable[[Item], None] | None) -> Mapping[type, Route]:
+        return {
+            cls: build_route(
+                self._channel, cls, self._qos, targets, keep=keep, crowd=self._crowd.matcher_of(cls)
+            )
+            for cls in self.types
+        }
+
+    def _is_first_of_its_group(self, receiver: Receiver) -> bool:
+        """What was kept goes to one member of a group: the first."""
+        return receiver.group is None or len(self._groups[receiver.group]) == 1
+
+    def _is_for_the_crowd(self, receiver: Receiver) -> bool:
+        return (
+            len(self.receivers) > MERGED
+            and isinstance(receiver, QueuedReceiver)
+            and receiver.group is None
+            and receiver.name not in self.gateways
+            and Crowd.takes(receiver.selection.conditions)
+        )
+
+    def _add_to_crowd(self, receiver: Receiver) -> bool:
+        assert isinstance(receiver, QueuedReceiver)
+        return self._crowd.add(receiver.lane, receiver.selection.conditions)

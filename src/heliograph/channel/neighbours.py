@@ -1,0 +1,78 @@
+"""What a channel does for links: gateways out, intakes in, and how many receivers other stations have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from heliograph.channel.consumer import QueuedReceiver
+from heliograph.channel.feed import JournalLane
+from heliograph.channel.intake import FeedIntake, Intake
+from heliograph.event import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from heliograph.channel.consumer import Receiver
+    from heliograph.channel.core import Channel
+    from heliograph.channel.journalled import Journalled
+    from heliograph.channel.members import Members
+
+T = TypeVar("T", bound=Event)
+
+
+class Neighbours(Generic[T]):
+    """Reached as `channel.neighbours`."""
+
+    def __init__(self, channel: Channel[T], members: Members[T], journal: Journalled | None) -> None:
+        self._channel = channel
+        self._members = members
+        self._journal = journal
+
+    def intake(self, name: str) -> Intake[T] | FeedIntake:
+        """A way in for events that were pushed elsewhere: they go to this station's receivers only."""
+        if self._journal is not None:
+            return FeedIntake(self._journal.feed, self._journal.store.partition)
+        with self._members.lock:
+            intake: Intake[T] = Intake(self._channel, name, 1)
+            self._members.check_open()
+            self._members.suppliers.append(intake)
+        with self._members.still():
+            self._members.rebuild()
+        return intake
+
+    def join_gateway(self, gateway: QueuedReceiver) -> None:
+        """Add a receiver that stands for those of another station."""
+        self._members.gateways[gateway.name] = gateway
+        self._channel.join(gateway, "now")
+
+    def change_gateway(self, gateway: QueuedReceiver, conditions: Mapping[type[Event], Any]) -> None:
+        """From one event on, what the other station's receivers want is this."""
+        with self._members.still():
+            # One by one: a lane that is behind looks at them while it reads.
+            gateway.selection.conditions.update(conditions)
+            for cls in gateway.selection.conditions.keys() - conditions.keys():
+                del gateway.selection.conditions[cls]
+            self._members.rebuild()
+
+    def local_receivers(self) -> tuple[Receiver, ...]:
+        """All but the gateways."""
+        with self._members.lock:
+            return tuple(
+                r for name, r in self._members.receivers.items() if name not in self._members.gateways
+            )
+
+    def set_consumers(self, station: str, consumers: int) -> None:
+        """How many receivers a linked station has of this channel, for `wait_matched`."""
+        with self._members.lock:
+            self._members.remote_consumers[station] = consumers
+            self._members.changed.notify_all()
+
+    def read_again(self) -> None:
+        """Live events may have been missed: receivers read on from the last that came."""
+        assert self._journal is not None
+        with self._members.still():
+            position = self._journal.feed.next_offset
+            lanes = [r.lane for r in self._members.receivers.values() if isinstance(r, QueuedReceiver)]
+        for lane in lanes:
+            if isinstance(lane, JournalLane):
+                lane.fall_behind(position)
