@@ -20,6 +20,7 @@ MODULES = (
     "bench.peers.subscriptions",
     "bench.peers.channels",
     "bench.peers.journals",
+    "bench.peers.recovery",
     "bench.peers.links",
 )
 

@@ -44,7 +44,8 @@ FRAME_SIZE: Final = _FRAME.size
 
 
 @cache
-def _crc32c() -> Callable[[bytes | memoryview, int], int]:
+def crc_function() -> Callable[[bytes | memoryview, int], int]:
+    """CRC32C of bytes, going on from a seed; for loops in which the call of `checksum` would count."""
     from crc32c import crc32c  # noqa: PLC0415 - takes 50 ms to import, which only journals should pay
 
     function: Callable[[bytes | memoryview, int], int] = crc32c
@@ -53,7 +54,7 @@ def _crc32c() -> Callable[[bytes | memoryview, int], int]:
 
 def checksum(data: bytes | memoryview, seed: int = 0) -> int:
     """CRC32C, going on from `seed`."""
-    return _crc32c()(data, seed)
+    return crc_function()(data, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,8 @@ class HeadFile:
         self.header = HeadHeader.decode(file.read_at(0, HEAD_SIZE), file.name)
         if partition is not None and self.header.partition != partition:
             raise BadJournalFile(file.name, "it belongs to another partition")
-        self._seed = checksum(self.header.salt)
+        self.seed = checksum(self.header.salt)
+        """What the checksum of every frame in this file begins with."""
         self._window = memoryview(b"")
         self._start = 0
 
@@ -168,25 +170,22 @@ class HeadFile:
             position = found.end
 
     def resync(self, position: int, minimum: int) -> Frame | None:
-        """The first good frame behind a bad one, with rows from offset `minimum` or later."""
-        while True:
-            candidate = self._find_magic(position)
-            if candidate is None:
-                return None
+        """The first good frame at a position or behind it, with rows from offset `minimum` or later."""
+        for candidate in self._candidates(position):
             found = self._parse(candidate)
             if isinstance(found, Frame) and found.base >= minimum and found.epoch == self.header.epoch:
                 return found
-            position = candidate + 1
+        return None
 
-    def _find_magic(self, position: int) -> int | None:
-        while True:
-            window = self.file.read_at(position, WINDOW)
+    def _candidates(self, position: int) -> Iterator[int]:
+        """Where a frame may begin; each window is read once, however many there are in it."""
+        overlap = len(FRAME_MAGIC) - 1
+        while len(window := self.file.read_at(position, WINDOW)) > overlap:
             at = window.find(FRAME_MAGIC)
-            if at >= 0:
-                return position + at
-            if len(window) < len(FRAME_MAGIC):
-                return None
-            position += len(window) - len(FRAME_MAGIC) + 1
+            while at >= 0:
+                yield position + at
+                at = window.find(FRAME_MAGIC, at + 1)
+            position += len(window) - overlap
 
     def _at(self, position: int, size: int) -> int:
         """Where in the window a position is, once the window holds as much from there on as the file does."""
@@ -212,7 +211,7 @@ class HeadFile:
         window, body, end = self._window, at + FRAME_SIZE, at + FRAME_SIZE + length
         if len(window) < end:
             return BadFrame(position, f"only {len(window) - body} of its {length} bytes are there")
-        if checksum(window[at + 12 : end], checksum(window[at : at + 8], self._seed)) != crc:
+        if checksum(window[at + 12 : end], checksum(window[at : at + 8], self.seed)) != crc:
             return BadFrame(position, "its checksum is wrong")
         meta = (base, events, epoch, append_ts, durable)
         descriptions, payload = window[body : body + formats], window[body + formats + marks : end]

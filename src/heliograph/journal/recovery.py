@@ -22,9 +22,10 @@ import msgspec
 from heliograph.errors import BadJournalFile, FileExists, NoSuchFile
 from heliograph.journal import commitfile
 from heliograph.journal import manifest as manifests
-from heliograph.journal.frames import HEAD_SIZE, Frame, FrameMeta, HeadFile, HeadHeader, encode_frame
+from heliograph.journal.frames import FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.manifest import Damage, Head, Manifest
 from heliograph.journal.names import HEADS, MANIFEST, SEALED, TEMPORARY, head_name
+from heliograph.journal.survey import Survey
 
 if TYPE_CHECKING:
     from heliograph.ports import Disk, Random
@@ -83,7 +84,8 @@ def recover(disk: Disk, folder: str, manifest: Manifest, random: Random) -> tupl
                 heads.append(_rescued(disk, folder, manifest, survey, random))
             cut += survey.torn
         damage += survey.damage
-        end, last_ts = max(end, heads[-1].next or 0 if heads else 0), max(last_ts, survey.last_ts)
+        if heads:
+            end, last_ts = max(end, heads[-1].next or 0), max(last_ts, heads[-1].last_ts)
     closed = msgspec.structs.replace(
         manifest, heads=tuple(heads), damage=(*manifest.damage, *damage), next=end, last_ts=last_ts
     )
@@ -138,92 +140,3 @@ def _last_commit(disk: Disk, folder: str, manifest: Manifest) -> commitfile.Comm
     commitfile.create(disk, folder, manifest.partition)
     disk.sync_folder(folder)
     return commitfile.NOTHING
-
-
-class Survey:
-    """Goes through an open head, frame by frame, and decides what of it stays. The file is not touched."""
-
-    def __init__(self, disk: Disk, folder: str, head: Head, partition: bytes, floor: int) -> None:
-        self.head = head
-        self.next = head.first
-        """Behind the last row that was promised, or that is damaged."""
-        self.first_ts = 0
-        self.last_ts = 0
-        self.damage: list[Damage] = []
-        self.doubt: list[Frame] = []
-        """Good frames at the end that nobody was promised."""
-        self.descriptions: list[bytes] = []
-        self._good_end = HEAD_SIZE
-        self._floor = floor
-        try:
-            self._file = disk.open(f"{folder}/{head.name}", readonly=True)
-        except NoSuchFile:
-            raise BadJournalFile(f"{folder}/{head.name}", "it is missing, and it was being written") from None
-        try:
-            self._frames = HeadFile(self._file, partition)
-            end = self._walk()
-            self.torn = self._file.size() - end
-        except BaseException:
-            self._file.close()
-            raise
-
-    def entry(self) -> Head:
-        """The head, closed behind its last promised row; what follows in the file does not count."""
-        return msgspec.structs.replace(
-            self.head, next=self.next, size=self._good_end, first_ts=self.first_ts, last_ts=self.last_ts
-        )
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _walk(self) -> int:
-        """Returns where the torn tail begins."""
-        position, expected = HEAD_SIZE, self.head.first
-        while True:
-            found = self._frames.frame(position)
-            if isinstance(found, Frame) and found.base == expected:
-                self._accept(found)
-                position, expected = found.end, found.next
-                continue
-            self._raise_floor(self._promised_behind(position, expected))
-            if expected >= self._floor:
-                return position
-            reason = "no good frame" if isinstance(found, Frame) else found.reason
-            expected, goes_on = self._over_damage(position, expected, reason)
-            if goes_on is None:
-                return position
-            position = goes_on
-
-    def _accept(self, frame: Frame) -> None:
-        self.descriptions += frame.descriptions()
-        self.doubt.append(frame)
-        self._raise_floor(frame.durable)
-
-    def _raise_floor(self, promised: int) -> None:
-        """Frames below the floor are beyond doubt."""
-        self._floor = max(self._floor, promised)
-        while self.doubt and self.doubt[0].next <= self._floor:
-            frame = self.doubt.pop(0)
-            self.first_ts = self.first_ts or frame.append_ts
-            self.last_ts = frame.append_ts
-            self.next = frame.next
-            self._good_end = frame.end
-
-    def _promised_behind(self, position: int, expected: int) -> int:
-        """The highest watermark that any good frame behind a bad one speaks of."""
-        promised = 0
-        while (frame := self._frames.resync(position + 1, expected)) is not None:
-            promised = max(promised, frame.durable)
-            position = frame.end - 1
-        return promised
-
-    def _over_damage(self, position: int, expected: int, reason: str) -> tuple[int, int | None]:
-        """Write down which offsets are lost; returns with which one, and where, the history goes on."""
-        following = self._frames.resync(position + 1, expected)
-        if following is None or following.base > self._floor:
-            self.next, goes_on = self._floor, None
-        else:
-            self.next, goes_on = following.base, following.position
-        if self.next > expected:
-            self.damage.append(Damage(expected, self.next, self.head.name, f"{reason} at byte {position}"))
-        return self.next, goes_on

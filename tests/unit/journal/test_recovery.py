@@ -6,6 +6,7 @@ import pytest
 
 from heliograph.errors import BadJournalFile, DiskError, HistoryDamaged
 from heliograph.journal import manifest as manifests
+from heliograph.journal import survey
 from heliograph.journal.frames import HEAD_SIZE
 from heliograph.journal.reader import PartitionReader
 from heliograph.sim import Fails, SimDisk
@@ -13,6 +14,7 @@ from tests.unit.journal.helpers import (
     ALARM,
     FOLDER,
     TRACK,
+    HandClock,
     alarm,
     chunk,
     commit,
@@ -165,3 +167,52 @@ def test_temporary_and_unlisted_files_are_removed() -> None:
     assert set(writer.recovery.removed) >= {"heads/x.log", "sealed/y.parquet", "manifest-00000009.tmp"}
     assert disk.list(f"{FOLDER}/sealed") == ()
     assert len(disk.list(f"{FOLDER}/heads")) == 1
+
+
+def test_recovery_reads_a_head_of_many_frames_a_few_times_only() -> None:
+    """Also when one of them is damaged: each is checked where it stands, not searched for."""
+    disk, name, ends = killed(*[1] * 3000)
+    disk.flip(name, ends[10] + 70, 3)
+    before = disk.calls
+    writer = partition(disk)
+    assert [(d.first, d.next) for d in writer.recovery.damage] == [(10, 11)]
+    assert writer.next == 3000
+    assert disk.calls - before < 100
+
+
+def test_frames_in_doubt_are_found_behind_many_that_are_not() -> None:
+    disk = SimDisk()
+    writer = partition(disk)
+    for n in range(2100):
+        writer.write([chunk([track(n)])])
+        if n % 1050 == 1000:
+            writer.sync()
+    disk = disk.kill()
+    disk.remove(f"{FOLDER}/commit")
+    writer = partition(disk)
+    assert writer.next == 2100
+    entry, rescued = writer.manifest.heads
+    assert (entry.next, rescued.first, rescued.next) == (2051, 2051, 2100)
+    assert history(recovered(disk.crash("none"))) == tracks(0, 2100)
+
+
+def test_a_frame_longer_than_what_is_checked_at_once_is_checked_by_itself() -> None:
+    disk = SimDisk()
+    writer = partition(disk)
+    large = track(1, "x" * (survey.WINDOW + 1))
+    for records in ([track(0)], [large], [track(2)]):
+        commit(writer, records)
+    writer = partition(disk.kill())
+    assert (writer.next, writer.recovery.damage, writer.recovery.cut_bytes) == (3, (), 0)
+
+
+def test_times_go_on_behind_those_of_rows_in_doubt() -> None:
+    disk, clock = SimDisk(), HandClock()
+    clock.now = 5_000
+    writer = partition(disk, clock=clock)
+    commit(writer, tracks(0, 1))
+    clock.now = 9_000
+    writer.write([chunk(tracks(1, 1))])
+    disk = disk.kill()
+    writer = partition(disk, clock=HandClock())
+    assert writer.write([chunk(tracks(2, 1))]).append_ts == 9_000
