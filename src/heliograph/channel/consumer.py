@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.ledger import LaneCounts
+from heliograph.channel.observer import watched, watched_async
 from heliograph.errors import NotPossible
 from heliograph.event import Event, Header
 from heliograph.ports import seconds_until
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel
     from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.observer import Watch
     from heliograph.channel.selection import Selection
     from heliograph.channel.store import Cursor
 
@@ -65,6 +67,7 @@ class Receiver(ABC):
         self.selection = selection
         self.group = selection.group
         self._channel = channel
+        self._watch: Watch | None = None if channel.observer is None else channel.observer.watch(name)
 
     def close(self) -> None:
         """Receive nothing more. What is still waiting is dropped and counted; safe to call from anywhere."""
@@ -110,16 +113,21 @@ class Subscription(QueuedReceiver):
     ) -> None:
         super().__init__(channel, name, selection)
         self.callback = callback
+        self._call = callback
         self._with_header = takes_header(callback)
         self._pool = pool
         self.lane = channel.new_lane(name, selection, self._schedule)
+        if self._watch is not None:
+            self._call = watched(self._watch, callback, with_header=self._with_header)
+            self._with_header = True
+            self.lane.watch = self._watch
 
     def _schedule(self, lane: Lane) -> None:
         self._pool.schedule(self, lane.highest())
 
     def run_batch(self) -> bool:
         """Deliver one batch, for the pool."""
-        lane, callback, with_header = self.lane, self.callback, self._with_header
+        lane, callback, with_header = self.lane, self._call, self._with_header
         items = lane.take()
         for event, header, _ in items:
             if lane.closed:
@@ -165,10 +173,15 @@ class AsyncSubscription(QueuedReceiver):
     ) -> None:
         super().__init__(channel, name, selection)
         self.callback = callback
+        self._call = callback
         self._with_header = takes_header(callback)
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
         self.lane = channel.new_lane(name, selection, self._schedule)
+        if self._watch is not None:
+            self._call = watched_async(self._watch, callback, with_header=self._with_header)
+            self._with_header = True
+            self.lane.watch = self._watch
 
     def _schedule(self, _: Lane) -> None:
         try:
@@ -187,7 +200,7 @@ class AsyncSubscription(QueuedReceiver):
                 if lane.closed:
                     break
                 try:
-                    await (self.callback(event, header) if self._with_header else self.callback(event))
+                    await (self._call(event, header) if self._with_header else self._call(event))
                 except Exception as error:  # noqa: BLE001 - as in Subscription
                     lane.failed_one()
                     self._channel.report(self.name, header, error)
@@ -206,7 +219,12 @@ class InlineSubscription(Receiver):
         if inspect.iscoroutinefunction(callback):
             raise NotPossible(name, "an async def cannot run inside push; leave out inline=True")
         self.callback = callback
+        self.call = callback
+        """What the generated function calls."""
         self.with_header = takes_header(callback)
+        if self._watch is not None:
+            self.call = watched(self._watch, callback, with_header=self.with_header)
+            self.with_header = True
         self._delivered = 0
         self._failed = 0
 
@@ -270,6 +288,7 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._rang: asyncio.Event | None = None
         self._ends = ends
         self.lane = channel.new_lane(name, selection, self._ring)
+        self.lane.watch = self._watch
 
     def pull(self, timeout: float | None = None) -> T | None:
         """The next event, or None when none came in time or the consumer is closed."""
@@ -359,6 +378,8 @@ class Consumer(QueuedReceiver, Generic[T]):
             if item is not None:
                 self.lane.done += 1
                 self._handed = item[1].offset
+                if self._watch is not None:
+                    self._watch(item[1], "delivered")
             elif self._cursor is not None:
                 self._commit_read()
             return item

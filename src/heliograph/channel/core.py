@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from heliograph.channel.dispatch import DispatchPool
+    from heliograph.channel.observer import Observer
     from heliograph.channel.stamp import Said
     from heliograph.channel.store import Cursor, OnDurable, Store
     from heliograph.channel.supplier import Receipt
@@ -72,6 +73,8 @@ class Services(msgspec.Struct, frozen=True):
     """Opens the store of a journalled channel: (channel, its types, what to tell); None without a folder."""
     changed: Callable[[Channel[Any]], object] = lambda _: None
     """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""
+    observe: Callable[[str, QoS], Observer | None] = lambda _, __: None
+    """Who wants to know what becomes of a channel's events; None: nobody."""
 
 
 class Channel(Generic[T]):
@@ -83,6 +86,7 @@ class Channel(Generic[T]):
         self.ports = services.ports
         self.pool = services.pool
         self.next_station_seq = services.next_station_seq
+        self.observer = services.observe(name, qos)
         self._services = services
         self._members: Members[T] = Members(name, types, qos, services.ports)
         self._accounts = Accounts()

@@ -183,7 +183,7 @@ class JournalLane(Lane):
             with self._lock:
                 items = self._pop_batch(most)
                 if items:
-                    self._taken = len(items)
+                    self._take_over(items)
                     return items
                 if self.closed or not self._behind or self.ended:
                     self._watched = False

@@ -22,6 +22,7 @@ from heliograph.qos import LOWEST_PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.observer import Watch
     from heliograph.ports import Clock, Tasks
 
 Item: TypeAlias = tuple[Event, Header, int]
@@ -53,6 +54,8 @@ class Lane:
         """Takes the place of the events' own priority."""
         self.blocking = policy == "block"
         self.closed = False
+        self.watch: Watch | None = None
+        """Told what is expired and dropped here; whoever takes events tells what became of those."""
         self._on_ready = on_ready
         self._clock = clock
         self._lock = tasks.lock(f"lane {name}")
@@ -67,6 +70,7 @@ class Lane:
         self._taken = 0
         self.done = 0
         """How many of the taken events were delivered. The taker alone writes it, without the lock."""
+        self._observed: list[Item] = []
         self._waiters = 0
         self._delivered = 0
         self._failed = 0
@@ -104,7 +108,7 @@ class Lane:
             if self.blocking:
                 self._reserved -= 1
             if self.closed:
-                self._dropped["closed"] += 1
+                self._drop(item, "closed")
                 return
             if not self._append(item) or self._watched:
                 return
@@ -115,7 +119,7 @@ class Lane:
         """Queue an event without a place kept for it; False when a `block` lane is full."""
         with self._lock:
             if self.closed:
-                self._dropped["closed"] += 1
+                self._drop(item, "closed")
                 return True
             if self.blocking and self._waiting + self._reserved >= self.limit:
                 return False
@@ -129,7 +133,7 @@ class Lane:
         """Queue beyond the limit: history for a new consumer, or what another member of its group left."""
         with self._lock:
             if self.closed:
-                self._dropped["closed"] += 1
+                self._drop(item, "closed")
                 return
             if not self._append_extra(item) or self._watched:
                 return
@@ -143,7 +147,7 @@ class Lane:
         with self._lock:
             items = self._pop_batch(most)
             if items:
-                self._taken = len(items)
+                self._take_over(items)
             else:
                 self._watched = False
                 self._quiet.notify_all()
@@ -164,6 +168,9 @@ class Lane:
             left = self._taken - self.done
             if left:
                 self._dropped["closed"] += left
+                if self.watch is not None:
+                    for item in self._observed[-left:]:
+                        self.watch(item[1], "dropped", "closed")
             self._taken = self.done = 0
 
     def hand_over(self) -> list[Item]:
@@ -182,7 +189,7 @@ class Lane:
         with self._lock:
             self.closed = True
             if self._waiting:
-                self._dropped[reason] += self._waiting
+                self._drop_all(reason)
             self._bands.clear()
             self._waiting = 0
             self._room.notify_all()
@@ -223,6 +230,25 @@ class Lane:
             from_history,
         )
 
+    def _take_over(self, items: list[Item]) -> None:
+        """These count as taken; the last of them are dropped if the lane closes before their turn."""
+        self._taken = len(items)
+        if self.watch is not None:
+            self._observed = items
+
+    def _drop(self, item: Item, reason: str) -> None:
+        self._dropped[reason] += 1
+        if self.watch is not None:
+            self.watch(item[1], "dropped", reason)
+
+    def _drop_all(self, reason: str) -> None:
+        if self.watch is None:
+            self._dropped[reason] += self._waiting
+            return
+        for band in self._bands.values():
+            while band:
+                self._drop(self._pop_first(band), reason)
+
     def _has_room(self) -> bool:
         return self.closed or self._waiting + self._reserved < self.limit
 
@@ -235,6 +261,8 @@ class Lane:
                 self._waiting -= 1
                 if item[2] and self._clock.monotonic_ns() > item[2]:
                     self._expired += 1
+                    if self.watch is not None:
+                        self.watch(item[1], "expired")
                 else:
                     items.append(item)
             if len(items) == most:
@@ -243,9 +271,9 @@ class Lane:
 
     def _drop_oldest(self) -> None:
         """Drop the oldest event of the lowest priority."""
-        self._pop_first(self._bands[min(p for p, band in self._bands.items() if band)])
+        item = self._pop_first(self._bands[min(p for p, band in self._bands.items() if band)])
         self._waiting -= 1
-        self._dropped["oldest"] += 1
+        self._drop(item, "oldest")
 
     def _append(self, item: Item) -> bool:
         """Whether anything new waits now."""
@@ -259,7 +287,7 @@ class Lane:
             return True
         if not self.blocking:
             if self.policy == "drop_newest":
-                self._dropped["newest"] += 1
+                self._drop(item, "newest")
                 return False
             if self.policy == "drop_oldest":
                 self._drop_oldest()
@@ -292,8 +320,8 @@ class CoalescingLane(Lane):
         band = self._band_of(item)
         key = (item[1].type, item[1].key)
         if key in band:
+            self._drop(band[key], "coalesced")
             band[key] = item
-            self._dropped["coalesced"] += 1
             return False
         if self._waiting >= self.limit:
             self._drop_oldest()

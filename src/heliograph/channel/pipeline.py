@@ -230,7 +230,7 @@ def _inline_function(
         inline = target.inline
         assert inline is not None
         arguments = "event, header" if inline.with_header else "event"
-        call = f"{function.bind(inline.callback)}({arguments})"
+        call = f"{function.bind(inline.call)}({arguments})"
         steps.append((function.test(condition), 1 << bit, call, function.bind(inline.raised)))
 
     exception = function.bind(Exception)
