@@ -188,7 +188,7 @@ class Window(Generic[I]):
         return True
 
     def nak(self, number: int, member: str, now: int, delay_ns: int = 0) -> list[Dead[I]]:
-        """The member could not do with it: it comes again, after a delay. Nothing for what it holds no more."""
+        """The member could not do with it: it comes again, after a delay. Ignored for what it lost."""
         entry = self._entries.get(number)
         if entry is None or entry.state != HANDED or entry.member != member:
             return []
