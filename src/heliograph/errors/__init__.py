@@ -28,6 +28,8 @@
     │   └── TooManyAcks             too many events are acknowledged out of order
     ├── InvalidFileName             a name that could leave its folder, or that no file can have
     ├── InvalidQoS                  a quality of service that cannot be honoured; says what is allowed
+    ├── InvalidTask                 a task that no analysis can take; says why
+    ├── NotSchedulable              tasks that cannot meet a deadline; names the task and the numbers
     ├── ChannelError                a call that this channel or station cannot follow; names it
     │   ├── Closed                  it has been closed, or its station has
     │   ├── ForkedStation           this process was forked off the one that opened the station
@@ -66,8 +68,10 @@ from heliograph.errors.channel import (
     FolderInUse,
     ForkedStation,
     InvalidQoS,
+    InvalidTask,
     NoSuchChannel,
     NotPossible,
+    NotSchedulable,
     QueueFull,
     WouldDeadlock,
     WrongEventType,
@@ -145,6 +149,7 @@ __all__ = [
     "InvalidEvent",
     "InvalidFileName",
     "InvalidQoS",
+    "InvalidTask",
     "JournalBusy",
     "JournalClosed",
     "JournalError",
@@ -156,6 +161,7 @@ __all__ = [
     "NoSuchChannel",
     "NoSuchFile",
     "NotPossible",
+    "NotSchedulable",
     "PartitionInUse",
     "QueryFailed",
     "QueueClosed",

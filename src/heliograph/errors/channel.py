@@ -24,6 +24,49 @@ class InvalidQoS(HeliographError):
         return f"{self.policy}={self.value!r} cannot be honoured; allowed is {self.allowed}"
 
 
+class InvalidTask(HeliographError):
+    """A task that no analysis can take.
+
+    Attributes:
+        name: of the task.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.reason}"
+
+
+class NotSchedulable(HeliographError):
+    """A set of tasks that cannot meet a deadline.
+
+    Attributes:
+        task: the first in order of priority that misses.
+        response: the response of its first job that is late, in seconds; None when it never ends.
+        deadline: in seconds.
+        utilisation: the share of one core that it and all before it take.
+    """
+
+    def __init__(self, task: str, response: float | None, deadline: float, utilisation: float) -> None:
+        super().__init__(task, response, deadline, utilisation)
+        self.task = task
+        self.response = response
+        self.deadline = deadline
+        self.utilisation = utilisation
+
+    def __str__(self) -> str:
+        ends = "never ends" if self.response is None else f"ends after {self.response * 1e3:.3f} ms"
+        return (
+            f"{self.task} {ends} in the worst case, its deadline is {self.deadline * 1e3:.3f} ms; it and "
+            f"what goes before it take {self.utilisation:.1%} of a core: lower a cost, or lengthen a period "
+            "or the deadline"
+        )
+
+
 class ChannelError(HeliographError):
     """A call that a channel or its station cannot follow.
 
