@@ -30,6 +30,8 @@ FRAME_MAGIC: Final = b"HgFr"
 ROWS: Final = 1
 ARROW_BATCH: Final = 2
 """Kinds of payload; Arrow batches are reserved."""
+CONTINUED: Final = 1
+"""Flag of a frame that counts only together with the next one."""
 
 MAX_BODY: Final = 64 << 20
 """Bytes of a frame behind its header; checked before anything is allocated."""
@@ -99,6 +101,9 @@ class Frame(NamedTuple):
     """The watermark when it was written: everything below was on disk."""
     formats: memoryview
     payload: memoryview
+    flags: int = 0
+    marks: memoryview = memoryview(b"")
+    """What `heliograph.journal.marks` reads: batches from outside that this frame brings, or ends."""
 
     @property
     def next(self) -> int:
@@ -124,16 +129,28 @@ class FrameMeta(NamedTuple):
     epoch: int
     append_ts: int
     durable: int
+    flags: int = 0
+    marks: bytes = b""
 
 
 def encode_frame(meta: FrameMeta, descriptions: Sequence[bytes], payload: bytes, salt: bytes) -> list[bytes]:
     """A rows frame as buffers to be appended together."""
     formats = msgspec.msgpack.encode(descriptions) if descriptions else b""
-    fields = (meta.base, meta.events, meta.epoch, meta.append_ts, meta.durable, len(formats), 0, 0)
-    header = _FRAME.pack(FRAME_MAGIC, len(formats) + len(payload), 0, ROWS, 0, 0, *fields)
+    fields = (
+        meta.base,
+        meta.events,
+        meta.epoch,
+        meta.append_ts,
+        meta.durable,
+        len(formats),
+        len(meta.marks),
+        0,
+    )
+    length = len(formats) + len(meta.marks) + len(payload)
+    header = _FRAME.pack(FRAME_MAGIC, length, 0, ROWS, meta.flags, 0, *fields)
     crc = checksum(header[12:], checksum(header[:8], checksum(salt)))
-    crc = checksum(payload, checksum(formats, crc))
-    return [header[:8] + crc.to_bytes(4, "little") + header[12:], formats, payload]
+    crc = checksum(payload, checksum(meta.marks, checksum(formats, crc)))
+    return [header[:8] + crc.to_bytes(4, "little") + header[12:], formats, meta.marks, payload]
 
 
 class HeadFile:
@@ -200,7 +217,7 @@ class HeadFile:
         if len(self._window) - at < FRAME_SIZE:
             there = len(self._window) - at
             return BadFrame(position, f"only {there} bytes of a frame's header are there")
-        magic, length, crc, kind, _, _, base, events, epoch, append_ts, durable, formats, marks, _ = (
+        magic, length, crc, kind, flags, _, base, events, epoch, append_ts, durable, formats, marks, _ = (
             _FRAME.unpack_from(self._window, at)
         )
         if magic != FRAME_MAGIC:
@@ -215,4 +232,7 @@ class HeadFile:
             return BadFrame(position, "its checksum is wrong")
         meta = (base, events, epoch, append_ts, durable)
         descriptions, payload = window[body : body + formats], window[body + formats + marks : end]
-        return Frame(position, position + FRAME_SIZE + length, kind, *meta, descriptions, payload)
+        marked = window[body + formats : body + formats + marks]
+        return Frame(
+            position, position + FRAME_SIZE + length, kind, *meta, descriptions, payload, flags, marked
+        )

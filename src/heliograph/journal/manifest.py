@@ -14,6 +14,7 @@ import msgspec
 
 from heliograph.errors import BadJournalFile
 from heliograph.journal.frames import checksum
+from heliograph.journal.marks import Mark  # noqa: TC001 - msgspec reads the annotations of a manifest
 from heliograph.journal.names import MANIFEST, TEMPORARY
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     dropped_events: int = 0
     dropped_bytes: int = 0
     """What retention has removed so far."""
+    marks: tuple[Mark, ...] = ()
+    """The newest of each writer from outside below `next`; whose was used last comes last."""
 
     @property
     def sources(self) -> list[Segment | Head]:

@@ -8,6 +8,7 @@
     seal     1 a sealed file is synced and named (heliograph.journal.seal), 2 publish a manifest that lists it
              instead of its heads, 3 remove the heads
     retain   1 publish a manifest without the oldest segments, 2 remove them
+    adopt    1 write the frames of a batch, the last with its mark, 2 sync them, 3 publish the watermark
 
 After a failed sync nobody knows what the file holds: it is closed at the last good sync and never touched
 again, and the rows that it may have lost, which are still in memory, go to a new head.
@@ -25,14 +26,15 @@ import msgspec
 from heliograph.errors import DiskError, FileLocked, PartitionInUse
 from heliograph.journal import manifest as manifests
 from heliograph.journal.commitfile import Commit, CommitWriter
-from heliograph.journal.frames import HEAD_SIZE, FrameMeta, HeadHeader, encode_frame
+from heliograph.journal.frames import CONTINUED, HEAD_SIZE, FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.manifest import Head, Manifest, Segment
+from heliograph.journal.marks import Mark, encode_marks, remembered
 from heliograph.journal.names import HEADS, LOCK, head_name, segment_name
 from heliograph.journal.records import rows_payload
 from heliograph.journal.recovery import Recovery, found_or_made, make_folder, recover, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from heliograph.formats import FormatRegistry
     from heliograph.ports import Clock, Disk, File, Ports
@@ -137,6 +139,8 @@ class Partition:
         self.watermark = self.next = closed.next
         self._generation = closed.generation
         self._last_ts = closed.last_ts
+        self.marks = {mark.writer: mark for mark in closed.marks}
+        """The newest of each writer from outside; all of them durable."""
         self._commit = CommitWriter(self._disk, self.folder)
         self._publish(self.manifest)
         removed = sweep(self._disk, self.folder, self.manifest)
@@ -179,6 +183,35 @@ class Partition:
         self._unsynced.clear()
         self.watermark = self.next
         self._publish_watermark()
+
+    def adopt(self, chunks: Iterable[Chunk], mark: Mark) -> Written:
+        """Append a frame per chunk and sync them: with the mark they are there, or none of them is.
+
+        Nothing else may be waiting for a sync. The chunks are not kept for a second head: when this raises,
+        whoever has the batch tries again.
+        """
+        assert not self._unsynced, "a batch from outside is committed by itself"
+        if self._rotation_due():
+            self._close_head()
+        head = self._head or self._open_head()
+        self._last_ts = max(self._last_ts, self._clock.time_ns())
+        first = self.next
+        try:
+            for chunk, is_last in _with_last(chunks):
+                written = Written(self.next, chunk.events, self._last_ts)
+                self._append(head, written, [chunk], mark if is_last else None, CONTINUED * (not is_last))
+                self.next += chunk.events
+            head.file.sync()
+        except BaseException:
+            # Whole frames of it may be in the file; it ends at the last good sync and is not written again.
+            self._close_head()
+            self.next = self.watermark
+            raise
+        head.synced_end, head.synced_ts = head.end, self._last_ts
+        self.watermark = self.next
+        self.marks = remembered(self.marks, mark)
+        self._publish_watermark()
+        return Written(first, self.next - first, self._last_ts)
 
     def rotate(self) -> None:
         """Close the head, so that it can be sealed; the next append opens another."""
@@ -306,10 +339,18 @@ class Partition:
             or self._clock.monotonic_ns() - head.born_ns >= self.limits.head_seconds * 1e9
         )
 
-    def _append(self, head: OpenHead, written: Written, chunks: Sequence[Chunk]) -> None:
+    def _append(
+        self,
+        head: OpenHead,
+        written: Written,
+        chunks: Sequence[Chunk],
+        mark: Mark | None = None,
+        flags: int = 0,
+    ) -> None:
+        marks = b"" if mark is None else encode_marks([mark])
         new = frozenset().union(*(chunk.formats for chunk in chunks)) - head.formats
         frame = encode_frame(
-            FrameMeta(written.first, written.events, self.epoch, written.append_ts, self.watermark),
+            FrameMeta(*written[:2], self.epoch, written.append_ts, self.watermark, flags, marks),
             [self._formats[format_id].description for format_id in sorted(new)],
             rows_payload(written.events, [chunk.rows for chunk in chunks]),
             head.salt,
@@ -393,7 +434,11 @@ class Partition:
         """
         self._generation += 1
         manifest = msgspec.structs.replace(
-            manifest, generation=self._generation, next=self.watermark, last_ts=self._last_ts
+            manifest,
+            generation=self._generation,
+            next=self.watermark,
+            last_ts=self._last_ts,
+            marks=tuple(self.marks.values()),
         )
         manifests.publish(self._disk, self.folder, manifest)
         self.manifest = manifest
@@ -413,3 +458,14 @@ class Partition:
             )
         except DiskError as error:
             log.warning("%s: %s; readers will see these rows with the next commit", self.folder, error)
+
+
+def _with_last(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, bool]]:
+    """Each chunk, and whether no other follows."""
+    waiting: Chunk | None = None
+    for chunk in chunks:
+        if waiting is not None:
+            yield waiting, False
+        waiting = chunk
+    if waiting is not None:
+        yield waiting, True

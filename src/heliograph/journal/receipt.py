@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from heliograph.errors import AppendTimeout
 from heliograph.event import EventId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from heliograph.journal.marks import Mark
     from heliograph.journal.partition import Chunk
     from heliograph.journal.records import Record
     from heliograph.ports import Event, Tasks
@@ -19,6 +20,13 @@ log = logging.getLogger(__name__)
 
 Level: TypeAlias = Literal["journal", "synced"]
 """When a receipt is fulfilled: once the rows are appended, or once they are on disk."""
+
+
+class Adoption(NamedTuple):
+    """A batch from outside: rows to be written as a frame per chunk, and what marks them as taken in."""
+
+    chunks: Iterable[Chunk]
+    mark: Mark
 
 
 class Receipt:
@@ -35,6 +43,7 @@ class Receipt:
         "_partition",
         "_tasks",
         "_waiter",
+        "adoption",
         "append_ts",
         "attachment",
         "chunk",
@@ -52,12 +61,15 @@ class Receipt:
         *,
         tasks: Tasks,
         partition: str,
+        adoption: Adoption | None = None,
     ) -> None:
         self.records = records
         self.attachment = attachment
         """What the caller gave with the records; kept in memory only."""
         self.level: Level = level
         self.chunk = chunk
+        self.adoption = adoption
+        """Of a batch from outside, which has no records here: its rows are in its own chunks."""
         self.first_offset = -1
         self.append_ts = 0
         self._tasks = tasks
@@ -120,5 +132,7 @@ class Receipt:
                 log.exception("a callback of a receipt failed")
 
     def _event_id(self) -> str:
+        if self.adoption is not None:
+            return f"batch {self.adoption.mark.batch} of {self.adoption.mark.writer}"
         first = self.records[0]
         return str(EventId(first.supplier, first.epoch, first.sequence))

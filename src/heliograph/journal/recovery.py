@@ -7,6 +7,7 @@ readers are told of exactly these, and the history goes on behind them. Repairin
 
 A good frame at the end that nobody was promised is kept, because its rows may have been acknowledged as
 appended; it is copied into a new head and synced there. The old file is neither written nor synced again.
+Only the frames of a batch from outside whose last one is missing do not count: nobody was told of them.
 
 Recovery changes nothing that it could not do again: it may be interrupted anywhere and repeated.
 """
@@ -24,6 +25,7 @@ from heliograph.journal import commitfile
 from heliograph.journal import manifest as manifests
 from heliograph.journal.frames import FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.manifest import Damage, Head, Manifest
+from heliograph.journal.marks import remembered
 from heliograph.journal.names import HEADS, MANIFEST, SEALED, TEMPORARY, head_name
 from heliograph.journal.survey import Survey
 
@@ -72,6 +74,7 @@ def recover(disk: Disk, folder: str, manifest: Manifest, random: Random) -> tupl
     floor = max(manifest.next, commit.watermark)
     heads: list[Head] = []
     damage: list[Damage] = []
+    marks = {mark.writer: mark for mark in manifest.marks}
     end, last_ts, cut = floor, max(manifest.last_ts, commit.append_ts), 0
     for head in manifest.heads:
         if head.next is not None:
@@ -84,10 +87,17 @@ def recover(disk: Disk, folder: str, manifest: Manifest, random: Random) -> tupl
                 heads.append(_rescued(disk, folder, manifest, survey, random))
             cut += survey.torn
         damage += survey.damage
+        for mark in survey.marks:
+            marks = remembered(marks, mark)
         if heads:
             end, last_ts = max(end, heads[-1].next or 0), max(last_ts, heads[-1].last_ts)
     closed = msgspec.structs.replace(
-        manifest, heads=tuple(heads), damage=(*manifest.damage, *damage), next=end, last_ts=last_ts
+        manifest,
+        heads=tuple(heads),
+        damage=(*manifest.damage, *damage),
+        next=end,
+        last_ts=last_ts,
+        marks=tuple(marks.values()),
     )
     return closed, Recovery(cut, tuple(damage))
 
@@ -104,7 +114,8 @@ def _rescued(disk: Disk, folder: str, manifest: Manifest, survey: Survey, random
     header = HeadHeader(manifest.partition, salt, first, survey.doubt[0].append_ts, epoch)
     buffers = [header.encode()]
     for frame in survey.doubt:
-        meta = FrameMeta(frame.base, frame.events, epoch, frame.append_ts, first)
+        kept = frame.flags, bytes(frame.marks)
+        meta = FrameMeta(frame.base, frame.events, epoch, frame.append_ts, first, *kept)
         buffers += encode_frame(meta, survey.descriptions, bytes(frame.payload), salt)
     with disk.create(f"{folder}/{name}") as file:
         file.append(*buffers)

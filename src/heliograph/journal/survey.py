@@ -15,11 +15,21 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from heliograph.errors import BadJournalFile, NoSuchFile
-from heliograph.journal.frames import FRAME_MAGIC, FRAME_SIZE, HEAD_SIZE, Frame, HeadFile, crc_function
+from heliograph.journal.frames import (
+    CONTINUED,
+    FRAME_MAGIC,
+    FRAME_SIZE,
+    HEAD_SIZE,
+    Frame,
+    HeadFile,
+    crc_function,
+)
 from heliograph.journal.manifest import Damage, Head
+from heliograph.journal.marks import decode_marks
 
 if TYPE_CHECKING:
     from heliograph.journal.frames import BadFrame
+    from heliograph.journal.marks import Mark
     from heliograph.ports import Disk
 
 WINDOW: Final = 1 << 20
@@ -48,6 +58,8 @@ class Stretch:
         self.descriptions: list[bytes] = []
         self.marks: list[tuple[int, int]] = []
         """Position and first offset of a frame every so many."""
+        self.adopted: list[tuple[int, Mark]] = []
+        """What marks batches from outside, each with the offset behind its frame."""
         self._frames = 0
         while self._many() or self._one():
             pass
@@ -76,6 +88,9 @@ class Stretch:
             if formats:
                 described = window[at + FRAME_SIZE : at + FRAME_SIZE + formats]
                 self.descriptions += msgspec.msgpack.decode(described, type=list[bytes])
+            if marks:
+                marked = window[at + FRAME_SIZE + formats : at + FRAME_SIZE + formats + marks]
+                self.adopted += [(base + events, mark) for mark in decode_marks(marked)]
             durable = promised if promised > durable else durable  # noqa: FURB136 - a call per frame counts
             first_ts, last_ts = first_ts or ts, ts
             frames += 1
@@ -91,6 +106,7 @@ class Stretch:
             return False
         self.marks.append((found.position, found.base))
         self.descriptions += found.descriptions()
+        self.adopted += [(found.next, mark) for mark in decode_marks(found.marks)]
         self.durable = max(self.durable, found.durable)
         self.first_ts, self.last_ts = self.first_ts or found.append_ts, found.append_ts
         self._frames += 1
@@ -111,6 +127,7 @@ class Survey:
         self.doubt: list[Frame] = []
         """Good frames at the end that nobody was promised."""
         self.descriptions: list[bytes] = []
+        self._adopted: list[tuple[int, Mark]] = []
         self._good_end = HEAD_SIZE
         self._floor = floor
         try:
@@ -119,7 +136,7 @@ class Survey:
             raise BadJournalFile(f"{folder}/{head.name}", "it is missing, and it was being written") from None
         try:
             self._frames = HeadFile(self._file, partition)
-            self.torn = self._file.size() - self._walk()
+            self.torn = self._file.size() - self._whole(self._walk())
         except BaseException:
             self._file.close()
             raise
@@ -130,8 +147,20 @@ class Survey:
             self.head, next=self.next, size=self._good_end, first_ts=self.first_ts, last_ts=self.last_ts
         )
 
+    @property
+    def marks(self) -> list[Mark]:
+        """Of the batches from outside that stay."""
+        end = self.doubt[-1].next if self.doubt else self.next
+        return [mark for behind, mark in self._adopted if behind <= end]
+
     def close(self) -> None:
         self._file.close()
+
+    def _whole(self, end: int) -> int:
+        """Give up a batch that was not written to its end; returns where the torn tail begins then."""
+        while self.doubt and self.doubt[-1].flags & CONTINUED:
+            end = self.doubt.pop().position
+        return end
 
     def _walk(self) -> int:
         """Returns where the torn tail begins."""
@@ -139,6 +168,7 @@ class Survey:
         while True:
             stretch = Stretch(self._frames, position, expected)
             self.descriptions += stretch.descriptions
+            self._adopted += stretch.adopted
             promised = max(stretch.durable, self._promised_behind(stretch))
             self._floor = max(self._floor, promised)
             self._take(stretch)

@@ -26,15 +26,16 @@ from heliograph.errors import AppendFailed, BatchTooLarge, DiskError, JournalBus
 from heliograph.journal.frames import MAX_BODY
 from heliograph.journal.keeper import Keeper
 from heliograph.journal.partition import Chunk, Limits, Partition
-from heliograph.journal.receipt import Level, Receipt
+from heliograph.journal.receipt import Adoption, Level, Receipt
 from heliograph.journal.records import encode_rows
 from heliograph.journal.seal import seal_in_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.formats import FormatRegistry
     from heliograph.journal.keeper import Sealer
+    from heliograph.journal.marks import Mark
     from heliograph.journal.records import Record
     from heliograph.journal.recovery import Recovery
     from heliograph.ports import Ports
@@ -129,6 +130,11 @@ class PartitionWriter:
         """Every row below this offset is on disk."""
         return self._partition.watermark
 
+    @property
+    def marks(self) -> Mapping[str, Mark]:
+        """How far each writer from outside has come. Any task may ask."""
+        return self._partition.marks
+
     def append(
         self,
         records: Sequence[Record],
@@ -143,6 +149,19 @@ class PartitionWriter:
         """
         chunk = self._encoded(records)
         receipt = Receipt(records, chunk, level, attachment, tasks=self._tasks, partition=self._folder)
+        return self._put_in_line(receipt, timeout)
+
+    def adopt(self, chunks: Iterable[Chunk], events: int, mark: Mark) -> Receipt:
+        """Put a batch from outside in line: with its mark it is written whole or not at all, in frames of
+        its own. Chunks are taken as they are written, and their formats must be known already.
+        """
+        whole = Chunk(events, b"", frozenset())
+        adoption = Adoption(chunks, mark)
+        return self._put_in_line(
+            Receipt((), whole, "synced", None, tasks=self._tasks, partition=self._folder, adoption=adoption)
+        )
+
+    def _put_in_line(self, receipt: Receipt, timeout: float | None = None) -> Receipt:
         with self._lock:
             if self._waiting >= MAX_WAITING and not self._closed:
                 self._room.wait_for(self._has_room, timeout)
@@ -151,7 +170,7 @@ class PartitionWriter:
             if self._waiting >= MAX_WAITING:
                 raise JournalBusy(self._folder, self._waiting)
             self._line.append(receipt)
-            self._waiting += len(chunk.rows)
+            self._waiting += len(receipt.chunk.rows)
         self._bell.notify()
         return receipt
 
@@ -251,6 +270,9 @@ class PartitionWriter:
 
     def _commit(self) -> None:
         batch = self._take()  # 1
+        if batch[0].adoption is not None:
+            self._adopt(batch[0], batch[0].adoption)
+            return
         generation = self._partition.manifest.generation
         try:
             with self._files:
@@ -266,9 +288,12 @@ class PartitionWriter:
         except DiskError as error:
             self._fail(batch, error)
             return
-        self._commits += 1
         if self._partition.manifest.generation != generation:
             self._keeper.look()  # the head was rotated on the way
+        self._tell(batch)
+
+    def _tell(self, batch: list[Receipt]) -> None:
+        self._commits += 1
         if self._on_durable is not None:
             try:
                 self._on_durable(batch)  # 5
@@ -277,15 +302,31 @@ class PartitionWriter:
         for receipt in batch:
             receipt.fulfil()  # 6
 
+    def _adopt(self, receipt: Receipt, adoption: Adoption) -> None:
+        """Steps 2 to 6 for a batch from outside. What is wrong with it is nothing to those behind it."""
+        try:
+            with self._files:
+                written = self._partition.adopt(*adoption)
+        except Exception as error:  # noqa: BLE001 - its chunks are made while they are written
+            failure = AppendFailed(self._folder, str(error))
+            failure.__cause__ = error
+            receipt.fulfil(failure)
+            return
+        receipt.first_offset, receipt.append_ts = written.first, written.append_ts
+        self._keeper.look()  # the head may have been rotated, or become full
+        self._tell([receipt])
+
     def _take(self) -> list[Receipt]:
-        """What is in line, up to the size of a frame, and the first in any case."""
+        """What is in line, up to the size of a frame, and the first in any case. An adoption goes alone."""
         with self._lock:
             size = taken = 0
             for receipt in self._line:
-                if taken and size + len(receipt.chunk.rows) > FRAME_TARGET:
+                if taken and (receipt.adoption or size + len(receipt.chunk.rows) > FRAME_TARGET):
                     break
                 size += len(receipt.chunk.rows)
                 taken += 1
+                if receipt.adoption:
+                    break
             batch = self._line[:taken]
             del self._line[:taken]
             self._waiting -= size
