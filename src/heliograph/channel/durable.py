@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from itertools import islice, repeat, starmap
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
+from heliograph.channel.bulk import Bulk
 from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
 from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.event import Event, Header
@@ -61,7 +64,7 @@ class DurableSupplier(Supplier[T]):
         """Push events in order; up to 10,000 at a time are kept together, whole or not at all."""
         batch = self._as_events(events)
         receipts = [
-            self._append(batch[start : start + MANY], PLAIN)[0] for start in range(0, len(batch), MANY)
+            self._append_together(batch[start : start + MANY]) for start in range(0, len(batch), MANY)
         ]
         for receipt in receipts if self._waits else ():
             receipt.result(timeout)
@@ -94,6 +97,26 @@ class DurableSupplier(Supplier[T]):
                     deadline = self._clock.monotonic_ns() + route.lifetime_ns
                 items.append((event, header, deadline))
             return self._store.append(items, self._level), header
+
+    def _append_together(self, events: Sequence[T]) -> StoreReceipt:
+        """Events of one class, which most batches have, get no headers here; see `Bulk`."""
+        classes = set(map(type, events))
+        if len(classes) > 1:
+            return self._append(events, PLAIN)[0]
+        (cls,) = classes
+        validate = (self._routes.get(cls) or self._refuse(events[0])).validate
+        for event in events:
+            validate(event)
+        with self._lock:
+            route = self._routes.get(cls) or self._refuse(events[0])
+            sequence = self._next_sequence()
+            deque(islice(self._sequences, len(events) - 1), maxlen=0)
+            places = list(starmap(self._next_station_seq, repeat((), len(events))))
+            first = route.stamp(events[0], self.name, self.epoch, sequence, self._now(), places[0])
+            deadline = 0
+            if route.lifetime_ns is not None:
+                deadline = self._clock.monotonic_ns() + route.lifetime_ns
+            return self._store.append(Bulk(events, first, places, deadline), self._level)
 
 
 class DurableReceipt(Receipt):

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from heliograph.ports import File
 
 HEAD_MAGIC: Final = b"HELIOLOG"
-HEAD_VERSION: Final = 1
+HEAD_VERSION: Final = 2
+READABLE: Final = (1, 2)
+"""Version 1 has no frames with runs."""
 FRAME_MAGIC: Final = b"HgFr"
 ROWS: Final = 1
 ARROW_BATCH: Final = 2
-"""Kinds of payload; Arrow batches are reserved."""
+RUNS: Final = 3
+"""Kinds of payload: a row per event; reserved; rows of which some stand for several events."""
 CONTINUED: Final = 1
 """Flag of a frame that counts only together with the next one."""
 
@@ -80,8 +83,8 @@ class HeadHeader:
         if len(data) < HEAD_SIZE or data[:8] != HEAD_MAGIC:
             raise BadJournalFile(file, "it does not begin as a head file does")
         _, version, _, _, partition, salt, first, created_ts, epoch, crc = _HEAD.unpack_from(data)
-        if version != HEAD_VERSION:
-            raise BadJournalFile(file, f"it has version {version}; this program reads version {HEAD_VERSION}")
+        if version not in READABLE:
+            raise BadJournalFile(file, f"it has version {version}; this program reads {READABLE}")
         if crc != checksum(data[: HEAD_SIZE - 4]):
             raise BadJournalFile(file, "its header is damaged")
         return HeadHeader(partition, salt, first, created_ts, epoch)
@@ -129,12 +132,13 @@ class FrameMeta(NamedTuple):
     epoch: int
     append_ts: int
     durable: int
+    kind: int = ROWS
     flags: int = 0
     marks: bytes = b""
 
 
 def encode_frame(meta: FrameMeta, descriptions: Sequence[bytes], payload: bytes, salt: bytes) -> list[bytes]:
-    """A rows frame as buffers to be appended together."""
+    """A frame as buffers to be appended together."""
     formats = msgspec.msgpack.encode(descriptions) if descriptions else b""
     fields = (
         meta.base,
@@ -147,7 +151,7 @@ def encode_frame(meta: FrameMeta, descriptions: Sequence[bytes], payload: bytes,
         0,
     )
     length = len(formats) + len(meta.marks) + len(payload)
-    header = _FRAME.pack(FRAME_MAGIC, length, 0, ROWS, meta.flags, 0, *fields)
+    header = _FRAME.pack(FRAME_MAGIC, length, 0, meta.kind, meta.flags, 0, *fields)
     crc = checksum(header[12:], checksum(header[:8], checksum(salt)))
     crc = checksum(payload, checksum(meta.marks, checksum(formats, crc)))
     return [header[:8] + crc.to_bytes(4, "little") + header[12:], formats, meta.marks, payload]

@@ -14,8 +14,8 @@ import msgspec
 
 from heliograph.errors import BadJournalFile, HistoryDamaged
 from heliograph.formats import Format
-from heliograph.journal.frames import HEAD_SIZE, ROWS, BadFrame, Frame, HeadFile
-from heliograph.journal.records import Rows, decode_rows
+from heliograph.journal.frames import HEAD_SIZE, ROWS, RUNS, BadFrame, Frame, HeadFile
+from heliograph.journal.records import Rows, decode_rows, decode_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from heliograph.ports import Disk
 
 INDEX_STEP: Final = 64 << 10
+
+_DECODERS: Final = {ROWS: decode_rows, RUNS: decode_runs}
 
 
 class Mark(NamedTuple):
@@ -121,11 +123,12 @@ class HeadReader:
     def _records(self, frame: Frame) -> list[Record]:
         if self._last[0] == frame.base:
             return self._last[1]
-        if frame.kind != ROWS:
+        decode = _DECODERS.get(frame.kind)
+        if decode is None:
             reason = f"a frame of kind {frame.kind}, which this program does not know"
             raise HistoryDamaged(self._folder, frame.base, frame.next, reason)
         try:
-            records = decode_rows(frame.payload)
+            records = decode(frame.payload)
         except msgspec.MsgspecError as error:
             raise HistoryDamaged(self._folder, frame.base, frame.next, str(error)) from None
         if len(records) != frame.events:

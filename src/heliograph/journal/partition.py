@@ -26,7 +26,7 @@ import msgspec
 from heliograph.errors import DiskError, FileLocked, PartitionInUse
 from heliograph.journal import manifest as manifests
 from heliograph.journal.commitfile import Commit, CommitWriter
-from heliograph.journal.frames import CONTINUED, HEAD_SIZE, FrameMeta, HeadHeader, encode_frame
+from heliograph.journal.frames import CONTINUED, HEAD_SIZE, ROWS, RUNS, FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.manifest import Head, Manifest, Segment
 from heliograph.journal.marks import Mark, encode_marks, remembered
 from heliograph.journal.names import HEADS, LOCK, head_name, segment_name
@@ -63,6 +63,8 @@ class Chunk(NamedTuple):
     events: int
     rows: bytes
     formats: frozenset[bytes]
+    is_run: bool = False
+    """One row stands for all the events."""
 
 
 class Written(NamedTuple):
@@ -349,10 +351,12 @@ class Partition:
     ) -> None:
         marks = b"" if mark is None else encode_marks([mark])
         new = frozenset().union(*(chunk.formats for chunk in chunks)) - head.formats
+        kind = RUNS if any(chunk.is_run for chunk in chunks) else ROWS
+        rows = sum(1 if chunk.is_run else chunk.events for chunk in chunks)
         frame = encode_frame(
-            FrameMeta(*written[:2], self.epoch, written.append_ts, self.watermark, flags, marks),
+            FrameMeta(*written[:2], self.epoch, written.append_ts, self.watermark, kind, flags, marks),
             [self._formats[format_id].description for format_id in sorted(new)],
-            rows_payload(written.events, [chunk.rows for chunk in chunks]),
+            rows_payload(rows, [chunk.rows for chunk in chunks]),
             head.salt,
         )
         try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from heliograph.journal.marks import Mark
     from heliograph.journal.partition import Chunk
-    from heliograph.journal.records import Record
+    from heliograph.journal.records import Record, Run
     from heliograph.ports import Event, Tasks
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Receipt:
 
     def __init__(
         self,
-        records: Sequence[Record],
+        records: Sequence[Record] | Run,
         chunk: Chunk,
         level: Level,
         attachment: Any,
@@ -134,5 +134,5 @@ class Receipt:
     def _event_id(self) -> str:
         if self.adoption is not None:
             return f"batch {self.adoption.mark.batch} of {self.adoption.mark.writer}"
-        first = self.records[0]
+        first = next(iter(self.records))
         return str(EventId(first.supplier, first.epoch, first.sequence))

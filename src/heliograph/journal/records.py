@@ -4,17 +4,19 @@ A journal looks into no body. A `Record` is the event's bytes with the part of i
 elsewhere; channel, event type and key fields follow from the folder, the format and the body.
 
 On disk a row is a msgpack array of the fields below, in this order. New fields go to the end with a default:
-older rows then read as if they had it, and older programs skip what they do not know.
+older rows then read as if they had it, and older programs skip what they do not know. Events that a supplier
+pushed together may share one row, a `Run`, in which only what differs stands once for each.
 """
 
 from __future__ import annotations
 
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 EVENT: Final = 0
 TOMBSTONE: Final = 1
@@ -42,6 +44,56 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Of a tombstone: the key as a msgpack array. An event's key is in its body."""
 
 
+class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A row for events that a supplier pushed together; the fields are those of a `Record`.
+
+    Sequence numbers count up, and the rest is the same for all of them. In a frame with runs a row with only
+    one body is a record.
+    """
+
+    supplier: str
+    epoch: int
+    sequence: int
+    """Of the first."""
+    source_ts: int
+    format_id: bytes
+    body: list[bytes] | bytes
+    priority: int = 3
+    station_seq: int | list[int] = 0
+    """Of the first, when these count up too; else of each."""
+    lifetime_ns: int | None = None
+    correlation_id: str | None = None
+    headers: dict[str, str] | None = None
+    hops: int = 0
+    kind: int = EVENT
+    key: bytes | None = None
+
+    def __len__(self) -> int:
+        return 1 if isinstance(self.body, bytes) else len(self.body)
+
+    def __iter__(self) -> Iterator[Record]:
+        """One record per event; fewer when there is not a place in the station's order for each."""
+        bodies = (self.body,) if isinstance(self.body, bytes) else self.body
+        places = self.station_seq
+        return map(
+            Record,
+            repeat(self.supplier),
+            repeat(self.epoch),
+            count(self.sequence),
+            repeat(self.source_ts),
+            repeat(self.format_id),
+            bodies,
+            repeat(self.priority),
+            count(places) if isinstance(places, int) else places,
+            repeat(self.lifetime_ns),
+            repeat(self.correlation_id),
+            repeat(self.headers),
+            repeat(self.hops),
+            repeat(self.kind),
+            repeat(self.key),
+        )
+
+
 class JournalRecord(NamedTuple):
     """A record where it stands in the history."""
 
@@ -60,20 +112,29 @@ class Rows(NamedTuple):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
+_run_decoder = msgspec.msgpack.Decoder(list[Run])
 
 
-def encode_rows(records: Sequence[Record]) -> bytes:
+def encode_rows(rows: Sequence[Record | Run]) -> bytes:
     """The rows one behind the other, without the array around them: `rows_payload` joins many of these."""
-    data = _encoder.encode(records)
-    count = len(records)
-    return data[1 if count < 16 else 3 if count < 65536 else 5 :]
+    data = _encoder.encode(rows)
+    length = len(rows)
+    return data[1 if length < 16 else 3 if length < 65536 else 5 :]
 
 
-def rows_payload(count: int, chunks: list[bytes]) -> bytes:
+def rows_payload(length: int, chunks: list[bytes]) -> bytes:
     """One msgpack array of all the rows in the chunks."""
-    return b"".join((b"\xdd", count.to_bytes(4, "big"), *chunks))
+    return b"".join((b"\xdd", length.to_bytes(4, "big"), *chunks))
 
 
 def decode_rows(payload: bytes | memoryview) -> list[Record]:
-    """The rows of a payload; raises msgspec.MsgspecError for anything else."""
+    """The records of a payload without runs; raises msgspec.MsgspecError for anything else."""
     return _decoder.decode(payload)
+
+
+def decode_runs(payload: bytes | memoryview) -> list[Record]:
+    """The records of a payload that may have runs among its rows; raises msgspec.MsgspecError likewise."""
+    records: list[Record] = []
+    for run in _run_decoder.decode(payload):
+        records += run
+    return records

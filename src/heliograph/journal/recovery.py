@@ -114,7 +114,7 @@ def _rescued(disk: Disk, folder: str, manifest: Manifest, survey: Survey, random
     header = HeadHeader(manifest.partition, salt, first, survey.doubt[0].append_ts, epoch)
     buffers = [header.encode()]
     for frame in survey.doubt:
-        kept = frame.flags, bytes(frame.marks)
+        kept = frame.kind, frame.flags, bytes(frame.marks)
         meta = FrameMeta(frame.base, frame.events, epoch, frame.append_ts, first, *kept)
         buffers += encode_frame(meta, survey.descriptions, bytes(frame.payload), salt)
     with disk.create(f"{folder}/{name}") as file:

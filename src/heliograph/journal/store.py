@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from heliograph.channel.bulk import Bulk
 from heliograph.codec import decoder, encoder
 from heliograph.event import Header, info_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.names import escaped
 from heliograph.journal.reader import PartitionReader
-from heliograph.journal.records import EVENT, Record
+from heliograph.journal.records import EVENT, Record, Run
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.writer import PartitionWriter
 
@@ -109,12 +110,35 @@ class JournalStore:
             return self._reader.earliest
 
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> Receipt:
+        kept = self._run(items) if isinstance(items, Bulk) else self._records(items)
+        return self._writer.append(kept, level=level, attachment=items, timeout=timeout)
+
+    def _run(self, bulk: Bulk) -> Run:
+        cls, first, places = bulk.events[0].__class__, bulk.first, bulk.places
+        self._register(cls)
+        in_order = places[-1] - places[0] == len(places) - 1
+        return Run(
+            first.supplier,
+            first.epoch,
+            first.sequence,
+            first.source_ts,
+            first.format_id,
+            list(map(encoder(cls).encode, bulk.events)),
+            first.priority,
+            places[0] if in_order else places,
+            first.lifetime_ns,
+        )
+
+    def _register(self, cls: type[Event]) -> None:
+        if cls not in self._registered:
+            self._formats.register(info_of(cls).format)
+            self._registered.add(cls)
+
+    def _records(self, items: Sequence[Item]) -> list[Record]:
         records = []
         for event, header, _ in items:
             cls = event.__class__
-            if cls not in self._registered:
-                self._formats.register(info_of(cls).format)
-                self._registered.add(cls)
+            self._register(cls)
             records.append(
                 Record(
                     header.supplier,
@@ -131,7 +155,7 @@ class JournalStore:
                     header.hops,
                 )
             )
-        return self._writer.append(records, level=level, attachment=items, timeout=timeout)
+        return records
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
         with self._reading:
@@ -167,6 +191,9 @@ class JournalStore:
     def _items(self, receipts: list[Receipt]) -> Iterator[Item]:
         """The events with complete headers, made only if somebody looks."""
         for receipt in receipts:
+            if isinstance(receipt.attachment, Bulk):
+                yield from receipt.attachment.kept(self.partition, receipt.first_offset, receipt.append_ts)
+                continue
             for offset, (event, header, deadline) in enumerate(receipt.attachment, receipt.first_offset):
                 yield event, self._complete(header, offset, receipt.append_ts), deadline
 

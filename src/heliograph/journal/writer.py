@@ -27,7 +27,7 @@ from heliograph.journal.frames import MAX_BODY
 from heliograph.journal.keeper import Keeper
 from heliograph.journal.partition import Chunk, Limits, Partition
 from heliograph.journal.receipt import Adoption, Level, Receipt
-from heliograph.journal.records import encode_rows
+from heliograph.journal.records import Run, encode_rows
 from heliograph.journal.seal import seal_in_process
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class PartitionWriter:
 
     def append(
         self,
-        records: Sequence[Record],
+        records: Sequence[Record] | Run,
         *,
         level: Level = "synced",
         attachment: Any = None,
@@ -227,18 +227,19 @@ class PartitionWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _encoded(self, records: Sequence[Record]) -> Chunk:
+    def _encoded(self, records: Sequence[Record] | Run) -> Chunk:
         if not 1 <= len(records) <= MAX_APPEND_EVENTS:
             raise BatchTooLarge(len(records), MAX_APPEND_EVENTS, "events")
-        formats = frozenset(record.format_id for record in records)
+        rows = (records,) if isinstance(records, Run) else records
+        formats = frozenset({row.format_id for row in rows})
         if formats not in self._known:
             for format_id in formats:
                 self._formats[format_id]  # raises UnknownFormat while nothing has been promised
             self._known.add(formats)
-        rows = encode_rows(records)
-        if len(rows) > MAX_APPEND_BYTES:
-            raise BatchTooLarge(len(rows), MAX_APPEND_BYTES, "bytes")
-        return Chunk(len(records), rows, formats)
+        data = encode_rows(rows)
+        if len(data) > MAX_APPEND_BYTES:
+            raise BatchTooLarge(len(data), MAX_APPEND_BYTES, "bytes")
+        return Chunk(len(records), data, formats, isinstance(records, Run))
 
     def _has_room(self) -> bool:
         return self._closed or self._waiting < MAX_WAITING

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from datetime import UTC, datetime
+from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,10 @@ class NewTrack(hg.Event, name="air.track", key="id"):
     region: str = "unknown"
 
 
+class Weather(hg.Event, name="weather"):
+    place: str
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[Channel[Track]]:
     with hg.Station(tmp_path / "data") as station:
@@ -51,6 +56,47 @@ def test_what_was_pushed_is_there_when_the_folder_is_opened_again(tmp_path: Path
             tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
             assert tracks.push(Track(life))
             assert ids(list(tracks.consumer(start="earliest", until="now"))) == list(range(life + 1))
+
+
+def test_events_pushed_together_have_the_headers_of_events_pushed_one_by_one(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data") as station:
+        kept = station.channel("air.tracks", Track, qos=PERSISTENT)
+        with kept.supplier("radar-1") as radar, kept.consumer(start="now") as live:
+            radar.push(Track(0))
+            radar.push_many([Track(1), Track(2), Track(3)])
+            radar.push(Track(4))
+            deliveries = live.deliveries()
+            seen = [next(deliveries).header for _ in range(5)]
+        with kept.consumer(start="earliest", until="now") as again:
+            assert [d.header for d in again.deliveries()] == seen
+    assert [h.sequence for h in seen] == [1, 2, 3, 4, 5]
+    assert [h.offset for h in seen] == [0, 1, 2, 3, 4]
+    assert [h.key for h in seen] == [(0,), (1,), (2,), (3,), (4,)]
+    assert [h.station_seq for h in seen] == sorted({h.station_seq for h in seen})
+    assert len({h.append_ts for h in seen[1:4]}) == 1
+    assert {(h.supplier, h.epoch, h.partition, h.format_id, h.priority) for h in seen} == {
+        (seen[0].supplier, seen[0].epoch, seen[0].partition, seen[0].format_id, seen[0].priority)
+    }
+
+
+def test_events_pushed_together_keep_their_places_among_those_of_other_channels(
+    kept: Channel[Track],
+) -> None:
+    with kept.supplier("radar-1") as radar:
+        radar._next_station_seq = count(10, 3).__next__  # as if others had pushed in between
+        radar.push_many([Track(n) for n in range(4)])
+    with kept.consumer(start="earliest", until="now") as consumer:
+        assert [d.header.station_seq for d in consumer.deliveries()] == [10, 13, 16, 19]
+
+
+def test_events_of_several_classes_pushed_together_are_kept_whole_and_in_order(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data") as station:
+        kept = station.channel("air", Track, Weather, qos=PERSISTENT)
+        kept.push_many([Track(1), Weather("north"), Track(2)])
+        with kept.consumer(start="earliest", until="now") as consumer:
+            deliveries = list(consumer.deliveries())
+    assert [d.event for d in deliveries] == [Track(1), Weather("north"), Track(2)]
+    assert len({d.header.append_ts for d in deliveries}) == 1
 
 
 def test_headers_come_back_from_disk_as_they_were(kept: Channel[Track]) -> None:

@@ -10,7 +10,7 @@ from heliograph import fieldtypes as ft
 from heliograph.formats import Field, Format, FormatRegistry
 from heliograph.journal.partition import Chunk, Limits, Partition
 from heliograph.journal.reader import PartitionReader
-from heliograph.journal.records import Record, encode_rows
+from heliograph.journal.records import Record, Run, encode_rows
 from heliograph.journal.seal import seal
 from heliograph.ports import Ports, ThreadTasks
 from heliograph.sim import SimRandom
@@ -65,6 +65,10 @@ def partition(disk: Disk, limits: Limits | None = None, clock: HandClock | None 
 
 def chunk(records: Sequence[Record]) -> Chunk:
     return Chunk(len(records), encode_rows(records), frozenset(r.format_id for r in records))
+
+
+def run_chunk(run: Run) -> Chunk:
+    return Chunk(len(run), encode_rows([run]), frozenset({run.format_id}), is_run=True)
 
 
 def commit(target: Partition, *batches: Sequence[Record]) -> int:

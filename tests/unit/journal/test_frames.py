@@ -16,7 +16,7 @@ from heliograph.journal.frames import (
     HeadHeader,
     encode_frame,
 )
-from heliograph.journal.records import decode_rows, encode_rows, rows_payload
+from heliograph.journal.records import Record, Run, decode_rows, decode_runs, encode_rows, rows_payload
 from heliograph.sim import SimDisk, SimFile
 from tests.unit.journal.helpers import TRACK, track, tracks
 
@@ -113,3 +113,16 @@ def test_a_frame_that_was_half_written_when_first_read_is_read_again() -> None:
     assert isinstance(reader.frame(HEAD_SIZE), BadFrame)
     file.append(whole[70:])
     assert isinstance(reader.frame(HEAD_SIZE), Frame)
+
+
+@pytest.mark.parametrize("places", [40, [40, 41, 47]])
+def test_a_run_gives_back_a_record_for_each_of_its_events(places: int | list[int]) -> None:
+    run = Run("radar", 2, 8, -1, TRACK.id, [b"a", b"", b"c"], 4, places, 5)
+    numbers = range(40, 43) if isinstance(places, int) else places
+    expected = [
+        Record("radar", 2, 8 + n, -1, TRACK.id, body, 4, place, 5)
+        for n, (body, place) in enumerate(zip([b"a", b"", b"c"], numbers, strict=True))
+    ]
+    assert list(run) == expected
+    payload = rows_payload(3, [encode_rows([track(1)]), encode_rows([run]), encode_rows([track(2)])])
+    assert decode_runs(payload) == [track(1), *expected, track(2)]

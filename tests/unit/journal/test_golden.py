@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.journal import frames
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.inspection import verify
 from heliograph.ports import LocalDisk
-from tests.unit.journal.golden.make import ACKS, HEAD, POSITIONS, SEALED
+from tests.unit.journal.golden.make import ACKS, EVENTS, FRAMES, MARKS, POSITIONS
 from tests.unit.journal.helpers import FOLDER, commit, history, partition, ports, seal_everything, track
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -18,27 +19,34 @@ VERSIONS = sorted(path.name for path in GOLDEN.iterdir() if path.name.startswith
 
 
 @pytest.fixture(params=VERSIONS)
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> LocalDisk:
-    shutil.copytree(GOLDEN / request.param, tmp_path / "golden")
+def version(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def disk(version: str, tmp_path: Path) -> LocalDisk:
+    shutil.copytree(GOLDEN / version, tmp_path / "golden")
     return LocalDisk(tmp_path / "golden")
 
 
-def test_there_is_a_golden_partition() -> None:
-    assert "v1" in VERSIONS
+def test_there_is_a_golden_partition_of_every_version() -> None:
+    assert [f"v{version}" for version in frames.READABLE] == VERSIONS
 
 
-def test_an_old_partition_reads_as_it_was_written(disk: LocalDisk) -> None:
-    assert history(disk) == SEALED + HEAD
+def test_an_old_partition_reads_as_it_was_written(disk: LocalDisk, version: str) -> None:
+    assert history(disk) == EVENTS[version]
     report = verify(disk, FOLDER)
     assert report.sound
-    assert (report.files, report.frames, report.epoch) == (2, 2, 1)
+    assert (report.files, report.frames, report.epoch) == (2, FRAMES[version], 1)
 
 
-def test_an_old_partition_is_written_on_and_sealed(disk: LocalDisk) -> None:
+def test_an_old_partition_is_written_on_and_sealed(disk: LocalDisk, version: str) -> None:
     writer = partition(disk)
-    assert commit(writer, [track(99)]) == len(SEALED + HEAD)
+    assert writer.marks == MARKS[version]
+    assert commit(writer, [track(99)]) == len(EVENTS[version])
     assert seal_everything(writer, disk) == 1
-    assert history(disk) == [*SEALED, *HEAD, track(99)]
+    assert history(disk) == [*EVENTS[version], track(99)]
 
 
 def test_old_cursors_go_on_where_they_were(disk: LocalDisk) -> None:

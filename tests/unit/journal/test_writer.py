@@ -19,10 +19,11 @@ from heliograph.errors import (
 )
 from heliograph.journal import writer as writers
 from heliograph.journal.partition import Limits
+from heliograph.journal.records import Run
 from heliograph.journal.writer import PartitionWriter
 from heliograph.ports import system_ports
 from heliograph.sim import Fails, Simulation
-from tests.unit.journal.helpers import FOLDER, FORMATS, history, track, tracks
+from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK, history, track, tracks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +43,38 @@ def test_a_receipt_gives_the_offset_once_the_rows_are_durable() -> None:
 
     assert simulation.run(main) == [0, 3, 6, 9]
     assert history(simulation.disk.crash("none")) == tracks(0, 12)
+
+
+def test_runs_and_records_of_one_commit_share_a_frame_and_keep_their_order() -> None:
+    simulation = Simulation(seed=1)
+    run = Run("radar", 1, 3, 30, TRACK.id, [track(n).body for n in range(3, 8)], station_seq=3)
+
+    def main() -> list[int]:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS) as writer:
+            receipts = [writer.append(part) for part in (tracks(0, 3), run, tracks(8, 1))]
+            offsets = [receipt.result(timeout=1.0) for receipt in receipts]
+            assert writer.stats().commits == 1
+            return offsets
+
+    assert simulation.run(main) == [0, 3, 8]
+    found = history(simulation.disk.crash("none"))
+    assert found == [*tracks(0, 3), *run, *tracks(8, 1)]
+    assert [record.sequence for record in found] == list(range(9))
+
+
+def test_a_run_is_refused_as_a_whole_for_what_a_batch_is() -> None:
+    simulation = Simulation(seed=1)
+
+    def main() -> None:
+        with PartitionWriter(simulation.ports, FOLDER, FORMATS) as writer:
+            with pytest.raises(UnknownFormat):
+                writer.append(Run("radar", 1, 1, 0, b"?" * 12, [b"a"]))
+            with pytest.raises(BatchTooLarge):
+                writer.append(Run("radar", 1, 1, 0, TRACK.id, []))
+            with pytest.raises(BatchTooLarge):
+                writer.append(Run("radar", 1, 1, 0, TRACK.id, [bytes(writers.MAX_APPEND_BYTES)]))
+
+    simulation.run(main)
 
 
 @pytest.mark.parametrize("seed", range(20))
