@@ -28,6 +28,7 @@
     │   └── TooManyAcks             too many events are acknowledged out of order
     ├── InvalidFileName             a name that could leave its folder, or that no file can have
     ├── InvalidQoS                  a quality of service that cannot be honoured; says what is allowed
+    ├── InvalidPattern              a pattern over several events that cannot be looked for; says why
     ├── InvalidTask                 a task that no analysis can take; says why
     ├── NotSchedulable              tasks that cannot meet a deadline; names the task and the numbers
     ├── ChannelError                a call that this channel or station cannot follow; names it
@@ -67,6 +68,7 @@ from heliograph.errors.channel import (
     Closed,
     FolderInUse,
     ForkedStation,
+    InvalidPattern,
     InvalidQoS,
     InvalidTask,
     NoSuchChannel,
@@ -148,6 +150,7 @@ __all__ = [
     "IncompatibleFormats",
     "InvalidEvent",
     "InvalidFileName",
+    "InvalidPattern",
     "InvalidQoS",
     "InvalidTask",
     "JournalBusy",

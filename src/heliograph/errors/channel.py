@@ -41,6 +41,23 @@ class InvalidTask(HeliographError):
         return f"{self.name} {self.reason}"
 
 
+class InvalidPattern(HeliographError):
+    """A pattern over several events that cannot be looked for.
+
+    Attributes:
+        part: which part of it is wrong.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, part: str, reason: str) -> None:
+        super().__init__(part, reason)
+        self.part = part
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.part} {self.reason}"
+
+
 class NotSchedulable(HeliographError):
     """A set of tasks that cannot meet a deadline.
 
