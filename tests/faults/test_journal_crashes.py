@@ -8,7 +8,7 @@ from heliograph.journal.partition import Limits
 from heliograph.journal.seal import seal
 from heliograph.sim import SimDisk, explore_crashes
 from tests.support import examples
-from tests.unit.journal.helpers import HandClock, chunk, commit, history, partition, tracks
+from tests.unit.journal.helpers import FOLDER, HandClock, chunk, commit, history, partition, tracks
 
 if TYPE_CHECKING:
     from heliograph.journal.partition import Partition
@@ -69,9 +69,9 @@ class Journalling:
 
 
 class Retaining(Journalling):
-    """As above, with so little room that segments are dropped."""
+    """As above, with so little room that segments are dropped and have a grace."""
 
-    LIMITS = Limits(head_events=4, keep_bytes=9_000)
+    LIMITS = Limits(head_events=4, keep_bytes=20_000, grace_seconds=2.5)
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,9 +82,16 @@ class Retaining(Journalling):
         for _ in range(6):
             self._commit(writer, 4)
             self._seal(writer, disk)
-            writer.retain()
+            self._retain(writer)
             self.dropped = writer.manifest.earliest
         assert self.dropped > 0
+        assert writer.recovery.removed == ()
+
+    def _retain(self, writer: Partition) -> None:
+        clock = writer._clock
+        assert isinstance(clock, HandClock)
+        clock.now += 10**9
+        writer.retain()
 
     def check(self, disk: SimDisk) -> None:
         writer = self._opened(disk)
@@ -93,6 +100,11 @@ class Retaining(Journalling):
         assert earliest >= self.dropped
         assert history(disk) in (self.acked[earliest:], everything[earliest:])
         assert writer.next in {len(self.acked), len(everything)}
+        in_grace = [file.name for file in writer.manifest.retired]
+        assert all(disk.exists(f"{FOLDER}/{name}") for name in in_grace)
+        segments = [segment.name for segment in writer.manifest.segments]
+        found = [f"sealed/{name}" for name in disk.list(f"{FOLDER}/sealed")]
+        assert sorted(found) == sorted(in_grace + segments), "nothing else is left over"
 
 
 def test_no_crash_loses_repeats_or_reorders_what_was_acknowledged() -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from heliograph.channel.observer import Watch
     from heliograph.channel.selection import Selection
     from heliograph.channel.store import Cursor
+    from heliograph.errors import HistoryDamaged, HistoryGone
 
 log = logging.getLogger(__name__)
 
@@ -274,6 +275,7 @@ class Consumer(QueuedReceiver, Generic[T]):
         *,
         ends: bool = False,
         cursor: Cursor | None = None,
+        raises_gaps: bool = False,
     ) -> None:
         super().__init__(channel, name, selection)
         self._cursor = cursor
@@ -289,6 +291,13 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._ends = ends
         self.lane = channel.new_lane(name, selection, self._ring)
         self.lane.watch = self._watch
+        if isinstance(self.lane, JournalLane):
+            self.lane.raises_gaps = raises_gaps
+
+    @property
+    def gaps(self) -> tuple[HistoryGone | HistoryDamaged, ...]:
+        """What it could not be given: retention was faster, or a file is damaged. `ranges` says which."""
+        return tuple(self.lane.gaps) if isinstance(self.lane, JournalLane) else ()
 
     def pull(self, timeout: float | None = None) -> T | None:
         """The next event, or None when none came in time or the consumer is closed."""

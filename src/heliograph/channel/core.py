@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -237,6 +237,7 @@ class Channel(Generic[T]):
         name: str | None = None,
         start: Point = None,
         until: Point = None,
+        gap: Literal["notice", "error"] = "notice",
         **options: Unpack[Options],
     ) -> Consumer[T]:
         """Something to ask for events: `for` or `async for`, `pull`, `read` or `deliveries`.
@@ -247,9 +248,14 @@ class Channel(Generic[T]):
             start: "earliest", "now" or "latest", an offset, or a datetime; without it, with all that the
                 channel's durability keeps.
             until: where to end: "now", an offset or a datetime; without it, never.
+            gap: what happens where retention was faster or the history is damaged. "notice": the station's
+                `on_error` is told and it goes on behind; "error": HistoryGone or HistoryDamaged is raised
+                there, once, and the next call goes on. Both carry `ranges`, and `gaps` has them all.
             **options: as in `subscribe`.
         """
-        check_options("consumer", options, "name", "start", "until")
+        check_options("consumer", options, "name", "start", "until", "gap")
+        if gap not in ("notice", "error"):
+            raise NotPossible(self.name, f"gap={gap!r}: allowed are 'notice' and 'error'")
         selection = self._placed(self.select(**options), start, until)
         cursor: Cursor | None = None
         if name is None or self._journal is None or selection.group is not None:
@@ -261,7 +267,14 @@ class Channel(Generic[T]):
             except BaseException:
                 self._members.release_name(name)
                 raise
-        consumer: Consumer[T] = Consumer(self, full_name, selection, ends=until is not None, cursor=cursor)
+        consumer: Consumer[T] = Consumer(
+            self,
+            full_name,
+            selection,
+            ends=until is not None,
+            cursor=cursor,
+            raises_gaps=gap == "error",
+        )
         self.join(consumer, start)
         return consumer
 

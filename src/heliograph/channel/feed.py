@@ -12,6 +12,7 @@ live again while the feed is held still, so between the two no event is lost or 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.lane import BATCH, Item, Lane
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.ports import Tasks
 
+GAPS: Final = 1000
+"""Gaps that a lane remembers."""
 READ_AHEAD: Final = 512
 """Events read from the journal at once by a lane that is behind."""
 
@@ -115,6 +118,10 @@ class JournalLane(Lane):
         self._behind = position is not None
         self._watched = self._behind
         self._from_history = 0
+        self.raises_gaps = False
+        """Whether `take` raises at a gap, once, instead of telling `on_gap`."""
+        self.gaps: deque[HistoryGone | HistoryDamaged] = deque(maxlen=GAPS)
+        """What it missed, the latest last."""
         self.failure: HeliographError | None = None
         """Why it could not read on; it is closed then."""
 
@@ -179,6 +186,7 @@ class JournalLane(Lane):
         return True
 
     def take(self, most: int = BATCH) -> list[Item]:
+        """As in any lane. May raise HistoryGone or HistoryDamaged at a gap; the next call goes on."""
         while True:
             with self._lock:
                 items = self._pop_batch(most)
@@ -201,9 +209,12 @@ class JournalLane(Lane):
         try:
             items, reached = self._store.read(position, READ_AHEAD, self._until)
         except (HistoryGone, HistoryDamaged) as gap:
-            self._on_gap(gap)
             with self._lock:
                 self._position = gap.next_available
+                self.gaps.append(gap)
+            if self.raises_gaps:
+                raise
+            self._on_gap(gap)
             return
         except HeliographError as error:
             # A class that cannot read what is kept: nothing behind it could be read either.

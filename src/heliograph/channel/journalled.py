@@ -49,13 +49,10 @@ class Journalled:
     def resume(self, selection: Selection, name: str) -> tuple[Selection, Cursor]:
         """The cursor of a durable consumer, and a selection that goes on where it was."""
         cursor = self.store.cursor(name)
-        if cursor.position is not None:
-            selection = msgspec.structs.replace(selection, position=cursor.position)
-        elif selection.position is None:
-            # It begins now, also if it is opened again only much later.
-            cursor.commit(self.store.watermark)
-            selection = msgspec.structs.replace(selection, position=cursor.position)
-        return selection, cursor
+        if cursor.position is None:
+            # It begins here, also if it is opened again only much later, and retention knows of it.
+            cursor.commit(self.store.watermark if selection.position is None else selection.position)
+        return msgspec.structs.replace(selection, position=cursor.position), cursor
 
     def lane(self, name: str, selection: Selection, on_ready: Callable[[Lane], None]) -> JournalLane:
         return JournalLane(

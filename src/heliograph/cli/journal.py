@@ -52,7 +52,10 @@ def _journal(context: typer.Context) -> None:
 
 @app.command()
 def ls(folder: Folder, *, as_json: JsonFlag = False) -> None:
-    """List channels and partitions: their offsets, events, bytes and files."""
+    """List channels and partitions: their offsets, events, bytes and files.
+
+    Retired files are no longer part of the history, and stay on disk for who planned to read them.
+    """
     from heliograph.journal import inspection  # noqa: PLC0415 - commands import what they need when they run
     from heliograph.journal.folder import StationFolder, partition_folder  # noqa: PLC0415 - as above
 
@@ -70,9 +73,10 @@ def ls(folder: Folder, *, as_json: JsonFlag = False) -> None:
                     "earliest": earliest,
                     "watermark": watermark,
                     "events": watermark - earliest,
-                    "bytes": sum(file.size for file in files),
-                    "files": len(files),
+                    "bytes": sum(file.size for file in files if file.kind != "retired"),
+                    "files": sum(file.kind != "retired" for file in files),
                     "sealed": sum(file.kind == "segment" for file in files),
+                    "retired": sum(file.kind == "retired" for file in files),
                 }
             )
     if as_json:

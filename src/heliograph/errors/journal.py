@@ -181,6 +181,11 @@ class HistoryGone(JournalError):
         self.first = first
         self.next_available = next_available
 
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """What is missing: from the first of the two offsets up to, not including, the second."""
+        return {self.partition.rpartition("/")[2]: (self.first, self.next_available)}
+
     def __str__(self) -> str:
         return (
             f"retention has removed offsets {self.first} to {self.next_available - 1} of {self.partition!r}; "
@@ -204,6 +209,11 @@ class HistoryDamaged(JournalError):
         self.first = first
         self.next_available = next_available
         self.reason = reason
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """What is missing: from the first of the two offsets up to, not including, the second."""
+        return {self.partition.rpartition("/")[2]: (self.first, self.next_available)}
 
     def __str__(self) -> str:
         return (

@@ -35,6 +35,7 @@ from heliograph.errors import (
 from heliograph.journal.frames import checksum
 from heliograph.journal.names import LOCK, TEMPORARY
 from heliograph.journal.recovery import make_folder
+from heliograph.journal.retention import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,6 +81,8 @@ class State(msgspec.Struct, array_like=True):
     epoch: int = 0
     owner: str = ""
     positions: dict[str, Position] = {}
+    seen_ts: int = 0
+    """When its owner was last heard of, in ns since 1970."""
 
 
 class Cursor:
@@ -161,7 +164,7 @@ class CursorStore:
             state = self._states.get(name, State(name))
             if state.owner != owner and self._leases.get(name, 0) > self._clock.monotonic_ns():
                 raise CursorHeld(name, state.owner)
-            state = State(name, state.epoch + 1, owner, state.positions)
+            state = State(name, state.epoch + 1, owner, state.positions, self._clock.time_ns())
             self._change(state)
             self._extend(name)
         self._flush()
@@ -173,6 +176,15 @@ class CursorStore:
     def state(self, name: str) -> State:
         """What is kept of a consumer; an empty state for one that never was."""
         return self._states.get(name, State(name))
+
+    def places(self, partition: str) -> tuple[Place, ...]:
+        """How far everybody is in a partition, for its retention."""
+        with self._lock:
+            return tuple(
+                Place(state.name, state.positions[partition].low, state.seen_ts)
+                for state in self._states.values()
+                if partition in state.positions
+            )
 
     def forget(self, name: str) -> None:
         """Drop a consumer's place for good. CursorHeld while somebody's lease runs."""
@@ -196,7 +208,7 @@ class CursorStore:
                 if len(new.acks) > MAX_ACKS:
                     raise TooManyAcks(cursor.name, MAX_ACKS)
                 positions[partition] = new
-            self._change(State(state.name, state.epoch, state.owner, positions))
+            self._change(State(state.name, state.epoch, state.owner, positions, self._clock.time_ns()))
             self._extend(cursor.name)
         self._flush()
 
@@ -205,13 +217,14 @@ class CursorStore:
         with self._lock:
             state = self._owned(cursor)
             positions = {**state.positions, partition: Position(offset)}
-            self._change(State(state.name, state.epoch, state.owner, positions))
+            self._change(State(state.name, state.epoch, state.owner, positions, self._clock.time_ns()))
         self._flush()
 
     def renew(self, cursor: Cursor) -> None:
         """See `Cursor.renew`."""
         with self._lock:
-            self._owned(cursor)
+            # Written with the next commit; until then a restart counts from the last.
+            self._owned(cursor).seen_ts = self._clock.time_ns()
             self._extend(cursor.name)
 
     def release(self, cursor: Cursor) -> None:
@@ -319,6 +332,8 @@ class CursorStore:
                 )
                 break
             state = msgspec.msgpack.decode(body, type=State)
+            # Written by a program that did not note the time: its lease begins with this one.
+            state.seen_ts = state.seen_ts or self._clock.time_ns()
             self._states[state.name] = state
             at += _FRAME.size + size
 

@@ -35,14 +35,15 @@ class FileInfo:
     """One file with rows, as the manifest has it."""
 
     name: str
-    kind: Literal["head", "open head", "segment"]
+    kind: Literal["head", "open head", "segment", "retired"]
+    """Retired: no longer part of the history, and kept for its grace. Its offsets are 0."""
     first: int
     next: int
     """Of an open head: the watermark."""
     size: int
     first_ts: int
     last_ts: int
-    """Times are 0 for a head that is being written."""
+    """Times are 0 for a head that is being written; of a retired file, both are when it left the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,11 @@ def partitions(disk: Disk, folder: str) -> tuple[str, ...]:
 
 
 def ls(disk: Disk, folder: str) -> list[FileInfo]:
-    """The files of a partition, by their offsets."""
+    """The files of a partition: those in their grace, then those with its rows by their offsets."""
     with PartitionReader(disk, folder) as reader:
-        return [_info(disk, folder, source, reader.watermark) for source in reader.manifest.sources]
+        manifest = reader.manifest
+        retired = [FileInfo(f.name, "retired", 0, 0, f.size, f.left_ts, f.left_ts) for f in manifest.retired]
+        return [*retired, *(_info(disk, folder, source, reader.watermark) for source in manifest.sources)]
 
 
 def cat(
@@ -108,7 +111,7 @@ def verify(disk: Disk, folder: str) -> Report:
         manifest, watermark = reader.manifest, reader.watermark
         events, damaged = _read_all(reader, manifest.earliest, watermark)
         sources = manifest.sources
-    listed = {source.name for source in sources}
+    listed = {file.name for file in (*sources, *manifest.retired)}
     found = [f"{inner}/{name}" for inner in (HEADS, SEALED) for name in disk.list(f"{folder}/{inner}")]
     return Report(
         folder=folder,

@@ -10,10 +10,11 @@ import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from heliograph.journal.manifest import Segment
     from heliograph.journal.partition import Partition, SealJob
+    from heliograph.journal.retention import Place
     from heliograph.ports import Disk, Lock, Ports
 
     Sealer: TypeAlias = Callable[[Disk, SealJob], Segment]
@@ -27,12 +28,20 @@ LOOK_SECONDS: Final = 60.0
 class Keeper:
     """A task beside the writer. Without a sealer nothing is sealed, and heads are kept as they are."""
 
-    def __init__(self, ports: Ports, partition: Partition, files: Lock, sealer: Sealer | None) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        partition: Partition,
+        files: Lock,
+        sealer: Sealer | None,
+        places: Callable[[], Sequence[Place]] = tuple,
+    ) -> None:
         assert ports.disk is not None
         self._disk: Disk = ports.disk
         self._partition = partition
         self._files = files
         self._sealer = sealer
+        self._places = places
         self._sealing = ports.tasks.lock("journal sealing")
         self._stopping = False
         self._bell = ports.tasks.signal("journal keeper")
@@ -60,9 +69,10 @@ class Keeper:
         return made
 
     def retain(self) -> None:
-        """Drop what exceeds the limits."""
+        """Drop what exceeds the limits, and remove what has had its grace."""
+        places = self._places()
         with self._files:
-            self._partition.retain()
+            self._partition.retain(places)
 
     def close(self) -> None:
         """Finish the segment that is being sealed, if any, and stop."""

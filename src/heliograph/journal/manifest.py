@@ -56,6 +56,18 @@ class Segment(msgspec.Struct, array_like=True, frozen=True):
     """CRC32C of the file."""
 
 
+class Retired(msgspec.Struct, array_like=True, frozen=True):
+    """A file that no longer belongs to the history, and stays on disk for a while.
+
+    Somebody may have planned with an earlier manifest, and reads only now.
+    """
+
+    name: str
+    size: int
+    left_ts: int
+    """When it left."""
+
+
 class Damage(msgspec.Struct, array_like=True, frozen=True):
     """Offsets that were durable and cannot be read any more."""
 
@@ -87,6 +99,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What retention has removed so far."""
     marks: tuple[Mark, ...] = ()
     """The newest of each writer from outside below `next`; whose was used last comes last."""
+    retired: tuple[Retired, ...] = ()
 
     @property
     def sources(self) -> list[Segment | Head]:

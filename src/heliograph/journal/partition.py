@@ -7,8 +7,9 @@
              3 publish a manifest that closes the one and lists the other
     seal     1 a sealed file is synced and named (heliograph.journal.seal), 2 publish a manifest that lists it
              instead of its heads, 3 remove the heads
-    retain   1 publish a manifest without the oldest segments, 2 remove them
     adopt    1 write the frames of a batch, the last with its mark, 2 sync them, 3 publish the watermark
+    retain   1 publish a manifest without what is to go (heliograph.journal.retention), in which sealed files
+             have become retired, 2 remove what it does not list even so
 
 After a failed sync nobody knows what the file holds: it is closed at the last good sync and never touched
 again, and the rows that it may have lost, which are still in memory, go to a new head.
@@ -32,11 +33,13 @@ from heliograph.journal.marks import Mark, encode_marks, remembered
 from heliograph.journal.names import HEADS, LOCK, head_name, segment_name
 from heliograph.journal.records import rows_payload
 from heliograph.journal.recovery import Recovery, found_or_made, make_folder, recover, sweep
+from heliograph.journal.retention import decide
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from heliograph.formats import FormatRegistry
+    from heliograph.journal.retention import Place
     from heliograph.ports import Clock, Disk, File, Ports
 
 log = logging.getLogger(__name__)
@@ -55,6 +58,14 @@ class Limits:
     """The partition's disk quota: beyond it the oldest sealed segments go. None: no limit."""
     keep_seconds: float | None = 30 * DAY
     """Segments whose last event is older go. None: no limit."""
+    hold_unread: bool = True
+    """What a durable consumer has not read stays beyond `keep_seconds`, though never beyond `keep_bytes`."""
+    hold_seconds: float = 7 * DAY
+    """A durable consumer that has not been heard of for so long holds nothing any more."""
+    drop_read: bool = False
+    """What all durable consumers have read goes at once; it needs at least one that was heard of."""
+    grace_seconds: float = 600.0
+    """How long sealed files stay on disk after they have left the history, for who planned to read them."""
 
 
 class Chunk(NamedTuple):
@@ -157,6 +168,11 @@ class Partition:
         """Bytes of all files that count. Any task may ask."""
         head = self._head
         return sum(source.size for source in self.manifest.sources) + (head.end if head else 0)
+
+    @property
+    def retired_size(self) -> int:
+        """Bytes of files that have left the history and are still on disk. Any task may ask."""
+        return sum(file.size for file in self.manifest.retired)
 
     def write(self, chunks: Sequence[Chunk]) -> Written:
         """Append the chunks as one frame, not yet synced. When this raises, nothing was appended."""
@@ -281,24 +297,28 @@ class Partition:
             self._garbage.append(segment.name)
             raise
 
-    def retain(self) -> None:
-        """Drop the oldest segments while the partition is larger or older than its limits."""
-        dropped = self._overdue()
-        if not dropped:
-            return
-        earliest = dropped[-1].next or 0
-        gone = set(dropped)
+    def retain(self, places: Sequence[Place] = ()) -> None:
+        """Drop what exceeds the limits, given how far the durable consumers are, and what had its grace."""
+        now = self._clock.time_ns()
         manifest = self.manifest
+        decision = decide(manifest, places, self.limits, now=now, size=self.size)
+        if not decision.drop and not decision.remove:
+            return
+        for missed in decision.overtaken:
+            log.warning("%s: %s will miss offsets %d to %d", self.folder, *missed[:2], missed.next - 1)
+        earliest = decision.drop[-1].next or 0 if decision.drop else manifest.earliest
+        gone = {source.name for source in decision.drop}
         kept = msgspec.structs.replace(
             manifest,
             earliest=earliest,
-            segments=tuple(s for s in manifest.segments if s not in gone),
-            heads=tuple(h for h in manifest.heads if h not in gone),
+            segments=tuple(s for s in manifest.segments if s.name not in gone),
+            heads=tuple(h for h in manifest.heads if h.name not in gone),
             damage=tuple(d for d in manifest.damage if d.next > earliest),
             dropped_events=manifest.dropped_events + earliest - manifest.earliest,
-            dropped_bytes=manifest.dropped_bytes + sum(source.size for source in dropped),
+            dropped_bytes=manifest.dropped_bytes + sum(source.size for source in decision.drop),
+            retired=decision.retired,
         )
-        self._publish(kept, [source.name for source in dropped])
+        self._publish(kept, decision.remove)
 
     def close(self) -> None:
         """Close the head and let go of the partition. What was written and not synced stays in doubt."""
@@ -311,22 +331,6 @@ class Partition:
                 self._head.file.close()
             self._commit.close()
             self._lock.release()
-
-    def _overdue(self) -> list[Segment | Head]:
-        """The sources to drop, oldest first. Only what is sealed, or damaged and never will be, can go."""
-        keep_bytes, keep_seconds = self.limits.keep_bytes, self.limits.keep_seconds
-        oldest_ts = None if keep_seconds is None else self._clock.time_ns() - round(keep_seconds * 1e9)
-        size = self.size
-        dropped: list[Segment | Head] = []
-        for source in self.manifest.sources:
-            too_large = keep_bytes is not None and size > keep_bytes
-            too_old = oldest_ts is not None and source.last_ts < oldest_ts
-            droppable = isinstance(source, Segment) or (source.next is not None and self._damaged(source))
-            if not droppable or not (too_large or too_old):
-                break
-            dropped.append(source)
-            size -= source.size
-        return dropped
 
     def _damaged(self, head: Head) -> bool:
         return any(damage.file == head.name for damage in self.manifest.damage)

@@ -127,7 +127,7 @@ def _rescued(disk: Disk, folder: str, manifest: Manifest, survey: Survey, random
 
 def sweep(disk: Disk, folder: str, manifest: Manifest) -> tuple[str, ...]:
     """Remove temporary files, and heads and segments that the manifest does not list."""
-    listed = {head.name for head in manifest.heads} | {segment.name for segment in manifest.segments}
+    listed = {source.name for source in manifest.sources} | {file.name for file in manifest.retired}
     found = [name for name in disk.list(folder) if name.endswith(TEMPORARY)]
     for inner in (HEADS, SEALED):
         names = (f"{inner}/{name}" for name in disk.list(f"{folder}/{inner}"))

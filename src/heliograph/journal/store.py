@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from heliograph.journal.partition import Limits
     from heliograph.journal.receipt import Receipt
     from heliograph.journal.records import JournalRecord
+    from heliograph.journal.retention import Place
     from heliograph.ports import Ports
 
 
@@ -83,21 +84,24 @@ class JournalStore:
         self._registered: set[type[Event]] = set()
         make_folder(ports.disk, f"{folder}/{escaped(channel)}")
         place = f"{folder}/{escaped(channel)}/{partition}"
+        # Most channels never have a durable consumer; those of earlier lives hold what they have not read.
+        self._cursor_folder = f"{cursor_folder}/{escaped(channel)}"
+        self._owner = f"station {ports.random.id64():016x}"
+        self._cursors: CursorStore | None = None
+        if ports.disk.exists(self._cursor_folder):
+            self._cursors = CursorStore(ports, self._cursor_folder)
         self._writer = PartitionWriter(
             ports,
             place,
             self._formats,
             limits=limits,
             on_durable=self._on_durable,
+            places=self._places,
             note=f"channel {channel}",
         )
         # One reader for all lanes of this process that are behind, one at a time.
         self._reading = ports.tasks.lock(f"reader of {channel}")
         self._reader = PartitionReader(ports.disk, place, formats=self._formats)
-        # Opened with the first durable consumer; most channels never have one.
-        self._cursor_folder = f"{cursor_folder}/{escaped(channel)}"
-        self._owner = f"station {ports.random.id64():016x}"
-        self._cursors: CursorStore | None = None
         self._decoders: dict[bytes, tuple[type[Event], Callable[[Any], Event]] | None] = {}
 
     @property
@@ -183,6 +187,10 @@ class JournalStore:
             if self._cursors is not None:
                 self._cursors.close()
                 self._cursors = None
+
+    def _places(self) -> tuple[Place, ...]:
+        cursors = self._cursors
+        return () if cursors is None else cursors.places(self.partition)
 
     def _on_durable(self, receipts: list[Receipt]) -> None:
         last = receipts[-1]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from heliograph.journal.marks import Mark
     from heliograph.journal.records import Record
     from heliograph.journal.recovery import Recovery
+    from heliograph.journal.retention import Place
     from heliograph.ports import Ports
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,8 @@ class WriterStats:
     dropped_events: int
     dropped_bytes: int
     """What retention has removed."""
+    retired_bytes: int
+    """Size of files that are no longer part of the history, and stay on disk for their grace."""
 
 
 class PartitionWriter:
@@ -93,6 +96,7 @@ class PartitionWriter:
         limits: Limits | None = None,
         on_durable: Callable[[list[Receipt]], object] | None = None,
         sealer: Sealer | None = seal_in_process,
+        places: Callable[[], Sequence[Place]] = tuple,
         note: str = "",
     ) -> None:
         self._tasks = ports.tasks
@@ -113,7 +117,7 @@ class PartitionWriter:
         self._failed = 0
         self._opened_at = self._partition.watermark
         self._bell = ports.tasks.signal("journal bell")
-        self._keeper = Keeper(ports, self._partition, self._files, sealer)
+        self._keeper = Keeper(ports, self._partition, self._files, sealer, places)
         self._committer = ports.tasks.spawn(f"journal {folder}", self._run)
 
     @property
@@ -206,6 +210,7 @@ class PartitionWriter:
             damaged=sum(damage.next - damage.first for damage in manifest.damage),
             dropped_events=manifest.dropped_events,
             dropped_bytes=manifest.dropped_bytes,
+            retired_bytes=self._partition.retired_size,
         )
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import FolderInUse
+from heliograph.errors import FolderInUse, HistoryGone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -402,3 +402,54 @@ def test_a_folder_is_free_again_though_a_forked_child_lives(tmp_path: Path) -> N
     finally:
         os.close(go)
         os.waitpid(child, 0)
+
+
+SHORT = hg.Limits(keep_bytes=1, grace_seconds=0)
+"""Whatever is sealed goes at once."""
+
+
+def overtaken(folder: Path) -> None:
+    """A history in which the durable consumer `billing` has read 2 of 10 events and 5 are gone."""
+    with hg.Station(folder) as station:
+        tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
+        tracks.push_many([Track(n) for n in range(5)])
+        with tracks.consumer(name="billing", start="earliest") as billing:
+            assert ids(billing.read(2, LIMIT)) == [0, 1]
+            assert billing.pull(LIMIT) is not None
+    with hg.Station(folder, journal=SHORT) as station:
+        tracks = station.channel("air.tracks", Track)
+        writer = tracks.store._writer  # type: ignore[union-attr]  # a journal's
+        assert writer.seal() == 1
+        writer.retain()
+        tracks.push_many([Track(n) for n in range(5, 10)])
+
+
+def test_a_consumer_that_retention_overtook_is_told_the_exact_range_and_goes_on(tmp_path: Path) -> None:
+    overtaken(tmp_path / "data")
+    told: list[Any] = []
+    with hg.Station(tmp_path / "data", on_error=lambda *args: told.append(args)) as station:
+        tracks = station.channel("air.tracks", Track)
+        with tracks.consumer(name="billing", until="now") as billing:
+            assert ids(list(billing)) == [5, 6, 7, 8, 9]
+            (gap,) = billing.gaps
+    ((name, header, error),) = told
+    assert (name, header, error) == ("billing", None, gap)
+    assert list(gap.ranges.values()) == [(2, 5)]
+
+
+def test_or_it_is_raised_once_and_the_next_call_goes_on(tmp_path: Path) -> None:
+    overtaken(tmp_path / "data")
+    with hg.Station(tmp_path / "data") as station:
+        tracks = station.channel("air.tracks", Track)
+        with tracks.consumer(name="billing", gap="error") as billing:
+            with pytest.raises(HistoryGone) as caught:
+                billing.pull(LIMIT)
+            assert list(caught.value.ranges.values()) == [(2, 5)]
+            assert ids(billing.read(5, LIMIT)) == [5, 6, 7, 8, 9]
+            assert billing.gaps == (caught.value,)
+
+
+def test_a_durable_consumer_that_never_read_anything_is_known_to_retention(kept: Channel[Track]) -> None:
+    kept.push(Track(1))
+    kept.consumer(name="billing", start="earliest").close()
+    assert [(place.consumer, place.low) for place in kept.store._places()] == [("billing", 0)]  # type: ignore[union-attr]  # a journal's

@@ -77,6 +77,7 @@ def test_ls_says_how_much_of_each_channel_there_is(
             "bytes": sizes,
             "files": 2,
             "sealed": 1,
+            "retired": 0,
         },
         {
             "channel": "weather é",
@@ -87,6 +88,7 @@ def test_ls_says_how_much_of_each_channel_there_is(
             "bytes": 0,
             "files": 0,
             "sealed": 0,
+            "retired": 0,
         },
     ]
     header, row, _ = output(capsys, "journal", "ls", tmp_path).splitlines()
