@@ -39,7 +39,8 @@
     │   ├── WrongEventType          the channel does not carry events of this type
     │   ├── NotPossible             options that do not go together here; says what to write instead
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
-    │   └── WouldDeadlock           the queue to wait for is drained by this very thread
+    │   ├── WouldDeadlock           the queue to wait for is drained by this very thread
+    │   └── AlreadyConnected, Disconnected, ObjectNotExist, BadParam     of the CORBA face
     ├── LinkError                   two stations cannot talk to each other
     │   ├── UnsafeRuntimeFolder     the folder where stations meet is open to others
     │   ├── LinkRefused             the other station is not one of ours: version, domain, user
@@ -63,9 +64,12 @@ from __future__ import annotations
 
 from heliograph.errors.base import ROOT, HeliographError
 from heliograph.errors.channel import (
+    AlreadyConnected,
+    BadParam,
     ChannelError,
     ChannelExists,
     Closed,
+    Disconnected,
     FolderInUse,
     ForkedStation,
     InvalidPattern,
@@ -74,6 +78,7 @@ from heliograph.errors.channel import (
     NoSuchChannel,
     NotPossible,
     NotSchedulable,
+    ObjectNotExist,
     QueueFull,
     WouldDeadlock,
     WrongEventType,
@@ -124,10 +129,12 @@ from heliograph.errors.simulation import CrashViolation, SimDeadlock, SimStuck, 
 
 __all__ = [
     "ROOT",
+    "AlreadyConnected",
     "AppendFailed",
     "AppendTimeout",
     "BadFrame",
     "BadJournalFile",
+    "BadParam",
     "BatchTooLarge",
     "ChannelError",
     "ChannelExists",
@@ -136,6 +143,7 @@ __all__ = [
     "CursorFenced",
     "CursorHeld",
     "DecodeError",
+    "Disconnected",
     "DiskError",
     "DiskFull",
     "ExpressionError",
@@ -165,6 +173,7 @@ __all__ = [
     "NoSuchFile",
     "NotPossible",
     "NotSchedulable",
+    "ObjectNotExist",
     "PartitionInUse",
     "QueryFailed",
     "QueueClosed",

@@ -212,3 +212,39 @@ class WouldDeadlock(ChannelError):
             f"the queue of {self.name} is full and this callback runs in the thread that drains it; "
             "push from another thread, or give the consumer an overflow policy"
         )
+
+
+class AlreadyConnected(ChannelError):
+    """A proxy of the CORBA face takes one peer."""
+
+    def __str__(self) -> str:
+        return f"this {self.name} is connected already; obtain another proxy"
+
+
+class Disconnected(ChannelError):
+    """A proxy of the CORBA face is not connected, or no longer; also for peers to raise."""
+
+    def __str__(self) -> str:
+        return f"this {self.name} is not connected"
+
+
+class ObjectNotExist(ChannelError):
+    """A proxy or channel of the CORBA face that was disconnected or destroyed before."""
+
+    def __str__(self) -> str:
+        return f"this {self.name} does not exist any more"
+
+
+class BadParam(ChannelError):
+    """An argument that the CORBA face does not take.
+
+    Attributes:
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.reason}"
