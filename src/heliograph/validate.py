@@ -56,11 +56,19 @@ class _Validators(dict[type, "Callable[[Any], None]"]):
 _validators: Final = _Validators()
 
 
+def fits(source: Source, info: EventInfo) -> str:
+    """An expression for a function in the making: true of an `event` that need not be looked at again.
+
+    One that it is false of goes to `heliograph.mending.mend`.
+    """
+    return " and ".join(_Conditions(source).record(info, "event")) or "True"
+
+
 def _make_validator(info: EventInfo) -> Callable[[Any], None]:
     source = Source()
-    conditions = _Conditions(source).record(info, "event")
+    condition = fits(source, info)
     source.line("def check(event):", 0)
-    source.line(f"if {' and '.join(conditions) or 'True'}: return")
+    source.line(f"if {condition}: return")
     source.line(f"{source.bind(mend)}(event)")
     check: Callable[[Any], None] = source.functions()["check"]
     return check

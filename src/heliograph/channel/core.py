@@ -3,7 +3,7 @@
 It opens and closes suppliers and receivers; `heliograph.channel.members` keeps them in step. A receiver that
 joins sees everything from one instant on, and snapshots of the ledger are taken while no push is half done.
 
-Lock order: the channel's own lock, then suppliers in the order they were opened, then lanes. User code runs
+Lock order: the channel's own lock, the lock of those who push, then lanes. User code runs
 under none of them.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 import msgspec
@@ -38,8 +39,8 @@ from heliograph.channel.selection import (
     check_options,
     select,
 )
-from heliograph.channel.supplier import Supplier, closed_routes, forked_routes
-from heliograph.errors import NotPossible
+from heliograph.channel.supplier import Supplier
+from heliograph.errors import Closed, ForkedStation, NotPossible
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
 
@@ -91,6 +92,7 @@ class Channel(Generic[T]):
         self._members: Members[T] = Members(name, types, qos, services.ports)
         self._accounts = Accounts()
         self.inline_log = self._accounts.inline_log
+        self.entry = self._members.entry
         self._journal: Journalled | None = None
         if qos.journalled:
             self._journal = Journalled(name, qos, services, lambda: self._members.types)
@@ -323,7 +325,7 @@ class Channel(Generic[T]):
                 return {}
             self._members.closed = True
             for supplier in self._members.suppliers:
-                supplier.use(closed_routes(self.name))
+                supplier.retire(partial(Closed, self.name))
             receivers = list(self._members.receivers.values())
         if self._journal is not None:
             self._journal.store.finish()  # what is in line is synced and fed first
@@ -382,7 +384,7 @@ class Channel(Generic[T]):
         with self._members.still():
             if supplier not in self._members.suppliers:
                 return
-            supplier.use(closed_routes(f"supplier {supplier.name}"))
+            supplier.retire(partial(Closed, f"supplier {supplier.name}"))
             self._accounts.pushed += supplier.pushed
             self._accounts.matched += supplier.matched
             self._members.suppliers.remove(supplier)
@@ -400,7 +402,7 @@ class Channel(Generic[T]):
     def forked(self) -> None:
         """In the child of a fork: no lock can be trusted, so only plain stores are made."""
         for supplier in self._members.suppliers:
-            supplier.use(forked_routes(f"channel {self.name}"))
+            supplier.retire(partial(ForkedStation, f"channel {self.name}"))
 
     def events_from_columns(self, columns: Any) -> list[Event]:
         """Events from a mapping of columns, or from an Arrow batch or table."""

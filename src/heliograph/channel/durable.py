@@ -31,7 +31,7 @@ class DurableSupplier(Supplier[T]):
     """
 
     def __init__(self, channel: Channel[T], name: str, epoch: int, store: Store) -> None:
-        super().__init__(channel, name, epoch)
+        super().__init__(channel, name, epoch, channel.ports.tasks.lock(f"supplier {name}"))
         self._store = store
         self._level: Level = "journal" if channel.qos.ack_level == "journal" else "synced"
         self._waits = channel.qos.ack_level in ("journal", "synced")

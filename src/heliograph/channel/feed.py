@@ -129,12 +129,12 @@ class JournalLane(Lane):
     def read_to(self) -> int | None:
         """While behind with nothing waiting: the offset that it has read to, matching or not."""
         with self._lock:
-            return self._position if self._behind and not self._waiting else None
+            return self._position if self._behind and not self.waiting else None
 
     @property
     def ended(self) -> bool:
         """Whether it has read up to `until`."""
-        return self._until is not None and self._position >= self._until and not self._waiting
+        return self._until is not None and self._position >= self._until and not self.waiting
 
     def start(self) -> None:
         """Once it has been joined: whoever delivers may look."""
@@ -161,7 +161,7 @@ class JournalLane(Lane):
                 return False
             if self._until is not None and offset >= self._until:
                 return False
-            if self._waiting >= self.limit:
+            if self.waiting >= self.limit:
                 self._behind, self._position = True, offset
                 return False
             self._append_extra(item)

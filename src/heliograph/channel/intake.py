@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from heliograph.channel.supplier import INLINE_LOG, Supplier
+from heliograph.channel.entry import FOLD_EVERY
+from heliograph.channel.supplier import Supplier
 from heliograph.errors import Closed, ForkedStation
 from heliograph.event import Event
 
@@ -78,6 +79,8 @@ class Intake(Supplier[T]):
     def _queue_from(self, arrived: Sequence[Any], first: int) -> tuple[int, Lane | None]:
         """Queue until one is full, or an inline callback is to run, which it does without the lock."""
         with self._lock:
+            if self._gone is not None:
+                raise self._gone()
             for index in range(first, len(arrived)):
                 event, header = arrived[index][0], arrived[index][1]
                 route: Route | None = self._routes.get(event.__class__)
@@ -93,6 +96,6 @@ class Intake(Supplier[T]):
             else:
                 return len(arrived), None
         self._inline_log.append(inline(event, header))
-        if len(self._inline_log) > INLINE_LOG:
+        if not self._taken_in % FOLD_EVERY:
             self._channel.count_inline()
         return index + 1, None

@@ -1,10 +1,12 @@
 """One consumer's queue: bounded, highest priority first, with a named policy for when it is full.
 
-Suppliers put, one taker at a time takes. Every change happens under the lane's own lock, which is held for
-a few instructions and never while user code runs. `on_ready` is called, outside the lock, when a lane that
-nobody was about to look at has something to take.
+One supplier at a time puts, under a lock that all who put share, and one taker at a time takes. Every change
+happens under the lane's own lock as well, which is held for a few instructions and never while user code
+runs. So whoever is about to put may look at `waiting` without that lock: it only gets less meanwhile.
+`on_ready` is called, outside the lane's lock, when a lane that nobody was about to look at has something to
+take.
 
-    block         the supplier waits (`reserve` says no, `wait_for_room` waits)
+    block         the supplier waits (`waiting >= blocks_at` says no, `wait_for_room` waits)
     drop_oldest   the oldest waiting event makes room
     drop_newest   the new event is dropped
     coalesce      it takes the place of a waiting event of its key; a full lane drops its oldest
@@ -12,7 +14,9 @@ nobody was about to look at has something to take.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
+from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from heliograph.channel.ledger import LaneCounts
@@ -20,7 +24,7 @@ from heliograph.event import Event, Header
 from heliograph.qos import LOWEST_PRIORITY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from heliograph.channel.observer import Watch
     from heliograph.ports import Clock, Tasks
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 Item: TypeAlias = tuple[Event, Header, int]
 """An event, its header, and the monotonic instant in ns when its lifespan ends; 0 when it has none."""
 LanePolicy: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "coalesce"]
+
+DEADLINE: Final = itemgetter(2)
 
 BATCH: Final = 64
 """Events taken at once: enough to share the cost of a lock, few enough to let others have a turn."""
@@ -52,20 +58,23 @@ class Lane:
         self.policy = policy
         self.priority = priority
         """Takes the place of the events' own priority."""
-        self.blocking = policy == "block"
+        self.blocks_at: float = limit if policy == "block" else inf
+        """How many events wait when a supplier must wait too."""
         self.closed = False
         self.watch: Watch | None = None
         """Told what is expired and dropped here; whoever takes events tells what became of those."""
         self._on_ready = on_ready
         self._clock = clock
         self._lock = tasks.lock(f"lane {name}")
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
         self._room = tasks.condition(self._lock, f"room in {name}")
         self._quiet = tasks.condition(self._lock, f"end of {name}")
-        # Waiting events by priority; usually a single band. What a band is, only the five methods at the
+        # Waiting events by priority; usually a single band. What a band is, only the methods at the
         # end know.
-        self._bands: dict[int, Any] = {}
-        self._waiting = 0
-        self._reserved = 0
+        self._bands: defaultdict[int, Any] = defaultdict(self._new_band)
+        self.waiting = 0
+        """How many events wait."""
         self._watched = False
         self._taken = 0
         self.done = 0
@@ -79,20 +88,6 @@ class Lane:
 
     # The supplier's side
 
-    def reserve(self) -> bool:
-        """Keep a place for a `put` that will follow; False when the lane is full. For `block` lanes."""
-        with self._lock:
-            if self._waiting + self._reserved >= self.limit and not self.closed:
-                return False
-            self._reserved += 1
-            return True
-
-    def unreserve(self) -> None:
-        """Give back a place, because the event cannot go to another consumer."""
-        with self._lock:
-            self._reserved -= 1
-            self._room.notify()
-
     def wait_for_room(self, timeout: float) -> bool:
         """Wait until there may be room; False when the time ran out."""
         with self._lock:
@@ -103,31 +98,30 @@ class Lane:
                 self._waiters -= 1
 
     def put(self, item: Item) -> None:
-        """Queue an event. On a `block` lane, in a place kept by `reserve`."""
-        with self._lock:
-            if self.blocking:
-                self._reserved -= 1
+        """Queue an event; into a `block` lane, one that has room."""
+        # Not `with`: for every delivery, it would take longer than all the rest.
+        self._acquire()
+        try:
             if self.closed:
                 self._drop(item, "closed")
                 return
             if not self._append(item) or self._watched:
                 return
             self._watched = True
+        finally:
+            self._release()
         self._on_ready(self)
 
-    def offer(self, item: Item) -> bool:
-        """Queue an event without a place kept for it; False when a `block` lane is full."""
+    def put_many(self, items: Sequence[Item]) -> None:
+        """Queue events of one priority, as `put` each of them."""
         with self._lock:
             if self.closed:
-                self._drop(item, "closed")
-                return True
-            if self.blocking and self._waiting + self._reserved >= self.limit:
-                return False
-            if not self._append(item) or self._watched:
-                return True
+                self._drop_each(items, "closed")
+                return
+            if not self._append_all(items) or self._watched:
+                return
             self._watched = True
         self._on_ready(self)
-        return True
 
     def put_extra(self, item: Item) -> None:
         """Queue beyond the limit: history for a new consumer, or what another member of its group left."""
@@ -177,7 +171,7 @@ class Lane:
         """Close, and give what waits to somebody else instead of dropping it."""
         with self._lock:
             self.closed = True
-            items = self._pop_batch(self._waiting)
+            items = self._pop_batch(self.waiting)
             self._room.notify_all()
             self._quiet.notify_all()
         return items
@@ -188,17 +182,18 @@ class Lane:
         """Take nothing more in; what waits is dropped under `reason`."""
         with self._lock:
             self.closed = True
-            if self._waiting:
-                self._drop_all(reason)
+            if self.waiting:
+                for band in self._bands.values():
+                    self._drop_each(self._pop(band, len(band)), reason)
             self._bands.clear()
-            self._waiting = 0
+            self.waiting = 0
             self._room.notify_all()
             self._quiet.notify_all()
 
     def wait_empty(self, timeout: float | None) -> bool:
         """Wait until nothing waits and nothing is being delivered; False when the time ran out."""
         with self._lock:
-            return self._quiet.wait_for(lambda: not self._waiting and not self._watched, timeout)
+            return self._quiet.wait_for(lambda: not self.waiting and not self._watched, timeout)
 
     @property
     def progress(self) -> int:
@@ -215,7 +210,7 @@ class Lane:
             return self._counts()
 
     def __len__(self) -> int:
-        return self._waiting
+        return self.waiting
 
     # All of these run under the lock.
 
@@ -226,7 +221,7 @@ class Lane:
             self._failed,
             self._expired,
             dict(self._dropped),
-            self._waiting + self._taken - done,
+            self.waiting + self._taken - done,
             from_history,
         )
 
@@ -237,97 +232,105 @@ class Lane:
             self._observed = items
 
     def _drop(self, item: Item, reason: str) -> None:
-        self._dropped[reason] += 1
-        if self.watch is not None:
-            self.watch(item[1], "dropped", reason)
+        self._drop_each((item,), reason)
 
-    def _drop_all(self, reason: str) -> None:
-        if self.watch is None:
-            self._dropped[reason] += self._waiting
-            return
-        for band in self._bands.values():
-            while band:
-                self._drop(self._pop_first(band), reason)
+    def _drop_each(self, items: Sequence[Item], reason: str) -> None:
+        self._dropped[reason] += len(items)
+        if self.watch is not None:
+            for item in items:
+                self.watch(item[1], "dropped", reason)
 
     def _has_room(self) -> bool:
-        return self.closed or self._waiting + self._reserved < self.limit
+        return self.closed or self.waiting < self.blocks_at
 
     def _pop_batch(self, most: int) -> list[Item]:
         items: list[Item] = []
         for priority in sorted(self._bands, reverse=True) if len(self._bands) > 1 else self._bands:
             band = self._bands[priority]
             while band and len(items) < most:
-                item = self._pop_first(band)
-                self._waiting -= 1
-                if item[2] and self._clock.monotonic_ns() > item[2]:
-                    self._expired += 1
-                    if self.watch is not None:
-                        self.watch(item[1], "expired")
-                else:
-                    items.append(item)
+                popped = self._pop(band, most - len(items))
+                self.waiting -= len(popped)
+                if any(map(DEADLINE, popped)):
+                    popped = self._in_time(popped)
+                items = items + popped if items else popped
             if len(items) == most:
                 break
         return items
 
+    def _in_time(self, items: list[Item]) -> list[Item]:
+        """Those whose lifespan is not over; the others are counted."""
+        now = self._clock.monotonic_ns()
+        alive = [item for item in items if not item[2] or now <= item[2]]
+        self._expired += len(items) - len(alive)
+        if self.watch is not None:
+            for item in items:
+                if item[2] and now > item[2]:
+                    self.watch(item[1], "expired")
+        return alive
+
     def _drop_oldest(self) -> None:
         """Drop the oldest event of the lowest priority."""
-        item = self._pop_first(self._bands[min(p for p, band in self._bands.items() if band)])
-        self._waiting -= 1
-        self._drop(item, "oldest")
+        items = self._pop(self._bands[min(p for p, band in self._bands.items() if band)], 1)
+        self.waiting -= 1
+        self._drop_each(items, "oldest")
 
     def _append(self, item: Item) -> bool:
         """Whether anything new waits now."""
-        if self._waiting < self.limit:
-            priority = self.priority or item[1].priority
-            band = self._bands.get(priority)
-            if band is None:
-                band = self._bands[priority] = self._new_band()
-            band.append(item)
-            self._waiting += 1
-            return True
-        if not self.blocking:
+        if self.waiting >= self.limit:
             if self.policy == "drop_newest":
                 self._drop(item, "newest")
                 return False
             if self.policy == "drop_oldest":
                 self._drop_oldest()
-        return self._append_extra(item)
-
-    def _append_extra(self, item: Item) -> bool:
-        self._band_of(item).append(item)
-        self._waiting += 1
+        self._bands[self.priority or item[1].priority].append(item)
+        self.waiting += 1
         return True
 
-    def _band_of(self, item: Item) -> Any:
-        priority = self.priority or item[1].priority
-        band = self._bands.get(priority)
-        if band is None:
-            band = self._bands[priority] = self._new_band()
-        return band
+    def _append_all(self, items: Sequence[Item]) -> bool:
+        if self.waiting + len(items) > self.limit:
+            return self._append_each(items)
+        self._bands[self.priority or items[0][1].priority].extend(items)
+        self.waiting += len(items)
+        return True
+
+    def _append_each(self, items: Sequence[Item]) -> bool:
+        return sum([self._append(item) for item in items]) > 0
+
+    def _append_extra(self, item: Item) -> bool:
+        self._bands[self.priority or item[1].priority].append(item)
+        self.waiting += 1
+        return True
 
     def _new_band(self) -> Any:
         return deque()
 
-    def _pop_first(self, band: Any) -> Item:
-        item: Item = band.popleft()
-        return item
+    def _pop(self, band: Any, most: int) -> list[Item]:
+        if len(band) <= most:
+            items = list(band)
+            band.clear()
+            return items
+        pop = band.popleft
+        return [pop() for _ in range(most)]
 
 
 class CoalescingLane(Lane):
     """Keeps one waiting event per key, the latest, in the place of the first."""
 
     def _append(self, item: Item) -> bool:
-        band = self._band_of(item)
+        band = self._bands[self.priority or item[1].priority]
         key = (item[1].type, item[1].key)
         if key in band:
             self._drop(band[key], "coalesced")
             band[key] = item
             return False
-        if self._waiting >= self.limit:
+        if self.waiting >= self.limit:
             self._drop_oldest()
         band[key] = item
-        self._waiting += 1
+        self.waiting += 1
         return True
+
+    def _append_all(self, items: Sequence[Item]) -> bool:
+        return self._append_each(items)
 
     def _append_extra(self, item: Item) -> bool:
         return self._append(item)
@@ -335,6 +338,5 @@ class CoalescingLane(Lane):
     def _new_band(self) -> Any:
         return {}
 
-    def _pop_first(self, band: Any) -> Item:
-        item: Item = band.pop(next(iter(band)))
-        return item
+    def _pop(self, band: Any, most: int) -> list[Item]:
+        return [band.pop(next(iter(band))) for _ in range(min(len(band), most))]

@@ -41,6 +41,8 @@ class Members(Generic[T]):
         check_names(channel, types)
         self.types = types
         self.lock = ports.tasks.lock(f"channel {channel}")
+        self.entry = ports.tasks.lock(f"entry of {channel}")
+        """Held by a push while it queues; the suppliers of a journalled channel have a lock each."""
         self.changed = ports.tasks.condition(self.lock, f"members of {channel}")
         self.suppliers: list[Supplier[T]] = []
         self.receivers: dict[str, Receiver] = {}
@@ -64,8 +66,10 @@ class Members(Generic[T]):
         """Hold the channel and all its suppliers: no push is half done."""
         with ExitStack() as stack:
             stack.enter_context(self.lock)
+            stack.enter_context(self.entry)
             for supplier in self.suppliers:
-                stack.enter_context(supplier.lock)
+                if supplier.lock is not self.entry:
+                    stack.enter_context(supplier.lock)
             if self.feed is not None:
                 stack.enter_context(self.feed.lock)
             yield

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from heliograph.codegen import Source, define
-from heliograph.event import Event, EventInfo, Header, info_of
+from heliograph.channel.entry import Stamping, WayIn, way_in
+from heliograph.codegen import define
+from heliograph.event import Event, Header, info_of
 from heliograph.validate import validator
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
 
     checked: Checked | None = None
     sources: frozenset[str] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds for every event."""
+        return self.checked is None and self.sources is None
 
     def holds(self, event: Event, header: Header) -> bool:
         """The same answer as the generated code, for one event at a time: history, tests."""
@@ -55,6 +61,10 @@ class AnyOf(msgspec.Struct, frozen=True):
     """When any of several receivers behind one lane wants an event."""
 
     alternatives: tuple[Condition, ...]
+
+    @property
+    def is_open(self) -> bool:
+        return any(condition.is_open for condition in self.alternatives)
 
     def holds(self, event: Event, header: Header) -> bool:
         return any(condition.holds(event, header) for condition in self.alternatives)
@@ -79,17 +89,31 @@ InlineResult: TypeAlias = tuple[InlineTargets, int, int]
 """Which of the targets were called and which of those raised, as bits."""
 
 
-class Route(msgspec.Struct, frozen=True, eq=False):
+class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What a push of one event type needs, decided beforehand."""
 
+    cls: type[Event]
     lifetime_ns: int | None
     validate: Callable[[Any], None]
-    stamp: Callable[[Any, str, int, int, int, int], Header]
-    """Makes a header: of (event, supplier, epoch, sequence, source_ts, station_seq)."""
-    queued: Callable[[Any, Header], list[Lane]] | None
+    stamping: Stamping
+    queued: Callable[[Any, Header], Sequence[Lane]] | None
+    always: tuple[Lane, ...] | None
+    """What `queued` would always give, when that is known."""
     inline: Callable[[Any, Header], InlineResult] | None
+    sole_inline: InlineTargets | None
+    """The only inline subscription, when it has no condition: `inline` then only calls it."""
     keep: Callable[[Item], None] | None
     """Remembers the event for late joiners, when the channel does."""
+
+    @cached_property
+    def stamp(self) -> Callable[[Any, str, int, int, int, int], Header]:
+        """Makes a header: of (event, supplier, epoch, sequence, source_ts, station_seq)."""
+        return self.stamping.function()
+
+    @cached_property
+    def way_in(self) -> WayIn:
+        """The generated push. Made when the first event comes: routes that change before cost nothing."""
+        return way_in(self)
 
 
 def build_route(
@@ -102,35 +126,22 @@ def build_route(
     crowd: Callable[[Any, Header], list[Lane]] | None = None,
 ) -> Route:
     """The route of one event class to these targets, and to the lanes that `crowd` finds."""
-    info = info_of(cls)
     wanted = [(target, target.conditions[cls]) for target in targets if cls in target.conditions]
     inline = [(t, c) for t, c in wanted if t.inline is not None]
     queued = [(t, c) for t, c in wanted if t.inline is None]
     lifetime_ns = None if qos.lifespan is None else round(qos.lifespan * 1e9)
+    has_queue = bool(queued) or keep is not None or crowd is not None
     return Route(
+        cls,
         lifetime_ns,
         validator(cls),
-        _stamp_function(channel, info, qos.priority, lifetime_ns),
-        _queued_function(queued, crowd) if queued or keep is not None or crowd is not None else None,
+        Stamping(channel, info_of(cls), qos.priority, lifetime_ns),
+        _queued_function(queued, crowd) if has_queue else None,
+        _always(queued) if crowd is None else None,
         _inline_function(inline) if inline else None,
+        _sole(inline),
         keep,
     )
-
-
-def _stamp_function(
-    channel: str, info: EventInfo, priority: int, lifetime_ns: int | None
-) -> Callable[[Any, str, int, int, int, int], Header]:
-    """A header is made for every push: what all headers of a route share is bound, not looked up."""
-    source = Source()
-    key = "".join(f"event.{source.attribute(name)}, " for name in info.key)
-    shared = [source.bind(value) for value in (Header, channel, info.name, info.format.id, priority)]
-    header, name, kind, fmt, usual = shared
-    rest = "" if lifetime_ns is None else f", None, None, None, {source.bind(lifetime_ns)}"
-    source.line("def stamp(event, supplier, epoch, sequence, source_ts, station_seq):", 0)
-    source.line(f"return {header}({name}, {kind}, supplier, epoch, sequence, source_ts, {fmt}, {usual},")
-    source.line(f"({key}), station_seq{rest})", 2)
-    function: Callable[[Any, str, int, int, int, int], Header] = source.functions()["stamp"]
-    return function
 
 
 class _Function:
@@ -192,6 +203,18 @@ def _route(body: list[str]) -> list[str]:
 
 def _if(test: tuple[Any, ...], action: str) -> str:
     return f"if {' and '.join(map(str, test))}: {action}" if test else action
+
+
+def _always(targets: Sequence[tuple[Target, Condition | AnyOf]]) -> tuple[Lane, ...] | None:
+    """The lanes of these targets if each takes every event; None when an event decides."""
+    lanes = tuple(t.lane for t, condition in targets if t.lane is not None and condition.is_open)
+    return lanes if len(lanes) == len(targets) else None
+
+
+def _sole(targets: Sequence[tuple[Target, Condition | AnyOf]]) -> InlineTargets | None:
+    if len(targets) == 1 and targets[0][1].is_open and targets[0][0].inline is not None:
+        return InlineTargets((targets[0][0].inline,))
+    return None
 
 
 def _queued_function(

@@ -1,35 +1,41 @@
 """The way in: a supplier checks an event, stamps it with a header and hands it to the lanes that want it.
 
-Order is promised per supplier, so a supplier lets one push at a time choose lanes and queue; suppliers share
-no lock. Inline callbacks run in the pushing thread after the lock has been released.
+The way of a push is generated per event type (`heliograph.channel.entry`) and bound to the supplier when the
+first event of that type comes. Order is promised per supplier, and all-or-nothing needs a look at several
+lanes, so one push at a time of a channel chooses lanes and queues; what it holds meanwhile is held for a
+microsecond, never while user code runs. Inline callbacks run in the pushing thread after that.
 
-A push enters every matching lane or none: places are reserved in all of them first. When one is full the
-push waits, without the lock but keeping its turn, until there is room or `max_blocking` is over.
+A push enters every matching lane or none. When one is full the push waits, without the lock but keeping its
+turn among the pushes of this supplier, until there is room or `max_blocking` is over.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 
+from heliograph.channel.entry import Own
 from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
-from heliograph.errors import Closed, ForkedStation, QueueFull, WouldDeadlock, WrongEventType
+from heliograph.errors import QueueFull, WouldDeadlock, WrongEventType
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.entry import Push
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.pipeline import Route
+    from heliograph.ports import Lock
 
 T = TypeVar("T", bound=Event)
 
 
-INLINE_LOG: Final = 10_000
-"""Results of inline callbacks that wait to be counted before a push counts them itself."""
+TOGETHER: Final = 256
+"""Events of one `push_many` that are queued while other pushes wait."""
 
 
 class Receipt:
@@ -55,22 +61,25 @@ class Supplier(Generic[T]):
     forwards = True
     """Whether its events go to other stations as well."""
 
-    def __init__(self, channel: Channel[T], name: str, epoch: int) -> None:
+    def __init__(self, channel: Channel[T], name: str, epoch: int, lock: Lock | None = None) -> None:
         self.name = name
         self.epoch = epoch
+        self._lock = channel.entry if lock is None else lock
+        self.matched = 0
         self._channel = channel
         self._clock = channel.ports.clock
         self._now = channel.ports.clock.time_ns
         self._next_station_seq = channel.next_station_seq
         self._inline_log = channel.inline_log
-        self._lock = channel.ports.tasks.lock(f"supplier {name}")
         self._turn = channel.ports.tasks.condition(self._lock, f"turn of {name}")
-        self._waiting = False
         self._routes: Mapping[type, Route] = {}
+        self._gone: Callable[[], Exception] | None = None
+        # The ways in by event type, and what bars them: newer routes, or the lane that a push waits for.
+        self._ways: dict[type, Push] = {}
+        self._barred: list[Any] = []
         # Counting is atomic, so a push that queues nowhere needs no lock.
         self._sequences = count(1)
         self._next_sequence = self._sequences.__next__
-        self._matched = 0
 
     # Pushing
 
@@ -87,12 +96,16 @@ class Supplier(Generic[T]):
         said = PLAIN
         if priority is not None or source_ts is not None or correlation_id is not None or headers is not None:
             said = stamp(priority, source_ts, correlation_id, headers)
-        self._push(event, said, None)
+        try:
+            way = self._ways[event.__class__]
+        except KeyError:
+            way = self._way(event)
+        way(event, said, None)
         return True
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, but never waits: QueueFull at once when a consumer that must not lose it has no room."""
-        return Receipt(self._push(event, stamp(**said), 0.0))
+        return Receipt(self._way(event)(event, stamp(**said), 0.0))
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order. Takes events, a mapping of columns, or an Arrow batch or table.
@@ -100,22 +113,30 @@ class Supplier(Generic[T]):
         All are checked before the first is pushed. A QueueFull names how many had been pushed before.
         """
         batch = self._as_events(events)
+        routes = self._routes
         for event in batch:
-            (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
-        for done, event in enumerate(batch):
-            try:
-                self._push(event, PLAIN, None)
-            except QueueFull as error:
-                error.pushed = done
-                raise
+            (routes.get(event.__class__) or self._refuse(event)).validate(event)
+        # Where a callback runs inside push, it runs between one event and the next.
+        together = not any(route.queued is None or route.inline is not None for route in routes.values())
+        done = 0
+        while done < len(batch):
+            queued = self._queue_together(batch[done : done + TOGETHER]) if together else 0
+            if not queued:
+                try:
+                    self._way(batch[done])(batch[done], PLAIN, None)
+                except QueueFull as error:
+                    error.pushed = done
+                    raise
+            done += queued or 1
         return True
 
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio: waiting for room does not hold up the loop."""
+        way, stamped = self._way(event), stamp(**said)
         try:
-            self._push(event, stamp(**said), 0.0)
+            way(event, stamped, 0.0)
         except QueueFull:
-            await asyncio.to_thread(self._push, event, stamp(**said), None)
+            await asyncio.to_thread(way, event, stamped, None)
         return True
 
     def close(self) -> None:
@@ -128,31 +149,109 @@ class Supplier(Generic[T]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _push(self, event: T, said: Stamp, max_blocking: float | None) -> Header:
-        """`max_blocking` of None is the channel's own."""
-        route = self._routes.get(event.__class__) or self._refuse(event)
-        route.validate(event)
-        if route.queued is None:
-            header = route.stamp(
-                event, self.name, self.epoch, self._next_sequence(), self._now(), self._next_station_seq()
-            )
-            if said is not PLAIN:
-                header = said.on(header)
-        else:
+    def _way(self, event: T) -> Push:
+        """The way in for an event; made when the first of its type comes by these routes."""
+        way = self._ways.get(event.__class__)
+        if way is None:
+            if self._gone is not None:
+                raise self._gone()
             with self._lock:
-                if self._waiting:
-                    self._turn.wait_for(lambda: not self._waiting)
-                # Looked up again: only under the lock are these the routes of this moment.
                 route = self._routes.get(event.__class__) or self._refuse(event)
-                header = self._header(route, event, said)
-                full = self._enqueue(route, event, header)
+                way = self._ways[event.__class__] = route.way_in(*self._own())
+        return way
+
+    def _own(self) -> Own:
+        return Own(
+            self.name,
+            self.epoch,
+            self._next_sequence,
+            self._next_station_seq,
+            self._now,
+            self._clock.monotonic_ns,
+            self,
+            self._lock.acquire,
+            self._lock.release,
+            self._barred,
+            self._push_slowly,
+            self._inline_log.append,
+            self._channel.count_inline,
+        )
+
+    def _push_slowly(self, event: T, said: Stamp, max_blocking: float | None) -> Header:
+        """Push when it is this event's turn and there is room; other pushes of this supplier wait behind."""
+        seconds = self._channel.qos.max_blocking if max_blocking is None else max_blocking
+        deadline = self._clock.monotonic_ns() + round(seconds * 1e9)
+        with self._lock:
+            self._turn.wait_for(lambda: not self._barred or self._drains(self._barred[0]), seconds)
+            if self._barred:
+                raise self._cannot_wait(self._barred[0], seconds)
+            route, header, full = self._try_to_queue(event, said)
             if full is not None:
-                route, header = self._push_when_room(event, said, full, max_blocking)
+                self._barred.append(full)
+        if full is not None:
+            try:
+                route, header = self._queue_when_room(event, said, full, seconds, deadline)
+            finally:
+                with self._lock:
+                    self._barred.clear()
+                    self._turn.notify_all()
         if route.inline is not None:
             self._inline_log.append(route.inline(event, header))
-            if len(self._inline_log) > INLINE_LOG:
-                self._channel.count_inline()
         return header
+
+    def _queue_when_room(
+        self, event: T, said: Stamp, full: Lane, seconds: float, deadline: int
+    ) -> tuple[Route, Header]:
+        while not self._drains(full) and full.wait_for_room(seconds_until(self._clock, deadline)):
+            with self._lock:
+                route, header, still_full = self._try_to_queue(event, said)
+                if still_full is None:
+                    return route, header
+                full = self._barred[0] = still_full
+                self._turn.notify_all()
+        raise self._cannot_wait(full, seconds)
+
+    def _try_to_queue(self, event: T, said: Stamp) -> tuple[Route, Header, Lane | None]:
+        """Under the lock."""
+        route = self._routes.get(event.__class__) or self._refuse(event)
+        header = self._header(route, event, said)
+        return route, header, self._enqueue(route, event, header)
+
+    def _drains(self, lane: Lane) -> bool:
+        """Whether only the calling thread can make room in it."""
+        return self._channel.pool.runs_here(lane)
+
+    def _cannot_wait(self, lane: Lane, seconds: float) -> Exception:
+        if self._drains(lane):
+            return WouldDeadlock(lane.name)
+        return QueueFull(lane.name, lane.limit, seconds)
+
+    def _queue_together(self, events: Sequence[T]) -> int:
+        """Queue events until one does not fit in with those before it; how many were queued."""
+        lots: defaultdict[Lane, list[Item]] = defaultdict(list)
+        done = 0
+        with self._lock:
+            if self._barred:
+                return 0
+            for event in events:
+                route = self._routes.get(event.__class__) or self._refuse(event)
+                if route.queued is None or route.inline is not None:
+                    break
+                header = self._header(route, event, PLAIN)
+                lanes = route.queued(event, header)
+                if True in [len(lots[lane]) >= lane.blocks_at - lane.waiting for lane in lanes]:
+                    break
+                item = self._item(event, header)
+                for lane in lanes:
+                    lots[lane].append(item)
+                self.matched += len(lanes)
+                if route.keep is not None:
+                    route.keep(item)
+                done += 1
+            for lane, items in lots.items():
+                if items:
+                    lane.put_many(items)
+        return done
 
     def _header(self, route: Route, event: T, said: Stamp) -> Header:
         header = route.stamp(
@@ -161,63 +260,30 @@ class Supplier(Generic[T]):
         return header if said is PLAIN else said.on(header)
 
     def _enqueue(self, route: Route, event: T, header: Header) -> Lane | None:
-        """Under the lock: queue the event in every lane that wants it, or return the lane that is full."""
+        """Under the lock: queue the event in every lane that wants it, or return one that is full."""
         if route.queued is None:
             return None
+        lanes = route.queued(event, header)
+        for lane in lanes:
+            if lane.waiting >= lane.blocks_at:
+                return lane
+        item = self._item(event, header)
+        for lane in lanes:
+            lane.put(item)
+        self.matched += len(lanes)
+        if route.keep is not None:
+            route.keep(item)
+        return None
+
+    def _item(self, event: T, header: Header) -> Item:
         deadline = 0
         if header.lifetime_ns is not None:
             deadline = self._clock.monotonic_ns() + header.lifetime_ns
-        item = (event, header, deadline)
-        full = self._put_into_all(route.queued(event, header), item)
-        if full is None and route.keep is not None:
-            route.keep(item)
-        return full
-
-    def _put_into_all(self, lanes: list[Lane], item: Item) -> Lane | None:
-        """Under the lock: queue in all of these lanes, or in none and return the one that is full."""
-        if len(lanes) == 1:
-            # Nobody else could be left without it, so the place need not be kept first.
-            if not lanes[0].offer(item):
-                return lanes[0]
-        else:
-            for i, lane in enumerate(lanes):
-                if lane.blocking and not lane.reserve():
-                    for other in lanes[:i]:
-                        if other.blocking:
-                            other.unreserve()
-                    return lane
-            for lane in lanes:
-                lane.put(item)
-        self._matched += len(lanes)
-        return None
-
-    def _push_when_room(
-        self, event: T, said: Stamp, full: Lane, max_blocking: float | None
-    ) -> tuple[Route, Header]:
-        """Wait for room, then queue; other pushes of this supplier wait behind this one."""
-        if self._channel.pool.runs_here(full):
-            raise WouldDeadlock(full.name)
-        seconds = self._channel.qos.max_blocking if max_blocking is None else max_blocking
-        deadline = self._clock.monotonic_ns() + round(seconds * 1e9)
-        with self._lock:
-            self._turn.wait_for(lambda: not self._waiting)
-            self._waiting = True
-        try:
-            while full.wait_for_room(seconds_until(self._clock, deadline)):
-                with self._lock:
-                    route = self._routes.get(event.__class__) or self._refuse(event)
-                    header = self._header(route, event, said)
-                    still_full = self._enqueue(route, event, header)
-                if still_full is None:
-                    return route, header
-                full = still_full
-            raise QueueFull(full.name, full.limit, seconds)
-        finally:
-            with self._lock:
-                self._waiting = False
-                self._turn.notify_all()
+        return event, header, deadline
 
     def _refuse(self, event: Any) -> Any:
+        if self._gone is not None:
+            raise self._gone()
         given: Any = type(event)
         name = (
             f"{info_of(given).name} ({given.__qualname__})" if issubclass(given, Event) else repr(event)[:60]
@@ -230,10 +296,10 @@ class Supplier(Generic[T]):
             return cast("list[T]", self._channel.events_from_columns(events))
         return list(events)
 
-    # For the channel, which holds all suppliers still while it changes routes or counts.
+    # For the channel, which holds the lock while it changes routes or counts
 
     @property
-    def lock(self) -> Any:
+    def lock(self) -> Lock:
         return self._lock
 
     @property
@@ -241,29 +307,13 @@ class Supplier(Generic[T]):
         """Headers made: a push that found a queue full counts each time it tried."""
         return int(self._sequences.__reduce__()[1][0]) - 1
 
-    @property
-    def matched(self) -> int:
-        return self._matched
-
     def use(self, routes: Mapping[type, Route]) -> None:
         """The routes from the next push on. Under the lock."""
-        self._routes = routes
+        before = self._barred
+        self._routes, self._ways, self._barred = routes, {}, [*before]
+        before.append(None)
 
-
-class DeadRoutes(dict[type, "Route"]):
-    """Takes the place of a supplier's routes when it can push no more: every push raises."""
-
-    def __init__(self, error: Callable[[], Exception]) -> None:
-        super().__init__()
-        self._error = error
-
-    def get(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - the signature of dict
-        raise self._error()
-
-
-def closed_routes(name: str) -> DeadRoutes:
-    return DeadRoutes(lambda: Closed(name))
-
-
-def forked_routes(name: str) -> DeadRoutes:
-    return DeadRoutes(lambda: ForkedStation(name))
+    def retire(self, error: Callable[[], Exception]) -> None:
+        """Every push raises from now on. Makes plain stores only: in the child of a fork no lock holds."""
+        self._gone = error
+        self.use({})

@@ -49,16 +49,18 @@ class GatewayLane(Lane):
     """Whether its events have a lifespan."""
 
     def put(self, item: Item) -> None:
+        self.put_many((item,))
+
+    def put_many(self, items: Sequence[Item]) -> None:
         with self._lock:
-            if self.blocking:
-                self._reserved -= 1
             if self.closed:
-                self._dropped["closed"] += 1
+                self._drop_each(items, "closed")
                 return
-            if not self._append(item):
+            bursts = self.waiting // BURST
+            if not self._append_all(items):
                 return
             is_first, self._watched = not self._watched, True
-            is_burst = not self._waiting % BURST
+            is_burst = self.waiting // BURST > bursts
         if is_first:
             self._on_ready(self)
         elif is_burst:
@@ -75,7 +77,7 @@ class GatewayLane(Lane):
                 self._delivered += len(items)
                 if self._waiters:
                     self._room.notify(len(items))
-            if not self._waiting:
+            if not self.waiting:
                 self._watched = False
                 self._quiet.notify_all()
         return priority, items
@@ -85,20 +87,12 @@ class GatewayLane(Lane):
         if not priority:
             return 0, []
         band = self._bands[priority]
-        if len(band) <= most and not self.expires:
-            items = list(band)
-            band.clear()
-            self._waiting -= len(items)
-            return priority, items
-        items = []
-        now = self._clock.monotonic_ns()
-        while band and len(items) < most:
-            item = self._pop_first(band)
-            self._waiting -= 1
-            if item[2] and now > item[2]:
-                self._expired += 1
-            else:
-                items.append(item)
+        items: list[Item] = []
+        while band and not items:
+            items = self._pop(band, most)
+            self.waiting -= len(items)
+            if self.expires:
+                items = self._in_time(items)
         return priority, items
 
 

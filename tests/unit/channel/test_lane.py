@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 import heliograph as hg
 from heliograph.channel.lane import CoalescingLane, Item, Lane, LanePolicy
 from heliograph.event import Header
 from heliograph.ports import SystemClock, ThreadTasks
+from tests.support import examples
 
 
 class Reading(hg.Event, key="sensor"):
@@ -26,13 +31,12 @@ def lane(policy: LanePolicy = "block", limit: int = 4, rings: list[Lane] | None 
 
 def put(target: Lane, *items: Item) -> None:
     for one in items:
-        if target.blocking:
-            assert target.reserve()
+        assert target.waiting < target.blocks_at
         target.put(one)
 
 
-def taken(target: Lane) -> list[tuple[int, int]]:
-    return [(event.sensor, event.value) for event, _, _ in target.take() if isinstance(event, Reading)]
+def taken(target: Lane, most: int = 64) -> list[tuple[int, int]]:
+    return [(event.sensor, event.value) for event, _, _ in target.take(most) if isinstance(event, Reading)]
 
 
 def test_events_come_out_in_the_order_they_went_in() -> None:
@@ -47,22 +51,51 @@ def test_a_higher_priority_overtakes_and_equal_ones_keep_their_order() -> None:
     assert taken(queue) == [(2, 2), (4, 4), (1, 1), (3, 3)]
 
 
-def test_a_full_blocking_lane_refuses_a_reservation_until_something_is_taken() -> None:
+def test_a_full_blocking_lane_has_no_room_until_something_is_taken() -> None:
     queue = lane(limit=2)
     put(queue, item(1), item(2))
-    assert not queue.reserve()
+    assert queue.waiting == queue.blocks_at
     assert not queue.wait_for_room(0.0)
     queue.take(1)
     assert queue.wait_for_room(0.0)
-    assert queue.reserve()
+    assert queue.waiting < queue.blocks_at
 
 
-def test_reserved_places_count_against_the_limit() -> None:
-    queue = lane(limit=1)
-    assert queue.reserve()
-    assert not queue.reserve()
-    queue.unreserve()
-    assert queue.reserve()
+@pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "coalesce"])
+def test_only_a_blocking_lane_makes_suppliers_wait(policy: LanePolicy) -> None:
+    queue = lane(policy, limit=1)
+    put(queue, item(1), item(2), item(3))
+    assert queue.wait_for_room(0.0)
+
+
+@pytest.mark.parametrize("policy", ["block", "drop_oldest", "drop_newest", "coalesce"])
+@settings(max_examples=examples(100))
+@given(
+    st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), max_size=6),
+    st.integers(0, 8),
+    st.booleans(),
+)
+def test_many_at_once_are_as_many_one_by_one(
+    policy: LanePolicy, lots: list[list[int]], most: int, closes: bool
+) -> None:
+    limit = 30 if policy == "block" else 3
+    rings: list[Lane] = []
+    ones, manys = lane(policy, limit, rings), lane(policy, limit, rings)
+    for lot in lots:
+        items = [item(sensor, value) for value, sensor in enumerate(lot)]
+        put(ones, *items)
+        manys.put_many(items)
+        assert rings.count(ones) == rings.count(manys)
+        assert taken(ones, most) == taken(manys, most)
+        assert ones.counts() == manys.counts()
+        for queue in (ones, manys):
+            queue.settle()
+    if closes:
+        ones.close()
+        manys.close()
+        put(ones, item(1), item(2))
+        manys.put_many([item(1), item(2)])
+    assert ones.counts() == manys.counts()
 
 
 def test_drop_oldest_keeps_the_newest_and_counts() -> None:
@@ -142,8 +175,7 @@ def test_a_closed_lane_takes_nothing_in_and_lets_waiters_go() -> None:
     put(queue, item(1))
     queue.close()
     assert queue.wait_for_room(0.0)
-    assert queue.reserve()
-    queue.put(item(2))
+    put(queue, item(2))
     assert len(queue) == 0
     assert queue.counts().dropped == {"closed": 2}
 

@@ -1,0 +1,186 @@
+"""The way of one push, generated per event type: from the check of its values to the lanes and callbacks.
+
+What a route's receivers need decides which lines there are; none asks about configuration. `way_in` makes a
+function that, given what belongs to one supplier, gives that supplier's push. For a channel with two queues
+and an inline callback it reads
+
+    def way(supplier, epoch, next_sequence, next_station_seq, now, ...):      # the fields of `Own`
+        def push(event, said, max_blocking):
+            if not (event.id.__class__ is int and ...): mend(event)
+            passed = False
+            acquire()
+            try:
+                if not barred:
+                    header = Header(channel, type, supplier, epoch, next_sequence(), now(), ...)
+                    if said is not plain: header = said.on(header)
+                    lanes = both_lanes                   # or queued(event, header), where there are filters
+                    for lane in lanes:
+                        if lane.waiting >= lane.blocks_at: break
+                    else:
+                        item = (event, header, 0)
+                        for lane in lanes: lane.put(item)
+                        tally.matched += len(lanes)
+                        passed = True
+            finally:
+                release()
+            if not passed: return slowly(event, said, max_blocking)
+            try:
+                callback(event)
+            except Exception as error:
+                report(header, error)
+                log((targets, 1, 1))
+            else:
+                log(called)
+            if not header.sequence & 1023: fold()
+            return header
+        return push
+
+One push at a time is between `acquire` and `release`, of all suppliers of a channel: lanes only get emptier
+meanwhile, so whoever found room in all of them still has it when it puts. `barred` holds something when these
+are no longer the routes, or when an earlier push waits for room: then, as when a lane is full, the supplier
+goes the slow way. Without queues there is no lock: counting and appending to the log are atomic.
+
+`with lock:` would be shorter, and takes 250 ns where `acquire` and `release` take 90 (CPython 3.11).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+from heliograph.channel.stamp import PLAIN
+from heliograph.codegen import Source
+from heliograph.event import EventInfo, Header, info_of
+from heliograph.mending import mend
+from heliograph.validate import fits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.channel.pipeline import InlineResult, Route
+    from heliograph.channel.stamp import Stamp
+
+Push: TypeAlias = "Callable[[Any, Stamp, float | None], Header]"
+"""Pushes (event, what the push says, seconds to wait for room or None for the channel's own)."""
+WayIn: TypeAlias = "Callable[..., Push]"
+"""Takes the fields of an `Own`."""
+
+FOLD_EVERY: Final = 1024
+"""Pushes of a supplier after which it has the log of inline callbacks counted. A power of two."""
+
+
+class Own(NamedTuple):
+    """What belongs to one supplier, in the order in which a way in takes it."""
+
+    supplier: str
+    epoch: int
+    next_sequence: Callable[[], int]
+    next_station_seq: Callable[[], int]
+    now: Callable[[], int]
+    monotonic: Callable[[], int]
+    tally: Tally
+    acquire: Callable[[], bool]
+    release: Callable[[], None]
+    barred: list[Any]
+    """Holds something when events must go the slow way."""
+    slowly: Push
+    log: Callable[[InlineResult], None]
+    fold: Callable[[], None]
+    """Counts what is in the log."""
+
+
+class Tally(Protocol):
+    """Counts the matches of one supplier."""
+
+    matched: int
+
+
+class Stamping:
+    """Writes the making of a header: what all headers of a route share is bound, not looked up."""
+
+    def __init__(self, channel: str, info: EventInfo, priority: int, lifetime_ns: int | None) -> None:
+        self._shared = (Header, channel, info.name, info.format.id, priority)
+        self._key = info.key
+        self._lifetime_ns = lifetime_ns
+
+    def call(self, source: Source, sequence: str, source_ts: str, station_seq: str) -> str:
+        header, channel, kind, fmt, priority = map(source.bind, self._shared)
+        key = "".join(f"event.{source.attribute(name)}, " for name in self._key)
+        rest = "" if self._lifetime_ns is None else f", None, None, None, {source.bind(self._lifetime_ns)}"
+        return (
+            f"{header}({channel}, {kind}, supplier, epoch, {sequence}, {source_ts}, {fmt}, {priority}, "
+            f"({key}), {station_seq}{rest})"
+        )
+
+    def function(self) -> Callable[[Any, str, int, int, int, int], Header]:
+        source = Source()
+        source.line("def stamp(event, supplier, epoch, sequence, source_ts, station_seq):", 0)
+        source.line(f"return {self.call(source, 'sequence', 'source_ts', 'station_seq')}")
+        function: Callable[[Any, str, int, int, int, int], Header] = source.functions()["stamp"]
+        return function
+
+
+def way_in(route: Route) -> WayIn:
+    """See the module."""
+    source = Source()
+    header = route.stamping.call(source, "next_sequence()", "now()", "next_station_seq()")
+    source.line(f"def way({', '.join(Own._fields)}):", 0)
+    source.line("def push(event, said, max_blocking):")
+    source.line(f"if not ({fits(source, info_of(route.cls))}): {source.bind(mend)}(event)", 2)
+    if route.queued is None:
+        _stamped(source, header, 2)
+    else:
+        _queue(source, route, header)
+    if route.inline is not None:
+        _call_inline(source, route)
+    source.line("return header", 2)
+    source.line("return push")
+    way: WayIn = source.functions()["way"]
+    return way
+
+
+def _stamped(source: Source, header: str, depth: int) -> None:
+    source.line(f"header = {header}", depth)
+    source.line(f"if said is not {source.bind(PLAIN)}: header = said.on(header)", depth)
+
+
+def _queue(source: Source, route: Route, header: str) -> None:
+    lanes = source.bind(route.queued if route.always is None else route.always)
+    found = lanes if route.always is not None else f"{lanes}(event, header)"
+    deadline = "0"
+    if route.lifetime_ns is not None:
+        deadline = f"monotonic() + {source.bind(route.lifetime_ns)}"
+    source.line("passed = False", 2)
+    source.line("acquire()", 2)
+    source.line("try:", 2)
+    source.line("if not barred:", 3)
+    _stamped(source, header, 4)
+    source.line(f"lanes = {found}", 4)
+    source.line("for lane in lanes:", 4)
+    source.line("if lane.waiting >= lane.blocks_at: break", 5)
+    source.line("else:", 4)
+    source.line(f"item = (event, header, {deadline})", 5)
+    source.line("for lane in lanes: lane.put(item)", 5)
+    source.line(f"tally.matched += {source.bind(len)}(lanes)", 5)
+    if route.keep is not None:
+        source.line(f"{source.bind(route.keep)}(item)", 5)
+    source.line("passed = True", 5)
+    source.line("finally:", 2)
+    source.line("release()", 3)
+    source.line("if not passed: return slowly(event, said, max_blocking)", 2)
+
+
+def _call_inline(source: Source, route: Route) -> None:
+    """One callback without a filter stands in the push itself; others are called through their function."""
+    if route.sole_inline is None:
+        source.line(f"log({source.bind(route.inline)}(event, header))", 2)
+    else:
+        targets = route.sole_inline
+        (only,) = targets.subscriptions
+        source.line("try:", 2)
+        source.line(f"{source.bind(only.call)}({'event, header' if only.with_header else 'event'})", 3)
+        source.line(f"except {source.bind(Exception)} as error:", 2)
+        source.line(f"{source.bind(only.raised)}(header, error)", 3)
+        source.line(f"log({source.bind((targets, 1, 1))})", 3)
+        source.line("else:", 2)
+        source.line(f"log({source.bind((targets, 1, 0))})", 3)
+    source.line(f"if not header.sequence & {FOLD_EVERY - 1}: fold()", 2)
