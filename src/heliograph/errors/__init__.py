@@ -31,6 +31,7 @@
     ├── InvalidPattern              a pattern over several events that cannot be looked for; says why
     ├── InvalidTask                 a task that no analysis can take; says why
     ├── NotSchedulable              tasks that cannot meet a deadline; names the task and the numbers
+    ├── TooManyTimers               more wait than a station has room for                       (retriable)
     ├── ChannelError                a call that this channel or station cannot follow; names it
     │   ├── Closed                  it has been closed, or its station has
     │   ├── ForkedStation           this process was forked off the one that opened the station
@@ -80,6 +81,7 @@ from heliograph.errors.channel import (
     NotSchedulable,
     ObjectNotExist,
     QueueFull,
+    TooManyTimers,
     WouldDeadlock,
     WrongEventType,
 )
@@ -183,6 +185,7 @@ __all__ = [
     "SimTaskFailed",
     "SimulationError",
     "TooManyAcks",
+    "TooManyTimers",
     "UnknownFormat",
     "UnsafeRuntimeFolder",
     "WouldDeadlock",

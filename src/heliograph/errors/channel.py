@@ -214,6 +214,23 @@ class WouldDeadlock(ChannelError):
         )
 
 
+class TooManyTimers(HeliographError):
+    """More timers wait than a station has room for.
+
+    Attributes:
+        limit: how many may wait.
+    """
+
+    retriable = True
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.limit:,} timers wait already; cancel some, or let some ring first"
+
+
 class AlreadyConnected(ChannelError):
     """A proxy of the CORBA face takes one peer."""
 
