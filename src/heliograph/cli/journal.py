@@ -65,6 +65,7 @@ def ls(folder: Folder, *, as_json: JsonFlag = False) -> None:
         for partition in station.partitions(channel):
             with station.reader(channel, partition) as reader:
                 earliest, watermark = reader.earliest, reader.watermark
+                compacted = sum(s.next - s.first - s.events for s in reader.manifest.segments)
             files = inspection.ls(station.disk, partition_folder(channel, partition))
             rows.append(
                 {
@@ -72,7 +73,7 @@ def ls(folder: Folder, *, as_json: JsonFlag = False) -> None:
                     "partition": partition,
                     "earliest": earliest,
                     "watermark": watermark,
-                    "events": watermark - earliest,
+                    "events": watermark - earliest - compacted,
                     "bytes": sum(file.size for file in files if file.kind != "retired"),
                     "files": sum(file.kind != "retired" for file in files),
                     "sealed": sum(file.kind == "segment" for file in files),
@@ -155,6 +156,7 @@ def _facts(report: Report) -> dict[str, Any]:
         "earliest": report.earliest,
         "watermark": report.watermark,
         "events": report.events,
+        "compacted": report.compacted,
         "files": report.files,
         "damaged": [
             {"first": found.first, "last": found.next - 1, "reason": found.reason} for found in report.damaged
@@ -246,18 +248,17 @@ class _History:
             for first, end in sorted(self._ranges[partition]):
                 position = first
                 while position < end:
-                    runs = reader.read_rows(position, AT_ONCE, below=end)
+                    runs, position = reader.read_on(position, AT_ONCE, below=end)
                     passing = self._passing(partition, runs)
                     for rows in runs:
                         for offset, record in enumerate(rows.records, rows.first):
                             if record.kind == EVENT and (passing is None or offset in passing):
                                 fmt = self._formats[record.format_id]
                                 yield _Row(rows.append_ts, partition, offset, record, fmt)
-                    position = runs[-1].first + len(runs[-1].records)
 
     def _passing(self, partition: str, runs: list[Rows]) -> set[int] | None:
         """The offsets that pass the filter; None without one."""
-        if self._conditions is None:
+        if self._conditions is None or not runs:
             return None
         from heliograph.expr.arrow import mask  # noqa: PLC0415 - as above
         from heliograph.spark.rows import BatchMaker  # noqa: PLC0415 - as above

@@ -44,6 +44,8 @@ class HeadReader:
     `below` is always a watermark: rows from there on are not touched.
     """
 
+    dense = True
+
     def __init__(
         self, disk: Disk, folder: str, entry: Head, partition: bytes, formats: FormatRegistry
     ) -> None:

@@ -68,6 +68,8 @@ class Report:
     """In heads; segments have none."""
     events: int
     """Read, of `watermark - earliest`."""
+    compacted: int
+    """Offsets that have no row any more."""
     damaged: tuple[Range, ...]
     """What cannot be read, ascending."""
     unlisted: tuple[str, ...]
@@ -76,7 +78,7 @@ class Report:
     @property
     def sound(self) -> bool:
         """Every event that should be there is."""
-        return not self.damaged and self.events == self.watermark - self.earliest
+        return not self.damaged and self.events + self.compacted == self.watermark - self.earliest
 
 
 def partitions(disk: Disk, folder: str) -> tuple[str, ...]:
@@ -121,6 +123,7 @@ def verify(disk: Disk, folder: str) -> Report:
         files=len(sources),
         frames=sum(_frames(disk, folder, s, watermark) for s in sources if isinstance(s, Head)),
         events=events,
+        compacted=sum(s.next - s.first - s.events for s in manifest.segments),
         damaged=tuple(damaged),
         unlisted=tuple(name for name in found if name not in listed),
     )
@@ -140,16 +143,14 @@ def _read_all(reader: PartitionReader, position: int, end: int) -> tuple[int, li
     damaged: list[Range] = []
     while position < end:
         try:
-            runs = reader.read_rows(position, AT_ONCE, below=end)
+            runs, position = reader.read_on(position, AT_ONCE, below=end)
         except HistoryDamaged as error:
             damaged.append(Range(error.first, error.next_available, error.reason))
             position = error.next_available
         except HistoryGone as error:
             position = error.next_available  # retention came by while this was reading
         else:
-            count = sum(len(rows.records) for rows in runs)
-            events += count
-            position += count
+            events += sum(len(rows.records) for rows in runs)
     return events, damaged
 
 

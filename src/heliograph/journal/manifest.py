@@ -54,6 +54,12 @@ class Segment(msgspec.Struct, array_like=True, frozen=True):
     """Ids of the formats in it."""
     crc: int = 0
     """CRC32C of the file."""
+    rows: int | None = None
+    """How many of its offsets still have a row; None: all. Compaction leaves some out."""
+
+    @property
+    def events(self) -> int:
+        return self.next - self.first if self.rows is None else self.rows
 
 
 class Retired(msgspec.Struct, array_like=True, frozen=True):

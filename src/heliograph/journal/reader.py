@@ -43,6 +43,9 @@ LONGEST_PAUSE: Final = 0.005
 class Source(Protocol):
     """A file with rows, head or sealed."""
 
+    dense: bool
+    """Whether every one of its offsets has a row; others have been compacted."""
+
     def rows(self, start: int, below: int) -> Iterator[Rows]:
         """Rows from an offset on, in runs; HistoryDamaged when the row at `start` cannot be read."""
         ...
@@ -94,9 +97,10 @@ class PartitionReader:
     def read(
         self, start: int, max_events: int = 1000, max_bytes: int = 16 << 20, below: int | None = None
     ) -> list[JournalRecord]:
-        """Rows from `start` on, in order and without a gap; none when `start` is not below the watermark.
+        """Rows from `start` on, in order; none when there are none below the watermark.
 
-        Stops at the offset `below` and before the bodies exceed `max_bytes`, but never before the first row.
+        Offsets without a row have been compacted. Stops at the offset `below` and before the bodies exceed
+        `max_bytes`, but never before the first row.
         Raises HistoryGone or HistoryDamaged, with the range, when the row at `start` cannot be had.
         """
         return [
@@ -109,16 +113,34 @@ class PartitionReader:
         self, start: int, max_events: int = 1000, max_bytes: int = 16 << 20, below: int | None = None
     ) -> list[Rows]:
         """As `read`, in runs of one time each: cheaper for whoever takes many."""
+        while True:
+            found, reached = self.read_on(start, max_events, max_bytes, below)
+            if found or reached == start:
+                return found
+            start = reached
+
+    def read_on(
+        self, start: int, max_events: int = 1000, max_bytes: int = 16 << 20, below: int | None = None
+    ) -> tuple[list[Rows], int]:
+        """As `read_rows`, with the offset to go on at: there is no other row below it.
+
+        It may be beyond the last row that was found, also when none was: what lies between was compacted.
+        """
         found: list[Rows] = []
+        reached = start
         for rows in self._runs(start, below):
+            if not rows.records:
+                reached = rows.first
+                continue
             taken, size = _within(rows, max_events, max_bytes, first=not found)
             if taken.records:
                 found.append(taken)
+                reached = taken.first + len(taken.records)
             max_events -= len(taken.records)
             max_bytes -= size
             if len(taken.records) < len(rows.records) or max_events <= 0:
                 break
-        return found
+        return found, reached
 
     def offset_at(self, append_ts: int) -> int:
         """The first offset appended at that time (ns) or later; the watermark when there is none yet."""
@@ -161,7 +183,10 @@ class PartitionReader:
         self.close()
 
     def _runs(self, start: int, below: int | None) -> Iterator[Rows]:
-        """Rows from `start` to the watermark, across files. Trouble behind the first row just ends it."""
+        """Rows from `start` to the watermark, across files. Trouble behind the first row just ends it.
+
+        No rows at all, at an offset, say that everything up to there was compacted.
+        """
         end = self.watermark if below is None else min(below, self.watermark)
         first = start
         while start < end:
@@ -172,7 +197,10 @@ class PartitionReader:
                     if start > source_end:
                         rows = Rows(rows.first, rows.append_ts, rows.records[: source_end - rows.first])  # noqa: PLW2901 - cut at the end that was asked for
                     yield rows
-                if start < source_end:
+                if start < source_end and not source.dense:
+                    start = source_end
+                    yield Rows(start, 0, [])
+                elif start < source_end:
                     raise HistoryDamaged(self.folder, start, source_end, "their file ends before them")  # noqa: TRY301 - handled as damage inside of the file is
             except (HistoryGone, HistoryDamaged):
                 if start == first:

@@ -1,11 +1,13 @@
-"""Reads rows back from a sealed segment, exactly as they were appended."""
+"""Reads rows back from a sealed segment, exactly as they were appended.
+
+A segment that was compacted has no row for some of its offsets; where rows lie is then looked up in it.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import cached_property
 from itertools import accumulate, groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Never
 
 import msgspec
@@ -16,7 +18,7 @@ from heliograph.journal.frames import checksum
 from heliograph.journal.records import Record, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -29,7 +31,6 @@ RUN: Final = 4096
 """Rows that are turned into records at once."""
 
 _RECORD_COLUMNS: Final = [f"_{name}" for name in Record.__struct_fields__]
-_FIRST_OF = itemgetter(0)
 
 
 class SegmentReader:
@@ -43,23 +44,46 @@ class SegmentReader:
         self._entry = entry
         self._view = disk.map(f"{folder}/{entry.name}")
         self._group: tuple[int, Any] = (-1, None)
+        self._columns = ["_append_ts", *_RECORD_COLUMNS, *([] if entry.rows is None else ["_offset"])]
         self._learn(formats)
         groups = self._file.metadata.num_row_groups
-        sizes = (self._file.metadata.row_group(i).num_rows for i in range(groups))
-        self._firsts = list(accumulate(sizes, initial=entry.first))
+        sizes = [self._file.metadata.row_group(i).num_rows for i in range(groups)]
+        if sum(sizes) != entry.events:
+            self._refuse(f"it has {sum(sizes)} rows, not {entry.events}")
+        self.dense = entry.rows is None
+        """Whether every one of its offsets has a row."""
+        self._firsts = (
+            list(accumulate(sizes, initial=entry.first)) if self.dense else self._stated_firsts(groups)
+        )
         """The first offset of each row group, and the one behind the last."""
-        if self._firsts[-1] != entry.next:
-            self._refuse(f"it has {self._firsts[-1] - entry.first} rows, not {entry.next - entry.first}")
 
     def rows(self, start: int, below: int) -> Iterator[Rows]:
         """Rows from an offset on, in runs of one time each."""
-        while start < min(below, self._entry.next):
-            at = bisect_right(self._firsts, start) - 1
-            table = self._row_group(at, start)
-            first = self._firsts[at]
-            stop = min(start + RUN, below, self._firsts[at + 1])
-            yield from _runs(start, table.slice(start - first, stop - start))
-            start = stop
+        for at, place, count in self.groups(start, below):
+            table = self._row_group(at, max(start, self._firsts[at]))
+            offsets = self.offsets(at)[place : place + count]
+            for first in range(0, count, RUN):
+                part = offsets[first : first + RUN]
+                yield from _runs(part, table.slice(place + first, len(part)))
+
+    def groups(self, start: int, below: int) -> Iterator[tuple[int, int, int]]:
+        """The row groups with the rows from an offset on: which, the first row wanted in it, and how many."""
+        for at in range(max(0, bisect_right(self._firsts, start) - 1), len(self._firsts) - 1):
+            if self._firsts[at] >= below:
+                return
+            offsets = self.offsets(at, start)
+            place = bisect_left(offsets, start)
+            count = bisect_left(offsets, below) - place
+            if count > 0:
+                yield at, place, count
+
+    def offsets(self, at: int, wanted: int = 0) -> Sequence[int]:
+        """The offsets of the rows of a row group. `wanted` is named when they cannot be read."""
+        if self.dense:
+            return range(self._firsts[at], self._firsts[at + 1])
+        first = max(wanted, self._firsts[at])
+        offsets: list[int] = self._row_group(at, first).column("_offset").to_pylist()
+        return offsets
 
     def offset_at(self, append_ts: int, below: int) -> int | None:
         """The first offset appended at that time or later. Times never decrease, so halving finds it."""
@@ -68,8 +92,9 @@ class SegmentReader:
             if statistics is not None and statistics.has_min_max and int(statistics.max) < append_ts:
                 continue
             times = self._row_group(at, self._firsts[at]).column("_append_ts").to_pylist()
-            found = self._firsts[at] + bisect_right(times, append_ts - 1)
-            if found < self._firsts[at + 1]:
+            place = bisect_right(times, append_ts - 1)
+            if place < len(times):
+                found = self.offsets(at)[place]
                 return found if found < below else None
         return None
 
@@ -97,6 +122,17 @@ class SegmentReader:
         index: int = self._file.schema_arrow.get_field_index("_append_ts")
         return index
 
+    def _stated_firsts(self, groups: int) -> list[int]:
+        """Which offsets the row groups begin with, as the file says; the first begins with the segment."""
+        if not self._entry.rows:
+            return [self._entry.first, self._entry.next][: groups + 1]
+        column = self._file.schema_arrow.get_field_index("_offset")
+        statistics = [self._file.metadata.row_group(at).column(column).statistics for at in range(groups)]
+        if any(stated is None or not stated.has_min_max for stated in statistics):
+            self._refuse("it does not say where its offsets are")
+        firsts = [int(stated.min) for stated in statistics]
+        return [self._entry.first, *firsts[1:], self._entry.next]
+
     def _refuse(self, reason: str) -> Never:
         raise BadJournalFile(self._entry.name, reason)
 
@@ -116,23 +152,27 @@ class SegmentReader:
             import pyarrow as pa  # noqa: PLC0415 - as above
 
             try:
-                table = self._file.read_row_group(at, columns=["_append_ts", *_RECORD_COLUMNS])
+                table = self._file.read_row_group(at, columns=self._columns)
             except (pa.ArrowException, OSError) as error:
                 raise HistoryDamaged(self._folder, start, self._firsts[at + 1], str(error)) from error
             self._group = (at, table)
         return self._group[1]
 
 
-def _runs(first: int, table: pa.Table) -> Iterator[Rows]:
+def _runs(offsets: Sequence[int], table: pa.Table) -> Iterator[Rows]:
+    """Rows with one time and offsets without a gap, together."""
     values = {name: table.column(name).to_pylist() for name in _RECORD_COLUMNS}
     for name in ("_source_ts", "_epoch", "_sequence", "_priority", "_station_seq", "_lifetime_ns", "_hops"):
         if str(table.schema.field(name).type) != "int64":  # written as decimals, because some are too large
             values[name] = [None if value is None else int(value) for value in values[name]]
     values["_headers"] = [None if value is None else dict(value) for value in values["_headers"]]
-    records = map(Record, *values.values())
-    for append_ts, group in groupby(
-        zip(table.column("_append_ts").to_pylist(), records, strict=True), _FIRST_OF
-    ):
-        run = [record for _, record in group]
-        yield Rows(first, append_ts, run)
-        first += len(run)
+    records = list(map(Record, *values.values()))
+    times = table.column("_append_ts").to_pylist()
+    belongs: Iterable[Any] = times
+    if not isinstance(offsets, range):
+        belongs = ((time, offset - at) for at, (time, offset) in enumerate(zip(times, offsets, strict=True)))
+    at = 0
+    for _, group in groupby(belongs):
+        end = at + sum(1 for _ in group)
+        yield Rows(offsets[at], times[at], records[at:end])
+        at = end

@@ -15,7 +15,7 @@ from heliograph.formats import FormatRegistry
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.names import escaped
 from heliograph.journal.reader import PartitionReader
-from heliograph.journal.records import EVENT, Record, Run
+from heliograph.journal.records import EVENT, JournalRecord, Record, Run
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.writer import PartitionWriter
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from heliograph.journal.cursors import Cursor
     from heliograph.journal.partition import Limits
     from heliograph.journal.receipt import Receipt
-    from heliograph.journal.records import JournalRecord
     from heliograph.journal.retention import Place
     from heliograph.ports import Ports
 
@@ -163,9 +162,13 @@ class JournalStore:
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
         with self._reading:
-            rows = self._reader.read(start, most, below=below)
-        items = [item for row in rows if (item := self._item(row)) is not None]
-        return items, rows[-1].offset + 1 if rows else start
+            runs, reached = self._reader.read_on(start, most, below=below)
+        rows = (
+            JournalRecord(offset, rows.append_ts, record)
+            for rows in runs
+            for offset, record in enumerate(rows.records, rows.first)
+        )
+        return [item for row in rows if (item := self._item(row)) is not None], reached
 
     def offset_at(self, append_ts: int) -> int:
         with self._reading:

@@ -70,8 +70,8 @@ def batches(job: Job, part: Slice) -> Iterator[pa.RecordBatch]:
         position = part.first
         while position < part.next:
             try:
-                runs = reader.read_rows(position, BATCH_ROWS, BATCH_BYTES, part.next)
-                if not runs:
+                runs, reached = reader.read_on(position, BATCH_ROWS, BATCH_BYTES, part.next)
+                if reached == position:
                     reason = "the history ends before them: is this the folder that was planned for?"
                     raise HistoryDamaged(part.place, position, part.next, reason)  # noqa: TRY301 - a loss like the others
             except (HistoryGone, HistoryDamaged) as gap:
@@ -79,5 +79,6 @@ def batches(job: Job, part: Slice) -> Iterator[pa.RecordBatch]:
                     raise
                 position = gap.next_available
                 continue
-            yield maker.batch(runs)
-            position = runs[-1].first + len(runs[-1].records)
+            if runs:
+                yield maker.batch(runs)
+            position = reached
