@@ -14,12 +14,14 @@ import logging
 import os
 import re
 import weakref
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from heliograph.channel.core import Channel, Services
 from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
 from heliograph.channel.selection import check_options
+from heliograph.delivery.desk import Desk
 from heliograph.errors import (
     ChannelExists,
     Closed,
@@ -108,6 +110,8 @@ class Station:
             self._own_loop,
             on_error or _log_error,
             self._store_opener(),
+            partial(Desk, self.ports),
+            self._open_beside,
             self._channel_changed,
         )
         _STATIONS.add(self)
@@ -254,6 +258,12 @@ class Station:
         if self._keeping is not None:
             return self._keeping.open_store
         return None if self.mesh is None else self.mesh.open_store
+
+    def _open_beside(self, name: str, types: tuple[type[Event], ...], qos: QoS) -> Channel[Any]:
+        """A channel that another one of this station needs; one that is there is taken as it is."""
+        if self._channels.get(name) is not None or (self._keeping is not None and self._keeping.has(name)):
+            return self.channel(name, *types)
+        return self.channel(name, *types, qos=qos)
 
     def _channel_changed(self, channel: Channel[Any]) -> None:
         if self.mesh is not None:

@@ -59,11 +59,15 @@ class JumpingClock:
 
 
 class Rig:
-    """A station in memory with its clock and disk."""
+    """A station in memory with its clock and disk.
 
-    def __init__(self, *, seed: int = 0, **options: Any) -> None:
+    `Rig(disk=rig.disk.crash())` is what is there after a loss of power: nothing was closed, and only what had
+    been synced is left; `kill()` in place of `crash()` ends the process and leaves the disk as it is.
+    """
+
+    def __init__(self, *, seed: int = 0, disk: SimDisk | None = None, **options: Any) -> None:
         self.clock = JumpingClock()
-        self.disk = SimDisk()
+        self.disk = disk or SimDisk()
         ports = Ports(self.clock, ThreadTasks(), SimRandom(str(seed)), self.disk)
         self.station = Station(ports=ports, **options)
 

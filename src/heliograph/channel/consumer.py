@@ -15,6 +15,7 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from heliograph.channel.feed import JournalLane
@@ -25,19 +26,20 @@ from heliograph.event import Event, Header
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.dispatch import DispatchPool
+    from heliograph.channel.handing import Desk, Handed, Seat, Terms
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.observer import Watch
     from heliograph.channel.selection import Selection
-    from heliograph.channel.store import Cursor
     from heliograph.errors import HistoryDamaged, HistoryGone
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
+A = TypeVar("A")
 
 
 def takes_header(callback: Callable[..., object]) -> bool:
@@ -247,13 +249,41 @@ class InlineSubscription(Receiver):
 
 
 class Delivery(Generic[T]):
-    """An event with its header."""
+    """An event in a consumer's hands, with its header."""
 
-    __slots__ = ("event", "header")
+    __slots__ = ("_handed", "_seat")
 
-    def __init__(self, event: T, header: Header) -> None:
-        self.event = event
-        self.header = header
+    def __init__(self, handed: Handed, seat: Seat) -> None:
+        self._handed = handed
+        self._seat = seat
+
+    @property
+    def event(self) -> T:
+        return self._handed.event  # type: ignore[return-value]  # lanes hold what the channel carries
+
+    @property
+    def header(self) -> Header:
+        return self._handed.header
+
+    @property
+    def attempt(self) -> int:
+        """How often it was handed out, this time included, since its consumer or group was opened."""
+        return self._handed.attempt
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether somebody may have had it before."""
+        return self._handed.header.redelivered
+
+    def ack(self) -> bool:
+        """It is done with, and will not come again; False when that was said before, by anybody."""
+        return self._seat.ack(self._handed.number)
+
+    def nak(self, delay: float = 0.0) -> None:
+        """Have it delivered again, after `delay` seconds; to any member, in a group."""
+        if type(delay) not in (int, float) or not 0 <= delay <= 1e9:
+            raise NotPossible("nak", f"delay={delay!r}: seconds from 0 on")
+        self._seat.nak(self._handed.number, delay)
 
     def __repr__(self) -> str:
         return f"Delivery({self.event!r}, id={self.header.id})"
@@ -262,9 +292,16 @@ class Delivery(Generic[T]):
 class Consumer(QueuedReceiver, Generic[T]):
     """Asked for events by threads or by one task: the first use binds the way.
 
-    An event counts as delivered when it has been handed out. A durable one acknowledges an event when the
-    next is asked for, and makes that durable batch by batch, when it runs dry, and when it is closed: after a
-    crash at most the last batch comes again.
+    Without a seat an event counts as delivered when it has been handed out, and that is all. With one, events
+    are acknowledged: by a durable consumer, by one that shares its stream with a group, by one that is asked
+    for deliveries, and by one whose `ack` is not "auto".
+
+    Args:
+        ends: whether it ends when all that there was has been handed out.
+        raises_gaps: whether what it could not be given is raised where it would have been.
+        open_desk: makes a desk that takes from this consumer's lane.
+        terms: what was agreed about acknowledging; None: nothing, so it has no desk before it needs one.
+        shared: the lane of a group, and its desk.
     """
 
     def __init__(
@@ -274,13 +311,12 @@ class Consumer(QueuedReceiver, Generic[T]):
         selection: Selection,
         *,
         ends: bool = False,
-        cursor: Cursor | None = None,
         raises_gaps: bool = False,
+        open_desk: Callable[[str, Lane, Sequence[Item]], Desk],
+        terms: Terms | None = None,
+        shared: tuple[Lane, Desk] | None = None,
     ) -> None:
         super().__init__(channel, name, selection)
-        self._cursor = cursor
-        self._handed: int | None = None
-        self._acked: int | None = None
         self._clock = channel.ports.clock
         self._bell = channel.ports.tasks.signal(f"events for {name}")
         self._hand = channel.ports.tasks.lock(f"hand of {name}")
@@ -289,10 +325,22 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rang: asyncio.Event | None = None
         self._ends = ends
-        self.lane = channel.new_lane(name, selection, self._ring)
+        self._open_desk = open_desk
+        self._auto = terms is None or terms.ack == "auto"
+        self._handed: int | None = None
+        self._seat: Seat | None = None
+        self._desk: Desk | None = None
+        self._left = False
+        if shared is not None:
+            self.lane, desk = shared
+            self._seat = desk.sit(name, self._ring)
+            return
+        self.lane = channel.new_lane(name, selection, lambda _: self._ring())
         self.lane.watch = self._watch
         if isinstance(self.lane, JournalLane):
             self.lane.raises_gaps = raises_gaps
+        if terms is not None:
+            self._sit()
 
     @property
     def gaps(self) -> tuple[HistoryGone | HistoryDamaged, ...]:
@@ -301,8 +349,11 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def pull(self, timeout: float | None = None) -> T | None:
         """The next event, or None when none came in time or the consumer is closed."""
-        item = self._next(timeout)
-        return None if item is None else item[0]  # type: ignore[return-value]  # lanes hold what the channel carries
+        self._bind("blocking")
+        event = self._take_event()
+        if event is not None or timeout == 0:
+            return event
+        return self._wait_for(self._take_event, timeout)
 
     def read(self, max: int = 100, timeout: float | None = None) -> list[T]:  # noqa: A002 - as the face says
         """Up to `max` events: waits for the first, then takes what is there."""
@@ -316,9 +367,23 @@ class Consumer(QueuedReceiver, Generic[T]):
         return events
 
     def deliveries(self, timeout: float | None = None) -> Iterator[Delivery[Any]]:
-        """Events with their headers; ends when the consumer is closed, or when none came in `timeout`."""
-        while (item := self._next(timeout)) is not None:
-            yield Delivery(item[0], item[1])
+        """Events with their headers, to be acknowledged or refused one by one.
+
+        Ends when the consumer is closed, or when none came in `timeout`. Unless `ack="manual"`, asking for
+        the next acknowledges the one before, if nothing was said about it.
+        """
+        self._bind("blocking")
+        with self._hand:
+            if self._seat is None:
+                self._sit()
+        while True:
+            handed = self._take_handed()
+            if handed is None and timeout != 0:
+                handed = self._wait_for(self._take_handed, timeout)
+            if handed is None:
+                return
+            assert self._seat is not None
+            yield Delivery(handed, self._seat)
 
     def __iter__(self) -> Iterator[T]:
         while (event := self.pull()) is not None:
@@ -330,85 +395,105 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._rang = asyncio.Event()
         while True:
             self._rang.clear()
-            item = self._take_one()
-            if item is not None:
-                yield item[0]  # type: ignore[misc]  # as in pull
-            elif self.lane.closed or self._ended():
+            event = self._take_event()
+            if event is not None:
+                yield event
+            elif self._closed() or self._ended():
                 return
             else:
-                await self._rang.wait()
+                with suppress(TimeoutError):
+                    due = None if self._seat is None else self._seat.wait_seconds()
+                    await asyncio.wait_for(self._rang.wait(), due)
+
+    def close(self) -> None:
+        """Receive nothing more. What waits is dropped and counted; what a member held goes to its group."""
+        if self._desk is not None or self._seat is None:
+            # First, and not in `shut`, which runs while the channel is held still: who takes may read the
+            # journal, and waits for the channel to do so.
+            if self._desk is not None:
+                self._desk.close()
+            super().close()
+            with self._hand:
+                self._batch = iter(())
+                if self._desk is None:
+                    self.lane.settle()
+        elif not self._left:
+            self._left = True
+            self._seat.leave()
+            self._ring()
+            self._channel.member_left(self)
 
     def shut(self, reason: str) -> None:
         super().shut(reason)
-        with self._hand:
-            self._batch = iter(())
-            self.lane.settle()
-            if self._cursor is not None:
-                self._commit()
-                self._cursor.close()
-        self._ring(self.lane)
+        self._ring()
+
+    def _sit(self) -> None:
+        """Have a desk between the lane and this consumer from here on."""
+        self._desk = self._open_desk(self.name, self.lane, list(self._batch))
+        self._seat = self._desk.sit(self.name, self._ring)
 
     def _bind(self, way: str) -> None:
         if self._way not in (None, way):
             raise NotPossible(self.name, f"is used the {self._way} way already; open a second consumer")
         self._way = way
 
-    def _next(self, timeout: float | None) -> Item | None:
-        self._bind("blocking")
-        item = self._take_one()
-        if item is not None or timeout == 0:
-            return item
+    def _wait_for(self, take: Callable[[], A | None], timeout: float | None) -> A | None:
+        """Take when the bell rings, or a delay or lease is over; None when the time has run out."""
         deadline = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
-        while not self.lane.closed and not self._ended():
+        while not self._closed() and not self._ended():
             left = None if deadline is None else seconds_until(self._clock, deadline)
-            rang = self._bell.wait(left)
-            item = self._take_one()
-            if item is not None or not rang:
-                return item
+            due = None if self._seat is None else self._seat.wait_seconds()
+            is_due_first = due is not None and (left is None or due < left)
+            rang = self._bell.wait(due if is_due_first else left)
+            found = take()
+            if found is not None or not (rang or is_due_first):
+                return found
         if isinstance(self.lane, JournalLane) and self.lane.failure is not None:
             raise self.lane.failure
         return None
 
+    def _closed(self) -> bool:
+        return self._left or self.lane.closed
+
     def _ended(self) -> bool:
         """Whether all up to `until` has been handed out. Without a journal, "now" was when it was opened."""
-        return self._ends and (not isinstance(self.lane, JournalLane) or self.lane.ended)
+        if not self._ends or (isinstance(self.lane, JournalLane) and not self.lane.ended):
+            return False
+        return self._seat is None or self._seat.idle()
 
-    def _take_one(self) -> Item | None:
-        """The next event without waiting. It counts as delivered from here on."""
+    def _take_event(self) -> T | None:
+        """The next event without waiting. It counts as delivered from here on, unless it is acknowledged."""
         with self._hand:
-            self._acked = self._handed
+            if self._seat is not None:
+                handed = self._handed_to_me(self._seat)
+                return None if handed is None else handed.event  # type: ignore[return-value]  # lanes hold what the channel carries
             item = next(self._batch, None)
             if item is None:
                 self.lane.settle()
-                if self._cursor is not None:
-                    self._commit()
                 self._batch = iter(self.lane.take())
                 item = next(self._batch, None)
-            if item is not None:
-                self.lane.done += 1
-                self._handed = item[1].offset
-                if self._watch is not None:
-                    self._watch(item[1], "delivered")
-            elif self._cursor is not None:
-                self._commit_read()
-            return item
+            if item is None:
+                return None
+            self.lane.done += 1
+            if self._watch is not None:
+                self._watch(item[1], "delivered")
+            return item[0]  # type: ignore[return-value]  # likewise
 
-    def _commit(self) -> None:
-        """Make durable what has been acknowledged."""
-        assert self._cursor is not None
-        if self._acked is not None:
-            self._cursor.commit(self._acked + 1)
-            self._acked = self._handed = None
+    def _take_handed(self) -> Handed | None:
+        with self._hand:
+            assert self._seat is not None
+            return self._handed_to_me(self._seat)
 
-    def _commit_read(self) -> None:
-        """Nothing waits: also what did not match needs not be read again."""
-        assert self._cursor is not None
-        assert isinstance(self.lane, JournalLane)
-        read_to = self.lane.read_to
-        if read_to is not None and read_to != self._cursor.position:
-            self._cursor.commit(read_to)
+    def _handed_to_me(self, seat: Seat) -> Handed | None:
+        if self._left:
+            return None
+        if self._handed is not None:
+            seat.settle(self._handed)
+        handed = seat.take()
+        self._handed = handed.number if self._auto and handed is not None else None
+        return handed
 
-    def _ring(self, _: Lane) -> None:
+    def _ring(self) -> None:
         if self._rang is not None and self._loop is not None:
             try:
                 self._loop.call_soon_threadsafe(self._rang.set)
@@ -416,3 +501,33 @@ class Consumer(QueuedReceiver, Generic[T]):
                 return  # the loop is closed, so nobody waits
         else:
             self._bell.notify()
+
+
+class Shared(QueuedReceiver):
+    """The receiver of a group that acknowledges: its members are consumers with a seat at one desk."""
+
+    def __init__(
+        self,
+        channel: Channel[Any],
+        name: str,
+        selection: Selection,
+        *,
+        open_desk: Callable[[str, Lane, Sequence[Item]], Desk],
+        terms: Terms,
+    ) -> None:
+        super().__init__(channel, name, selection)
+        self.terms = terms
+        self.lane = channel.new_lane(name, selection, self._ready)
+        self.lane.watch = self._watch
+        self.desk = open_desk(name, self.lane, ())
+
+    def close(self) -> None:
+        self.desk.close()
+        super().close()
+
+    def shut(self, reason: str) -> None:
+        super().shut(reason)
+        self._ready(self.lane)
+
+    def _ready(self, lane: Lane) -> None:
+        self.desk.ready(lane)

@@ -18,16 +18,19 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overlo
 import msgspec
 
 from heliograph.channel.accounts import Accounts
+from heliograph.channel.asking import Asked, Asking
 from heliograph.channel.consumer import (
     AsyncSubscription,
     Consumer,
     InlineSubscription,
     QueuedReceiver,
     Receiver,
+    Shared,
     Subscription,
 )
 from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
+from heliograph.channel.handing import Acking
 from heliograph.channel.journalled import Journalled, Point
 from heliograph.channel.lane import CoalescingLane, Lane
 from heliograph.channel.ledger import ChannelStats
@@ -48,9 +51,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from heliograph.channel.dispatch import DispatchPool
+    from heliograph.channel.handing import OpenDesk
     from heliograph.channel.observer import Observer
     from heliograph.channel.stamp import Said
-    from heliograph.channel.store import Cursor, OnDurable, Store
+    from heliograph.channel.store import OnDurable, Store
     from heliograph.channel.supplier import Receipt
     from heliograph.ports import Ports
     from heliograph.qos import QoS
@@ -72,10 +76,17 @@ class Services(msgspec.Struct, frozen=True):
     on_error: Callable[[str, Header | None, BaseException], None]
     open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable], Store] | None
     """Opens the store of a journalled channel: (channel, its types, what to tell); None without a folder."""
+    open_desk: OpenDesk
+    open_channel: Callable[[str, tuple[type[Event], ...], QoS], Channel[Any]]
+    """Opens another channel of the station; what is open keeps its quality of service."""
     changed: Callable[[Channel[Any]], object] = lambda _: None
     """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""
     observe: Callable[[str, QoS], Observer | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""
+
+
+class ConsumerOptions(Options, Acking, total=False):
+    """What a consumer may ask for."""
 
 
 class Channel(Generic[T]):
@@ -98,6 +109,7 @@ class Channel(Generic[T]):
             self._journal = Journalled(name, qos, services, lambda: self._members.types)
             self._members.feed = self._journal.feed
         self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal)
+        self._asking: Asking[T] = Asking(self, self._members, self._journal, services)
         self._members.rebuild()
         self._own = self.supplier()
         # The supplier's own methods take the place of those below: one call less for every push.
@@ -208,6 +220,8 @@ class Channel(Generic[T]):
         if not callable(callback):
             raise TypeError(f"{callback!r} cannot be called; a filter goes into where=")
         selection = self._placed(self.select(**options), start, None)
+        if selection.group is not None and self._journal is not None:
+            raise NotPossible(self.name, "group= on a persistent channel: use consumer(), which acknowledges")
         own_name: str = getattr(callback, "__name__", type(callback).__name__)
         full_name = self._members.claim_name(name or own_name)
         receiver: Receiver
@@ -240,7 +254,7 @@ class Channel(Generic[T]):
         start: Point = None,
         until: Point = None,
         gap: Literal["notice", "error"] = "notice",
-        **options: Unpack[Options],
+        **options: Unpack[ConsumerOptions],
     ) -> Consumer[T]:
         """Something to ask for events: `for` or `async for`, `pull`, `read` or `deliveries`.
 
@@ -253,32 +267,17 @@ class Channel(Generic[T]):
             gap: what happens where retention was faster or the history is damaged. "notice": the station's
                 `on_error` is told and it goes on behind; "error": HistoryGone or HistoryDamaged is raised
                 there, once, and the next call goes on. Both carry `ranges`, and `gaps` has them all.
-            **options: as in `subscribe`.
+            **options: as in `subscribe`, and about acknowledging: `ack`, `lease`, `max_in_flight`,
+                `max_deliveries`, `dead_letter`, `order`; see `heliograph.channel.handing.agree`.
         """
-        check_options("consumer", options, "name", "start", "until", "gap")
+        check_options("consumer", options, "name", "start", "until", "gap", *Acking.__annotations__)
         if gap not in ("notice", "error"):
             raise NotPossible(self.name, f"gap={gap!r}: allowed are 'notice' and 'error'")
-        selection = self._placed(self.select(**options), start, until)
-        cursor: Cursor | None = None
-        if name is None or self._journal is None or selection.group is not None:
-            full_name = self._members.claim_name(name or "consumer")
-        else:
-            full_name = self._members.claim_name(name, insist=True)
-            try:
-                selection, cursor = self._journal.resume(selection, name)
-            except BaseException:
-                self._members.release_name(name)
-                raise
-        consumer: Consumer[T] = Consumer(
-            self,
-            full_name,
-            selection,
-            ends=until is not None,
-            cursor=cursor,
-            raises_gaps=gap == "error",
-        )
-        self.join(consumer, start)
-        return consumer
+        said: dict[str, Any] = dict(options)
+        acking: Any = {option: said.pop(option) for option in Acking.__annotations__ if option in said}
+        selection = self._placed(self.select(**said), start, until)
+        how = Asked(name, start, ends=until is not None, raises_gaps=gap == "error")
+        return self._asking.open(how, selection, acking)
 
     def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:
         """Wait until so many receivers are there, in linked stations too; False when the time ran out."""
@@ -294,7 +293,7 @@ class Channel(Generic[T]):
         with self._members.lock:
             receivers = list(self._members.receivers.values())
         for receiver in receivers:
-            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer):
+            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
                 left = None if deadline is None else seconds_until(self.ports.clock, deadline)
                 if not receiver.lane.wait_empty(left):
                     return False
@@ -332,10 +331,10 @@ class Channel(Generic[T]):
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
         left: dict[str, int] = {}
         for receiver in receivers:
-            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer):
+            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
                 receiver.lane.wait_empty(seconds_until(self.ports.clock, deadline))
             pending = receiver.counts().pending
-            if pending and not isinstance(receiver, Consumer):
+            if pending and not isinstance(receiver, Consumer | Shared):
                 left[receiver.name] = pending
             receiver.close()
         if self._journal is not None:
@@ -379,6 +378,10 @@ class Channel(Generic[T]):
             self._members.leave(receiver, reason)
         if is_local:
             self._services.changed(self)
+
+    def member_left(self, member: Consumer[T]) -> None:
+        """A member has left a group that acknowledges."""
+        self._asking.member_left(member)
 
     def drop_supplier(self, supplier: Supplier[T]) -> None:
         with self._members.still():

@@ -127,9 +127,14 @@ class JournalLane(Lane):
 
     @property
     def read_to(self) -> int | None:
-        """While behind with nothing waiting: the offset that it has read to, matching or not."""
+        """With nothing waiting: the offset that it has read to, matching or not."""
         with self._lock:
-            return self._position if self._behind and not self.waiting else None
+            return None if self.waiting else self._position
+
+    def lowest(self, default: int) -> int:
+        """The first offset that waits. Each band is in the order of offsets."""
+        with self._lock:
+            return min((band[0][1].offset for band in self._bands.values() if band), default=default)
 
     @property
     def ended(self) -> bool:

@@ -24,7 +24,7 @@ from heliograph.event import Event, Header
 from heliograph.qos import LOWEST_PRIORITY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.channel.observer import Watch
     from heliograph.ports import Clock, Tasks
@@ -155,6 +155,13 @@ class Lane:
             self._failed += 1
             self._taken -= 1
 
+    def abandon(self, items: Iterable[Item]) -> None:
+        """These were taken, and nobody will deliver them: the lane closed."""
+        with self._lock:
+            for item in items:
+                self._taken -= 1
+                self._drop(item, "closed")
+
     def settle(self) -> None:
         """The batch is finished; what was neither delivered nor failed counts as dropped: the lane closed."""
         with self._lock:
@@ -227,7 +234,7 @@ class Lane:
 
     def _take_over(self, items: list[Item]) -> None:
         """These count as taken; the last of them are dropped if the lane closes before their turn."""
-        self._taken = len(items)
+        self._taken += len(items)
         if self.watch is not None:
             self._observed = items
 

@@ -94,6 +94,10 @@ class Members(Generic[T]):
     def release_name(self, name: str) -> None:
         self._names.discard(name)
 
+    def has_group(self, name: str) -> bool:
+        """Whether receivers share the stream under that name without acknowledging."""
+        return name in self._groups
+
     def consumers(self) -> int:
         """Receivers here and in linked stations. Under the lock."""
         return len(self.receivers) - len(self.gateways) + sum(self.remote_consumers.values())

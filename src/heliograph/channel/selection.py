@@ -10,6 +10,7 @@ from heliograph.channel.lane import LanePolicy
 from heliograph.channel.pipeline import AnyOf, Condition
 from heliograph.errors import ExpressionError, NotPossible, WrongEventType
 from heliograph.event import Event, info_of
+from heliograph.formats import MAX_NAME
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def select(
     if queue is not None and (type(queue) is not int or queue < 1):
         raise NotPossible(channel, f"queue={queue!r}: a queue has room for at least one event")
     if group is not None:
-        _check_group(channel, qos, group)
+        _check_group(channel, group)
     _check_overflow(channel, wanted, qos, overflow)
     if where is None and params:
         raise NotPossible(channel, "params= without where=: there is no filter to give values to")
@@ -135,14 +136,9 @@ def _as_classes(types: Any) -> tuple[type[Event], ...]:
     return (types,) if isinstance(types, type) else tuple(types)
 
 
-def _check_group(channel: str, qos: QoS, group: str) -> None:
-    if type(group) is not str or not group:
-        raise NotPossible(channel, f"group={group!r}: a group has a name")
-    if qos.journalled:
-        raise NotPossible(
-            channel,
-            f"group={group!r}: on a persistent channel each consumer reads for itself; leave out group=",
-        )
+def _check_group(channel: str, group: str) -> None:
+    if type(group) is not str or not 0 < len(group) <= MAX_NAME:
+        raise NotPossible(channel, f"group={group!r:.60}: a group has a name of up to {MAX_NAME} characters")
 
 
 def check_options(call: str, given: Iterable[str], *more: str) -> None:

@@ -40,8 +40,18 @@ class Cursor(Protocol):
         """The first offset that it has not acknowledged; None when it was never used."""
         ...
 
-    def commit(self, position: int) -> None:
-        """Everything below is acknowledged. Durable when this returns."""
+    @property
+    def acks(self) -> frozenset[int]:
+        """Offsets above it that are acknowledged all the same."""
+        ...
+
+    @property
+    def reach(self) -> int:
+        """The offset below which events may have been handed out."""
+        ...
+
+    def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
+        """Everything below is acknowledged, and so are these. Durable when this returns."""
         ...
 
     def close(self) -> None: ...

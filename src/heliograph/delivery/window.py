@@ -54,6 +54,13 @@ class Dead(NamedTuple, Generic[I]):
     attempts: int
 
 
+class Settled(NamedTuple, Generic[I]):
+    """An event that will not come again."""
+
+    item: I
+    attempts: int
+
+
 class WindowStats(NamedTuple):
     """What became of the events of a window."""
 
@@ -170,11 +177,11 @@ class Window(Generic[I]):
             handed.append(self._hand(entry, member, seat, now))
         return handed
 
-    def ack(self, number: int) -> bool:
-        """An event is settled, whoever says so; False when it was before."""
+    def ack(self, number: int) -> Settled[I] | None:
+        """An event is settled, whoever says so; None when it was before."""
         entry = self._entries.pop(number, None)
         if entry is None:
-            return False
+            return None
         if entry.state == DEAD:
             self._dead += 1
         else:
@@ -185,7 +192,7 @@ class Window(Generic[I]):
             self._deal_anew()  # a late acknowledgement: nobody shall find it among those that are ready
         if self._by_key and self._busy.get(entry.key) == number:
             self._next_of_key(entry.key)
-        return True
+        return Settled(entry.item, entry.attempts)
 
     def nak(self, number: int, member: str, now: int, delay_ns: int = 0) -> list[Dead[I]]:
         """The member could not do with it: it comes again, after a delay. Ignored for what it lost."""
@@ -237,6 +244,10 @@ class Window(Generic[I]):
         """The numbers that are in a member's hands."""
         seat = self._seats.get(member)
         return frozenset() if seat is None else frozenset(seat.holds)
+
+    def unsettled(self) -> list[I]:
+        """Everything that was offered and is not settled."""
+        return [entry.item for entry in self._entries.values()]
 
     def is_idle(self) -> bool:
         """Whether everything that was offered is settled."""

@@ -39,6 +39,7 @@
     │   ├── ChannelExists, NoSuchChannel
     │   ├── WrongEventType          the channel does not carry events of this type
     │   ├── NotPossible             options that do not go together here; says what to write instead
+    │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
     │   ├── WouldDeadlock           the queue to wait for is drained by this very thread
     │   └── AlreadyConnected, Disconnected, ObjectNotExist, BadParam     of the CORBA face
@@ -73,6 +74,7 @@ from heliograph.errors.channel import (
     Disconnected,
     FolderInUse,
     ForkedStation,
+    GivenUp,
     InvalidPattern,
     InvalidQoS,
     InvalidTask,
@@ -154,6 +156,7 @@ __all__ = [
     "FolderInUse",
     "ForkedStation",
     "FormatError",
+    "GivenUp",
     "HeliographError",
     "HistoryDamaged",
     "HistoryGone",

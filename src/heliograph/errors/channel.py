@@ -204,6 +204,27 @@ class QueueFull(ChannelError):
         )
 
 
+class GivenUp(ChannelError):
+    """An event was handed out as often as may be, and nobody acknowledged it.
+
+    Attributes:
+        name: of the consumer or group.
+        event: the id of the event.
+        attempts: how often it was handed out.
+    """
+
+    def __init__(self, name: str, event: str, attempts: int) -> None:
+        super().__init__(name, event, attempts)
+        self.event = event
+        self.attempts = attempts
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} was handed event {self.event} {self.attempts} times and never acknowledged it; "
+            "give it a dead_letter= channel to keep such events"
+        )
+
+
 class WouldDeadlock(ChannelError):
     """The queue to wait for is drained by the thread that would wait."""
 

@@ -63,15 +63,17 @@ class Position(msgspec.Struct, array_like=True):
     low: int = 0
     """Everything below is acknowledged."""
     acks: set[int] = msgspec.field(default_factory=set)
+    reach: int = 0
+    """Everything from here on was not handed out to anybody."""
 
-    def advance(self, low: int, acks: Iterable[int]) -> Position:
+    def advance(self, low: int, acks: Iterable[int], reach: int = 0) -> Position:
         """With more acknowledged; what is adjacent to the low watermark raises it."""
         low = max(self.low, low)
         above = {offset for offset in (*self.acks, *acks) if offset >= low}
         while low in above:
             above.discard(low)
             low += 1
-        return Position(low, above)
+        return Position(low, above, max(self.reach, reach))
 
 
 class State(msgspec.Struct, array_like=True):
@@ -107,9 +109,19 @@ class Cursor:
         found = self._store.state(self.name).positions.get(partition)
         return frozenset() if found is None else frozenset(found.acks)
 
-    def commit(self, lows: Mapping[str, int], acks: Mapping[str, Iterable[int]] | None = None) -> None:
+    def reach(self, partition: str) -> int:
+        """The offset below which events may have been handed out."""
+        found = self._store.state(self.name).positions.get(partition)
+        return 0 if found is None else found.reach
+
+    def commit(
+        self,
+        lows: Mapping[str, int],
+        acks: Mapping[str, Iterable[int]] | None = None,
+        reach: Mapping[str, int] | None = None,
+    ) -> None:
         """Make progress durable. A low watermark never goes back this way; see `seek`."""
-        self._store.commit(self, lows, acks or {})
+        self._store.commit(self, lows, acks or {}, reach or {})
 
     def seek(self, partition: str, offset: int) -> None:
         """Go back, or forward over events that nobody acknowledged."""
@@ -197,14 +209,20 @@ class CursorStore:
         with self._writing:
             self._rewrite()
 
-    def commit(self, cursor: Cursor, lows: Mapping[str, int], acks: Mapping[str, Iterable[int]]) -> None:
+    def commit(
+        self,
+        cursor: Cursor,
+        lows: Mapping[str, int],
+        acks: Mapping[str, Iterable[int]],
+        reach: Mapping[str, int],
+    ) -> None:
         """See `Cursor.commit`."""
         with self._lock:
             state = self._owned(cursor)
             positions = dict(state.positions)
-            for partition in {**lows, **acks}:
+            for partition in {**lows, **acks, **reach}:
                 old = positions.get(partition, Position())
-                new = old.advance(lows.get(partition, 0), acks.get(partition, ()))
+                new = old.advance(lows.get(partition, 0), acks.get(partition, ()), reach.get(partition, 0))
                 if len(new.acks) > MAX_ACKS:
                     raise TooManyAcks(cursor.name, MAX_ACKS)
                 positions[partition] = new

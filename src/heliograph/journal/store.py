@@ -20,7 +20,7 @@ from heliograph.journal.recovery import make_folder
 from heliograph.journal.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from heliograph.channel.lane import Item
     from heliograph.channel.store import Level, OnDurable
@@ -43,8 +43,16 @@ class PartitionCursor:
     def position(self) -> int | None:
         return self._cursor.positions().get(self._partition)
 
-    def commit(self, position: int) -> None:
-        self._cursor.commit({self._partition: position})
+    @property
+    def acks(self) -> frozenset[int]:
+        return self._cursor.acks(self._partition)
+
+    @property
+    def reach(self) -> int:
+        return self._cursor.reach(self._partition)
+
+    def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
+        self._cursor.commit({self._partition: position}, {self._partition: acks}, {self._partition: reach})
 
     def close(self) -> None:
         self._cursor.close()

@@ -31,7 +31,7 @@ from heliograph.link.arrivals import Stream
 from heliograph.link.questions import GONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
@@ -77,6 +77,14 @@ class Marks(msgspec.Struct, array_like=True):
     watermark: int
 
 
+class Progress(msgspec.Struct, array_like=True):
+    """How far a durable consumer has come; see `heliograph.channel.store.Cursor`."""
+
+    position: int | None
+    acks: frozenset[int] = frozenset()
+    reach: int = 0
+
+
 MAX_PAGE: Final = 10_000
 """Events in one page."""
 PAGE_BYTES: Final = 8 << 20
@@ -92,6 +100,8 @@ _text: Final = msgspec.msgpack.Decoder(str).decode
 _place: Final = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
 _time: Final = msgspec.msgpack.Decoder(tuple[str, int]).decode
 _number: Final = msgspec.msgpack.Decoder(int | None).decode
+_progress: Final = msgspec.msgpack.Decoder(Progress).decode
+_commit_ask: Final = msgspec.msgpack.Decoder(tuple[str, str, Progress]).decode
 
 
 def to_page(writer: EventWriter, items: Sequence[Item], reached: int = 0) -> Page:
@@ -219,11 +229,12 @@ class Keeper:
         if held:
             raise NotPossible(consumer, f"is open in station {held[0][0]:016x}; close it there first")
         cursor = self._cursors[key] = self._store(name).cursor(consumer)
-        reply(cursor.position)
+        reply(Progress(cursor.position, cursor.acks, cursor.reach))
 
     def _commit(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
-        name, consumer, position = _place(body)
-        self._cursors[station, name, consumer].commit(position)
+        name, consumer, progress = _commit_ask(body)
+        cursor = self._cursors[station, name, consumer]
+        cursor.commit(progress.position or 0, progress.acks, progress.reach)
         reply(None)
 
     def _leave(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
@@ -327,6 +338,11 @@ class RemoteStore:
         )
         return number
 
+    def ask_progress(self, channel: str, consumer: str) -> Progress:
+        link = self._link(KEEPER_LIMIT)
+        answer = self._questions.ask(link, "history.cursor", (channel, consumer, 0), KEEPER_LIMIT)
+        return m.decoded(_progress, answer, link.name)
+
     def _ask_marks(self) -> Marks:
         link = self._link(KEEPER_LIMIT)
         answer = self._questions.ask(link, "history.marks", self._channel, KEEPER_LIMIT)
@@ -346,11 +362,13 @@ class RemoteCursor:
         self._store = store
         self._key = (channel, name)
         self._open = True
-        self.position = store.ask_number("history.cursor", (channel, name, 0))
+        progress = store.ask_progress(channel, name)
+        self.position, self.acks, self.reach = progress.position, progress.acks, progress.reach
 
-    def commit(self, position: int) -> None:
-        self._store.ask_number("history.commit", (*self._key, position))
-        self.position = position
+    def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
+        progress = Progress(position, frozenset(acks), reach)
+        self._store.ask_number("history.commit", (*self._key, progress))
+        self.position, self.acks, self.reach = position, progress.acks, reach
 
     def close(self) -> None:
         if self._open:

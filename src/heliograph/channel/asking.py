@@ -1,0 +1,207 @@
+"""Opens consumers: plain ones, durable ones, those that acknowledge, and groups of those.
+
+A consumer gets a desk (`heliograph.channel.handing`) when it has to acknowledge anything. The members of a
+group share one, with one cursor on a persistent channel: the group is opened with its first member, closed
+with its last, and goes on where it was. Elsewhere a group that says nothing about acknowledging needs none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from heliograph.channel.consumer import Consumer, Shared
+from heliograph.channel.feed import JournalLane
+from heliograph.channel.handing import Acking, Terms, agree
+from heliograph.errors import GivenUp, NotPossible
+from heliograph.event import Event
+from heliograph.qos import QoS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from heliograph.channel.core import Channel, Services
+    from heliograph.channel.handing import Desk
+    from heliograph.channel.journalled import Journalled, Point
+    from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.members import Members
+    from heliograph.channel.selection import Selection
+    from heliograph.channel.store import Cursor
+
+T = TypeVar("T", bound=Event)
+
+
+class Asked(NamedTuple):
+    """How a consumer was asked for, beside what it wants and how it acknowledges."""
+
+    name: str | None
+    start: Point
+    ends: bool
+    raises_gaps: bool
+
+
+class Asking(Generic[T]):
+    """See the module."""
+
+    def __init__(
+        self, channel: Channel[T], members: Members[T], journal: Journalled | None, services: Services
+    ) -> None:
+        self._channel = channel
+        self._members = members
+        self._journal = journal
+        self._services = services
+        # Comes before the channel's own lock.
+        self._lock = services.ports.tasks.lock(f"consumers of {channel.name}")
+        self._groups: dict[str, Shared] = {}
+
+    def open(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
+        if selection.group is not None:
+            if acking or self._journal is not None or selection.group in self._groups:
+                return self._open_member(how, selection, acking)
+        elif how.name is not None and self._journal is not None:
+            return self._open_durable(how.name, how, selection, self._agree(selection, acking))
+        terms = self._agree(selection, acking) if acking else None
+        return self._joined(self._members.claim_name(how.name or "consumer"), how, selection, terms)
+
+    def member_left(self, member: Consumer[T]) -> None:
+        """A member has left its group; with the last one the group is closed."""
+        with self._lock:
+            self._members.release_name(member.name)
+            assert member.group is not None
+            shared = self._groups.get(member.group)
+            if shared is not None and not shared.desk.members():
+                del self._groups[member.group]
+                shared.close()
+
+    def _open_durable(self, name: str, how: Asked, selection: Selection, terms: Terms) -> Consumer[T]:
+        assert self._journal is not None
+        self._members.claim_name(name, insist=True)
+        try:
+            selection, cursor = self._journal.resume(selection, name)
+        except BaseException:
+            self._members.release_name(name)
+            raise
+        return self._joined(name, how, selection, terms, cursor)
+
+    def _joined(
+        self,
+        name: str,
+        how: Asked,
+        selection: Selection,
+        terms: Terms | None,
+        cursor: Cursor | None = None,
+    ) -> Consumer[T]:
+        consumer: Consumer[T] = Consumer(
+            self._channel,
+            name,
+            selection,
+            ends=how.ends,
+            raises_gaps=how.raises_gaps,
+            open_desk=self._desk_opener(terms or Terms(), cursor),
+            terms=terms,
+        )
+        self._channel.join(consumer, how.start)
+        return consumer
+
+    def _open_member(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
+        assert selection.group is not None
+        with self._lock:
+            shared = self._groups.get(selection.group)
+            if shared is None:
+                shared = self._open_group(how, selection, self._agree(selection, acking))
+            elif acking and self._agree(selection, acking) != shared.terms:
+                raise NotPossible(
+                    self._channel.name, f"group {selection.group!r} is open with other terms: {shared.terms}"
+                )
+            elif not _wants_the_same(selection, shared.selection):
+                raise NotPossible(
+                    self._channel.name,
+                    f"the members of group {selection.group!r} share one stream, so all want the same: give "
+                    "each the filter, types and sources of the first",
+                )
+            return Consumer(
+                self._channel,
+                self._members.claim_name(how.name or "consumer"),
+                selection,
+                ends=how.ends,
+                open_desk=self._desk_opener(shared.terms, None),
+                terms=shared.terms,
+                shared=(shared.lane, shared.desk),
+            )
+
+    def _open_group(self, how: Asked, selection: Selection, terms: Terms) -> Shared:
+        group = selection.group
+        assert group is not None
+        if self._members.has_group(group):
+            raise NotPossible(
+                self._channel.name,
+                f"group {group!r} has members that do not acknowledge; close them, or leave out ack=",
+            )
+        cursor: Cursor | None = None
+        if self._journal is not None:
+            selection, cursor = self._journal.resume(selection, f"group:{group}")
+        # The group is one receiver: to the channel it is a consumer like any other.
+        shared = Shared(
+            self._channel,
+            self._members.claim_name(f"group {group}"),
+            msgspec.structs.replace(selection, group=None),
+            open_desk=self._desk_opener(terms, cursor),
+            terms=terms,
+        )
+        if isinstance(shared.lane, JournalLane):
+            shared.lane.raises_gaps = how.raises_gaps
+        self._channel.join(shared, how.start)
+        self._groups[group] = shared
+        return shared
+
+    def _agree(self, selection: Selection, acking: Acking) -> Terms:
+        shared = selection.group is not None
+        return agree(self._channel.name, tuple(selection.conditions), shared=shared, **acking)
+
+    def _desk_opener(
+        self, terms: Terms, cursor: Cursor | None
+    ) -> Callable[[str, Lane, Sequence[Item]], Desk]:
+        grave: Channel[Any] | None = None
+        if terms.dead_letter is not None:
+            qos = QoS(durability="persistent") if self._journal is not None else QoS()
+            grave = self._services.open_channel(terms.dead_letter, self._channel.types, qos)
+
+        def open_desk(name: str, lane: Lane, taken: Sequence[Item]) -> Desk:
+            def bury(item: Item, attempts: int) -> None:
+                if grave is None:
+                    error = GivenUp(name, str(item[1].id), attempts)
+                    self._services.on_error(name, item[1], error)
+                else:
+                    _bury(grave, name, item, attempts)
+
+            return self._services.open_desk(name, lane, terms, cursor=cursor, taken=taken, bury=bury)
+
+        return open_desk
+
+
+def _wants_the_same(one: Selection, other: Selection) -> bool:
+    return (
+        one.tree == other.tree
+        and one.sources == other.sources
+        and one.conditions.keys() == other.conditions.keys()
+        and one.priority == other.priority
+    )
+
+
+def _bury(grave: Channel[Any], consumer: str, item: Item, attempts: int) -> None:
+    """Push a dead event to the dead-letter channel, with where it comes from in its headers."""
+    event, header, _ = item
+    where = {
+        "dead.channel": header.channel,
+        "dead.consumer": consumer,
+        "dead.id": str(header.id),
+        "dead.attempts": str(attempts),
+    }
+    grave.push(
+        event,
+        priority=header.priority,
+        source_ts=header.source_ts,
+        correlation_id=header.correlation_id,
+        headers={**(header.headers or {}), **where},
+    )

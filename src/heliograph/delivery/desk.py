@@ -1,0 +1,271 @@
+"""The shell around the window: takes events from a lane, hands them to consumers, and keeps how far they are.
+
+Who asks does the work, in its own thread: an event goes from the lane into the window when somebody is there
+to take it, delays and leases that are over are found when somebody asks, and a consumer that waits does so no
+longer than until the next of them. Nothing runs while nobody asks.
+
+What is kept, with a cursor: the low watermark, the acknowledgements above it, and, before the first event of
+a batch is handed out, how far that may go. After a crash those come again, marked as redelivered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from heliograph.channel.feed import JournalLane
+from heliograph.channel.handing import Handed
+from heliograph.channel.lane import BATCH
+from heliograph.delivery.window import Dead, Window
+from heliograph.errors import HeliographError
+from heliograph.ports import seconds_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from heliograph.channel.handing import Terms
+    from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.store import Cursor
+    from heliograph.delivery.window import WindowStats
+    from heliograph.ports import Ports
+
+log = logging.getLogger(__name__)
+
+
+class Desk:
+    """See the module; the arguments are those of `heliograph.channel.handing.OpenDesk`."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        name: str,
+        lane: Lane,
+        terms: Terms,
+        *,
+        cursor: Cursor | None = None,
+        taken: Sequence[Item] = (),
+        bury: Callable[[Item, int], object],
+    ) -> None:
+        self.name = name
+        self.terms = terms
+        self.clock = ports.clock
+        self._lane = lane
+        self._cursor = cursor
+        self._bury = bury
+        self._lock = ports.tasks.lock(f"desk {name}")
+        self._window: Window[Item] = Window(
+            lease_ns=None if terms.lease is None else round(terms.lease * 1e9),
+            max_deliveries=terms.max_deliveries,
+            by_key=terms.order == "key",
+        )
+        self._numbers = count()
+        self._bells: dict[str, Callable[[], object]] = {}
+        self._unburied: deque[Dead[Item]] = deque()
+        self._closed = False
+        self._done_before = frozenset() if cursor is None else cursor.acks
+        self._reach_before = 0 if cursor is None else cursor.reach
+        self._reach = self._reach_before
+        self._kept: tuple[int, int, int] | None = None
+        with self._lock:
+            self._offer(taken)
+
+    def sit(self, member: str, ring: Callable[[], object]) -> DeskSeat:
+        with self._lock:
+            self._window.join(member, self.terms.max_in_flight)
+            self._bells[member] = ring
+        return DeskSeat(self, member)
+
+    def ready(self, _: Lane) -> None:
+        self._ring_all()
+
+    def members(self) -> tuple[str, ...]:
+        return self._window.members()
+
+    def stats(self) -> WindowStats:
+        with self._lock:
+            return self._window.stats()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            if self._cursor is not None:
+                self._keep()
+                self._cursor.close()
+            self._closed = True
+            self._lane.abandon(self._window.unsettled())
+            self._lane.settle()
+
+    # For seats
+
+    def take(self, member: str, most: int = 1) -> list[Handed]:
+        """The next events for a member, without waiting."""
+        now = self.clock.monotonic_ns()
+        with self._lock:
+            if self._closed:
+                return []
+            self._unburied.extend(self._window.tick(now))
+            handed = self._window.take(member, now, most)
+            brought = 0
+            while not handed and not self._window.full and (items := self._lane.take(BATCH)):
+                self._offer(items)
+                brought += len(items)
+                handed = self._window.take(member, now, most)
+            if self.terms.ack == "before":
+                for one in handed:
+                    self._settle(one.number)
+            if brought or not handed or self.terms.ack == "before":
+                self._keep()
+        self._bury_all()
+        if brought > 1:
+            self._ring_all(but=member)
+        return [_handed(*one) for one in handed]
+
+    def ack(self, number: int) -> bool:
+        with self._lock:
+            if self._closed or not self._settle(number):
+                return False
+            self._keep()
+        self._ring_all()
+        return True
+
+    def settle(self, member: str, number: int) -> None:
+        """Acknowledge what a member still holds; kept with the next batch."""
+        with self._lock:
+            if not self._closed and number in self._window.holds(member):
+                self._settle(number)
+
+    def nak(self, member: str, number: int, delay: float) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            now = self.clock.monotonic_ns()
+            self._unburied.extend(self._window.nak(number, member, now, round(delay * 1e9)))
+        self._bury_all()
+        self._ring_all()
+
+    def leave(self, member: str) -> None:
+        with self._lock:
+            self._bells.pop(member, None)
+            self._unburied.extend(self._window.leave(member))
+        self._bury_all()
+        self._ring_all()
+
+    def wait_seconds(self) -> float | None:
+        with self._lock:
+            due = self._window.next_due
+        # Somebody else may take an event while this one waits; its lease ends no sooner than this.
+        least = self.terms.lease if len(self._bells) > 1 else None
+        if due is None:
+            return least
+        left = max(0.0, seconds_until(self.clock, due))
+        return left if least is None else min(left, least)
+
+    def idle(self) -> bool:
+        with self._lock:
+            return self._window.is_idle()
+
+    # Under the lock
+
+    def _offer(self, items: Iterable[Item]) -> None:
+        for item in items:
+            header = item[1]
+            number = next(self._numbers) if header.offset is None else header.offset
+            if number in self._done_before:
+                self._lane.done += 1
+                continue
+            self._window.offer(number, item, header.key, again=number < self._reach_before)
+            self._reach = max(self._reach, number + 1)
+
+    def _settle(self, number: int) -> bool:
+        settled = self._window.ack(number)
+        if settled is None:
+            return False
+        self._lane.done += 1
+        if self._lane.watch is not None:
+            self._lane.watch(settled.item[1], "delivered", sends=settled.attempts)
+        return True
+
+    def _keep(self) -> None:
+        """Make what is settled durable, if it has changed."""
+        low = self._window.low()
+        if isinstance(self._lane, JournalLane):
+            if self._window.is_idle():
+                low = max(low, self._lane.read_to or 0)
+            low = min(low, self._lane.lowest(default=low))
+        acks = self._window.acks_above(low)
+        state = (low, len(acks), self._reach)
+        if self._cursor is None or state == self._kept:
+            return
+        self._cursor.commit(low, acks, self._reach)
+        self._kept = state
+
+    # Without the lock
+
+    def _bury_all(self) -> None:
+        """Give dead events away; one that cannot be is tried again when somebody asks next."""
+        for _ in range(len(self._unburied)):
+            dead = self._unburied.popleft()
+            try:
+                self._bury(dead.item, dead.attempts)
+            except HeliographError:
+                log.exception("%s: a dead event could not be given away; it is tried again", self.name)
+                self._unburied.append(dead)
+                continue
+            with self._lock:
+                if self._closed or self._window.ack(dead.number) is None:
+                    continue
+                self._lane.failed_one()
+                if self._lane.watch is not None:
+                    self._lane.watch(dead.item[1], "failed", "dead", dead.attempts)
+                self._keep()
+
+    def _ring_all(self, but: str | None = None) -> None:
+        for member, ring in tuple(self._bells.items()):
+            if member != but:
+                ring()
+
+
+class DeskSeat:
+    """One consumer's place; see `heliograph.channel.handing.Seat`."""
+
+    def __init__(self, desk: Desk, member: str) -> None:
+        self._desk = desk
+        self._member = member
+        # With "before" a batch is settled at once, so that a sync serves all of it.
+        self._most = min(BATCH, desk.terms.max_in_flight) if desk.terms.ack == "before" else 1
+        self._ahead: deque[Handed] = deque()
+
+    def take(self) -> Handed | None:
+        if not self._ahead:
+            self._ahead.extend(self._desk.take(self._member, self._most))
+        return self._ahead.popleft() if self._ahead else None
+
+    def ack(self, number: int) -> bool:
+        return self._desk.ack(number)
+
+    def nak(self, number: int, delay: float) -> None:
+        self._desk.nak(self._member, number, delay)
+
+    def settle(self, number: int) -> None:
+        self._desk.settle(self._member, number)
+
+    def wait_seconds(self) -> float | None:
+        return self._desk.wait_seconds()
+
+    def idle(self) -> bool:
+        return not self._ahead and self._desk.idle()
+
+    def leave(self) -> None:
+        self._desk.leave(self._member)
+
+
+def _handed(number: int, item: Item, attempt: int, again: bool) -> Handed:
+    event, header, _ = item
+    if again:
+        header = msgspec.structs.replace(header, redelivered=True)
+    return Handed(number, event, header, attempt)
