@@ -89,7 +89,8 @@ class Station:
     ) -> None:
         self.ports = ports or system_ports(folder)
         self.id = self.ports.random.id64()
-        self._keeping = None if self.ports.disk is None else Keeping(self.ports, journal)
+        station_seq = count(1).__next__
+        self._keeping = None if self.ports.disk is None else Keeping(self.ports, journal, station_seq)
         self._pool = DispatchPool(self.ports.clock, self.ports.tasks, callback_limit=callback_limit)
         self._lock = self.ports.tasks.lock("station")
         self._channels: dict[str, Channel[Any]] = {}
@@ -105,7 +106,7 @@ class Station:
         self._services = Services(
             self.ports,
             self._pool,
-            count(1).__next__,
+            station_seq,
             lambda: f"{self.id:016x}-{next(suppliers)}",
             self._own_loop,
             on_error or _log_error,

@@ -432,6 +432,8 @@ class Channel(Generic[T]):
         keeps = self._members.history.keeps and start in (None, "earliest")
         with self._members.still():
             self._accounts.matched += self._members.join(receiver, from_history=keeps)
+            if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
+                receiver.lane.joined()
         if receiver.name not in self._members.gateways:
             self._services.changed(self)
         # Last, so that other stations know what is wanted before anything is read from them.

@@ -4,7 +4,8 @@ On a journalled channel nobody sees an event before it is on disk, and no consum
 The feed gets each batch when it has been synced and offers it to the lanes that want it. A lane is
 
     live      it takes what the feed offers, from the offset `position` on
-    behind    it reads the journal from `position`: because it starts in the past, or because it was full
+    behind    it reads the journal from `position`: because it starts in the past, because it was full, or
+              because a batch entered the journal that did not come through this process
 
 A live lane without room falls behind at the event it could not take. A lane that has read everything becomes
 live again while the feed is held still, so between the two no event is lost or taken twice: the seam.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from heliograph.channel.lane import BATCH, Item, Lane
 from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone
@@ -42,18 +44,23 @@ class Feed:
         self._matched = 0
         self._next = 0
         self._bounded: set[JournalLane] = set()
+        self._lanes: WeakSet[JournalLane] = WeakSet()
 
     def begin(self, next_offset: int) -> None:
         """What is below has been durable before; called before the first push."""
         self._next = next_offset
 
-    def durable(self, items: Iterable[Item], next_offset: int) -> None:
+    def durable(self, items: Iterable[Item] | None, next_offset: int) -> None:
         """These events, up to an offset, are on disk. Called in the journal's own task.
 
-        They are not even looked at while nobody is there.
+        They are not even looked at while nobody is there. None stands for events that did not come through
+        this process: every lane reads them for itself.
         """
         with self.lock:
-            if any(route.queued is not None for route in self._routes.values()):
+            if items is None:
+                for reader in self._lanes:
+                    reader.fall_behind(self._next)
+            elif any(route.queued is not None for route in self._routes.values()):
                 for item in items:
                     event, header, _ = item
                     route = self._routes.get(event.__class__)
@@ -78,6 +85,10 @@ class Feed:
 
     def use(self, routes: Mapping[type, Route]) -> None:
         self._routes = routes
+
+    def join(self, lane: JournalLane) -> None:
+        """Another lane is there from now on, for as long as somebody has it."""
+        self._lanes.add(lane)
 
     def watch(self, lane: JournalLane) -> None:
         """Tell this lane when its end has been passed: the last events may not be for it."""
@@ -140,6 +151,10 @@ class JournalLane(Lane):
     def ended(self) -> bool:
         """Whether it has read up to `until`."""
         return self._until is not None and self._position >= self._until and not self.waiting
+
+    def joined(self) -> None:
+        """It is among the receivers from now on. While still."""
+        self._feed.join(self)
 
     def start(self) -> None:
         """Once it has been joined: whoever delivers may look."""

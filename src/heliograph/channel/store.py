@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
 
 Level: TypeAlias = Literal["journal", "synced"]
-OnDurable: TypeAlias = "Callable[[Iterable[Item], int], object]"
-"""Told what has become durable, and the offset behind it."""
+OnDurable: TypeAlias = "Callable[[Iterable[Item] | None, int], object]"
+"""Told what has become durable, and the offset behind it; None: events to be read from the store."""
 
 
 class StoreReceipt(Protocol):

@@ -25,6 +25,8 @@
     │   ├── HistoryDamaged          a range of offsets cannot be read; names it
     │   ├── CursorHeld              somebody else consumes under that name                      (retriable)
     │   ├── CursorFenced            a later owner has taken over this cursor
+    │   ├── BatchRefused            a batch from outside was not taken in; says what to do
+    │   ├── AdoptionTimeout         it is handed over, and nobody has taken it in yet           (retriable)
     │   └── TooManyAcks             too many events are acknowledged out of order
     ├── InvalidFileName             a name that could leave its folder, or that no file can have
     ├── InvalidQoS                  a quality of service that cannot be honoured; says what is allowed
@@ -96,9 +98,11 @@ from heliograph.errors.data import (
     UnknownFormat,
 )
 from heliograph.errors.journal import (
+    AdoptionTimeout,
     AppendFailed,
     AppendTimeout,
     BadJournalFile,
+    BatchRefused,
     BatchTooLarge,
     CursorFenced,
     CursorHeld,
@@ -133,12 +137,14 @@ from heliograph.errors.simulation import CrashViolation, SimDeadlock, SimStuck, 
 
 __all__ = [
     "ROOT",
+    "AdoptionTimeout",
     "AlreadyConnected",
     "AppendFailed",
     "AppendTimeout",
     "BadFrame",
     "BadJournalFile",
     "BadParam",
+    "BatchRefused",
     "BatchTooLarge",
     "ChannelError",
     "ChannelExists",

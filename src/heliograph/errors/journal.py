@@ -284,3 +284,48 @@ class TooManyAcks(JournalError):
             f"consumer {self.name!r} has more than {self.limit} acknowledged events above one that is not; "
             "acknowledge that one first"
         )
+
+
+class BatchRefused(JournalError):
+    """A batch that was handed over from outside, such as one of a Spark stream, was not taken in.
+
+    Attributes:
+        writer: who wrote it.
+        batch: its number.
+        reason: why, and what to do.
+    """
+
+    def __init__(self, writer: str, batch: int, reason: str) -> None:
+        super().__init__(writer, batch, reason)
+        self.writer = writer
+        self.batch = batch
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} of {self.writer!r} was not taken in: {self.reason}"
+
+
+class AdoptionTimeout(JournalError):
+    """A batch that was handed over was not taken in in time. It is durable, and will be taken in later.
+
+    Attributes:
+        writer: who wrote it.
+        batch: its number.
+        seconds: how long was waited.
+        holder: who has the folder and should take it in.
+    """
+
+    retriable = True
+
+    def __init__(self, writer: str, batch: int, seconds: float, holder: str) -> None:
+        super().__init__(writer, batch, seconds, holder)
+        self.writer = writer
+        self.batch = batch
+        self.seconds = seconds
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return (
+            f"batch {self.batch} of {self.writer!r} is durable, but {self.holder or 'the station'} has not "
+            f"taken it in within {self.seconds} s; see to that and start the query again: nothing comes twice"
+        )

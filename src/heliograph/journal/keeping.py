@@ -4,16 +4,24 @@
 <folder>/partition                             the id of this station's partitions, for ever
 <folder>/channels/<channel>/<partition>/...    histories
 <folder>/consumers/<channel>/...               how far durable consumers have come
+<folder>/inbox/...                             batches from outside (`heliograph.journal.staging`)
+
+Whoever has the folder takes in what lies in the inbox: into the store of a channel that is open, or into a
+partition that it opens for that, and keeps until somebody wants the channel.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import FileLocked, FolderInUse
+from heliograph.errors import FileLocked, FolderInUse, NoHistory
+from heliograph.formats import FormatRegistry
+from heliograph.journal.adoption import Inbox, Target
 from heliograph.journal.names import escaped
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.store import JournalStore
+from heliograph.journal.writer import PartitionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,25 +29,50 @@ if TYPE_CHECKING:
     from heliograph.channel.store import OnDurable
     from heliograph.event import Event
     from heliograph.journal.partition import Limits
-    from heliograph.ports import Ports
+    from heliograph.journal.staging import Batch
+    from heliograph.ports import FileLock, Ports, Task
+
+log = logging.getLogger(__name__)
 
 CHANNELS: Final = "channels"
 CONSUMERS: Final = "consumers"
 PARTITION: Final = "partition"
 
+AS_A_STATION: Final = "as a station"
+FOR_A_MOMENT: Final = "for a moment, to take in a batch"
+"""What the holder of a folder says about itself; whoever finds the second one waits."""
+MOMENT_SECONDS: Final = 30.0
+
+LOOK_SECONDS: Final = 0.05
+"""How often the inbox is looked at; where there has never been one, a twentieth as often."""
+SWEEP_SECONDS: Final = 3600.0
+"""How often leftovers are looked for."""
+
 
 class Keeping:
-    """Takes the folder of the ports' disk; FolderInUse when another station has it."""
+    """Takes the folder of the ports' disk; FolderInUse when another station has it.
 
-    def __init__(self, ports: Ports, limits: Limits | None = None) -> None:
+    Args:
+        ports: with a disk.
+        limits: of every partition.
+        station_seq: numbers the events that the station takes in.
+        note: `FOR_A_MOMENT` for somebody who will call `take_in` and let go again.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        limits: Limits | None = None,
+        station_seq: Callable[[], int] = lambda: 0,
+        note: str = AS_A_STATION,
+    ) -> None:
         assert ports.disk is not None
         self._ports = ports
         self._limits = limits
+        self._station_seq = station_seq
         self._disk = ports.disk
-        try:
-            self._lock = self._disk.lock("lock", note="as a station")
-        except FileLocked as locked:
-            raise FolderInUse(str(getattr(self._disk, "folder", "data")), locked.holder) from locked
+        self._inbox = Inbox(ports)
+        self._lock = self._locked(note)
         try:
             self.partition = self._own_partition()
             make_folder(self._disk, CHANNELS)
@@ -47,6 +80,16 @@ class Keeping:
         except BaseException:
             self._lock.release()
             raise
+        # Guards which partitions are open; held while one is opened.
+        self._opening = ports.tasks.lock("partitions")
+        self._stores: dict[str, JournalStore] = {}
+        self._unclaimed: dict[str, Target] = {}
+        """Partitions that are open for batches from outside only."""
+        self._stopping = False
+        self._bell = ports.tasks.signal("inbox")
+        self._watcher: Task | None = None
+        if note == AS_A_STATION:
+            self._watcher = ports.tasks.spawn("inbox", self._watch)
 
     def open_store(
         self,
@@ -54,23 +97,97 @@ class Keeping:
         types: Callable[[], tuple[type[Event], ...]],
         on_durable: OnDurable,
     ) -> JournalStore:
-        return JournalStore(
-            self._ports,
-            channel,
-            self.partition,
-            folder=CHANNELS,
-            cursor_folder=CONSUMERS,
-            types=types,
-            on_durable=on_durable,
-            limits=self._limits,
-        )
+        with self._opening:
+            unclaimed = self._unclaimed.pop(channel, None)
+            if unclaimed is not None:
+                unclaimed.writer.close()
+            store = self._stores[channel] = JournalStore(
+                self._ports,
+                channel,
+                self.partition,
+                folder=CHANNELS,
+                cursor_folder=CONSUMERS,
+                types=types,
+                on_durable=on_durable,
+                limits=self._limits,
+            )
+        return store
 
     def has(self, channel: str) -> bool:
         """Whether this folder keeps a history of that channel."""
         return self._disk.exists(f"{CHANNELS}/{escaped(channel)}/{self.partition}")
 
+    def take_in(self) -> None:
+        """Take in what is in the inbox. Of one writer, nothing overtakes what has to wait."""
+        waiting = set()
+        for name in self._inbox.ready():
+            key = name.rpartition("-")[0]
+            if key not in waiting and not self._inbox.take_in(name, self._target):
+                waiting.add(key)
+
     def close(self) -> None:
+        """Let go of the folder; the stores are closed by who opened them."""
+        self._stopping = True
+        self._bell.notify()
+        if self._watcher is not None:
+            self._watcher.join()
+        for target in self._unclaimed.values():
+            target.writer.close()
         self._lock.release()
+
+    def _target(self, batch: Batch) -> Target:
+        """The open partition of a batch's channel."""
+        channel = batch.channel
+        with self._opening:
+            store = self._stores.get(channel)
+            if store is not None and not store.closed:
+                return store.target(self._station_seq)
+            if channel not in self._unclaimed:
+                if not batch.creates and not self.has(channel):
+                    raise NoHistory(str(getattr(self._disk, "folder", "data")), channel)
+                self._unclaimed[channel] = self._unclaimed_partition(channel)
+            return self._unclaimed[channel]
+
+    def _unclaimed_partition(self, channel: str) -> Target:
+        formats = FormatRegistry()
+        make_folder(self._disk, f"{CHANNELS}/{escaped(channel)}")
+        place = f"{CHANNELS}/{escaped(channel)}/{self.partition}"
+        writer = PartitionWriter(
+            self._ports, place, formats, limits=self._limits, note=f"channel {channel}, for batches"
+        )
+        return Target(writer, formats, self._station_seq)
+
+    def _watch(self) -> None:
+        pause = LOOK_SECONDS
+        swept = None
+        while not self._stopping:
+            try:
+                if self._inbox.exists():
+                    self.take_in()
+                    now = self._ports.clock.monotonic_ns()
+                    if swept is None or now - swept > SWEEP_SECONDS * 1e9:
+                        self._inbox.sweep()
+                        swept = now
+                    pause = LOOK_SECONDS
+                else:
+                    pause = 20 * LOOK_SECONDS
+            except Exception:
+                # Whatever it was, the station goes on, and what is in the inbox stays there.
+                log.exception("the inbox could not be looked through; that is tried again")
+            self._bell.wait(pause)
+
+    def _locked(self, note: str) -> FileLock:
+        """The lock of the folder, waiting for somebody who has it for a moment only."""
+        deadline = self._ports.clock.monotonic_ns() + MOMENT_SECONDS * 1e9
+        while True:
+            try:
+                return self._disk.lock("lock", note=note)
+            except FileLocked as locked:
+                brief = FOR_A_MOMENT in locked.holder and note != FOR_A_MOMENT
+                if not brief or self._ports.clock.monotonic_ns() > deadline:
+                    folder = str(getattr(self._disk, "folder", "data"))
+                    raise FolderInUse(folder, locked.holder) from locked
+            self._ports.tasks.sleep(LOOK_SECONDS)
 
     def _own_partition(self) -> str:
         if self._disk.exists(PARTITION):

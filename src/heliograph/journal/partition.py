@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from heliograph.errors import DiskError, FileLocked, PartitionInUse
+from heliograph.faultpoints import reach
 from heliograph.journal import manifest as manifests
 from heliograph.journal.commitfile import Commit, CommitWriter
 from heliograph.journal.frames import CONTINUED, HEAD_SIZE, ROWS, RUNS, FrameMeta, HeadHeader, encode_frame
@@ -202,10 +203,10 @@ class Partition:
         self.watermark = self.next
         self._publish_watermark()
 
-    def adopt(self, chunks: Iterable[Chunk], mark: Mark) -> Written:
-        """Append a frame per chunk and sync them: with the mark they are there, or none of them is.
+    def adopt(self, frames: Iterable[Sequence[Chunk]], mark: Mark) -> Written:
+        """Append frames and sync them: with the mark they are all there, or none of them is.
 
-        Nothing else may be waiting for a sync. The chunks are not kept for a second head: when this raises,
+        Nothing else may be waiting for a sync. The rows are not kept for a second head: when this raises,
         whoever has the batch tries again.
         """
         assert not self._unsynced, "a batch from outside is committed by itself"
@@ -215,10 +216,11 @@ class Partition:
         self._last_ts = max(self._last_ts, self._clock.time_ns())
         first = self.next
         try:
-            for chunk, is_last in _with_last(chunks):
-                written = Written(self.next, chunk.events, self._last_ts)
-                self._append(head, written, [chunk], mark if is_last else None, CONTINUED * (not is_last))
-                self.next += chunk.events
+            for chunks, is_last in _with_last(frames):
+                written = Written(self.next, sum(chunk.events for chunk in chunks), self._last_ts)
+                self._append(head, written, chunks, mark if is_last else None, CONTINUED * (not is_last))
+                self.next += written.events
+                reach("in-adoption")
             head.file.sync()
         except BaseException:
             # Whole frames of it may be in the file; it ends at the last good sync and is not written again.
@@ -468,12 +470,12 @@ class Partition:
             log.warning("%s: %s; readers will see these rows with the next commit", self.folder, error)
 
 
-def _with_last(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, bool]]:
-    """Each chunk, and whether no other follows."""
-    waiting: Chunk | None = None
-    for chunk in chunks:
+def _with_last(frames: Iterable[Sequence[Chunk]]) -> Iterator[tuple[Sequence[Chunk], bool]]:
+    """Each frame, and whether no other follows."""
+    waiting: Sequence[Chunk] | None = None
+    for frame in frames:
         if waiting is not None:
             yield waiting, False
-        waiting = chunk
+        waiting = frame
     if waiting is not None:
         yield waiting, True

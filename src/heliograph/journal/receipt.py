@@ -23,9 +23,9 @@ Level: TypeAlias = Literal["journal", "synced"]
 
 
 class Adoption(NamedTuple):
-    """A batch from outside: rows to be written as a frame per chunk, and what marks them as taken in."""
+    """A batch from outside: what to write, frame by frame, and what marks it as taken in."""
 
-    chunks: Iterable[Chunk]
+    frames: Iterable[Sequence[Chunk]]
     mark: Mark
 
 
@@ -69,7 +69,7 @@ class Receipt:
         self.level: Level = level
         self.chunk = chunk
         self.adoption = adoption
-        """Of a batch from outside, which has no records here: its rows are in its own chunks."""
+        """Of a batch from outside, which has no records here: its rows are in its own frames."""
         self.first_offset = -1
         self.append_ts = 0
         self._tasks = tasks

@@ -135,6 +135,11 @@ def decode_rows(payload: bytes | memoryview) -> list[Record]:
 def decode_runs(payload: bytes | memoryview) -> list[Record]:
     """The records of a payload that may have runs among its rows; raises msgspec.MsgspecError likewise."""
     records: list[Record] = []
-    for run in _run_decoder.decode(payload):
+    for run in decode_as_runs(payload):
         records += run
     return records
+
+
+def decode_as_runs(payload: bytes | memoryview) -> list[Run]:
+    """The rows of such a payload as they are, not taken apart into records."""
+    return _run_decoder.decode(payload)

@@ -12,6 +12,7 @@ from heliograph.channel.bulk import Bulk
 from heliograph.codec import decoder, encoder
 from heliograph.event import Header, info_of
 from heliograph.formats import FormatRegistry
+from heliograph.journal.adoption import Target
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.names import escaped
 from heliograph.journal.reader import PartitionReader
@@ -116,6 +117,10 @@ class JournalStore:
         return self._writer.watermark
 
     @property
+    def closed(self) -> bool:
+        return self._writer.closed
+
+    @property
     def earliest(self) -> int:
         with self._reading:
             return self._reader.earliest
@@ -203,8 +208,15 @@ class JournalStore:
         cursors = self._cursors
         return () if cursors is None else cursors.places(self.partition)
 
+    def target(self, station_seq: Callable[[], int]) -> Target:
+        """Where batches from outside go in."""
+        return Target(self._writer, self._formats, station_seq)
+
     def _on_durable(self, receipts: list[Receipt]) -> None:
         last = receipts[-1]
+        if last.adoption is not None:  # which is always alone
+            self._tell(None, last.first_offset + last.chunk.events)
+            return
         self._tell(self._items(receipts), last.first_offset + len(last.records))
 
     def _items(self, receipts: list[Receipt]) -> Iterator[Item]:

@@ -135,6 +135,11 @@ class PartitionWriter:
         return self._partition.watermark
 
     @property
+    def closed(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._closed
+
+    @property
     def marks(self) -> Mapping[str, Mark]:
         """How far each writer from outside has come. Any task may ask."""
         return self._partition.marks
@@ -155,12 +160,12 @@ class PartitionWriter:
         receipt = Receipt(records, chunk, level, attachment, tasks=self._tasks, partition=self._folder)
         return self._put_in_line(receipt, timeout)
 
-    def adopt(self, chunks: Iterable[Chunk], events: int, mark: Mark) -> Receipt:
+    def adopt(self, frames: Iterable[Sequence[Chunk]], events: int, mark: Mark) -> Receipt:
         """Put a batch from outside in line: with its mark it is written whole or not at all, in frames of
-        its own. Chunks are taken as they are written, and their formats must be known already.
+        its own. These are taken as they are written, and their formats must be known already.
         """
         whole = Chunk(events, b"", frozenset())
-        adoption = Adoption(chunks, mark)
+        adoption = Adoption(frames, mark)
         return self._put_in_line(
             Receipt((), whole, "synced", None, tasks=self._tasks, partition=self._folder, adoption=adoption)
         )
@@ -313,7 +318,7 @@ class PartitionWriter:
         try:
             with self._files:
                 written = self._partition.adopt(*adoption)
-        except Exception as error:  # noqa: BLE001 - its chunks are made while they are written
+        except Exception as error:  # noqa: BLE001 - its frames are made while they are written
             failure = AppendFailed(self._folder, str(error))
             failure.__cause__ = error
             receipt.fulfil(failure)

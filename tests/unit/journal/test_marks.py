@@ -37,8 +37,8 @@ BATCH = [tracks(0, 2), tracks(2, 3), tracks(5, 1)]
 ROWS = list(chain(*BATCH))
 
 
-def chunks(batch: list[list[Record]]) -> list[Chunk]:
-    return [chunk(records) for records in batch]
+def frames(batch: list[list[Record]]) -> list[list[Chunk]]:
+    return [[chunk(records)] for records in batch]
 
 
 def test_marks_come_back_from_a_frame_as_they_were() -> None:
@@ -67,7 +67,7 @@ def test_a_batch_and_its_mark_survive_a_crash_together(batch: list[list[Record]]
     disk = SimDisk()
     writer = partition(disk)
     commit(writer, [track(90)])
-    written = writer.adopt(chunks(batch), MARK)
+    written = writer.adopt(frames(batch), MARK)
     assert (written.first, written.events, writer.watermark) == (1, 6, 7)
     for restarted in (SimDisk.kill, SimDisk.crash):
         disk = restarted(disk)
@@ -81,8 +81,8 @@ def test_a_batch_that_was_not_written_to_its_end_does_not_count(last: int) -> No
     writer = partition(disk)
     commit(writer, [track(90)])
 
-    def until_the_power_goes() -> Iterator[Chunk]:
-        yield from chunks(BATCH)[:last]
+    def until_the_power_goes() -> Iterator[list[Chunk]]:
+        yield from frames(BATCH)[:last]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -96,7 +96,7 @@ def test_a_batch_whose_last_frame_is_torn_is_cut_off_whole() -> None:
     disk = SimDisk()
     writer = partition(disk)
     commit(writer, [track(90)])
-    writer.adopt(chunks(BATCH), MARK)
+    writer.adopt(frames(BATCH), MARK)
     disk = disk.kill()
     (name,) = disk.list(f"{FOLDER}/heads")
     with disk.open(f"{FOLDER}/heads/{name}") as file:
@@ -125,9 +125,9 @@ def test_a_batch_that_the_disk_refuses_leaves_nothing_and_can_be_tried_again(fau
     writer = partition(disk)
     commit(writer, [track(90)])
     with pytest.raises(DiskError):
-        writer.adopt(chunks(BATCH), MARK)
+        writer.adopt(frames(BATCH), MARK)
     assert (writer.next, writer.marks) == (1, {})
-    assert writer.adopt(chunks(BATCH), MARK).first == 1
+    assert writer.adopt(frames(BATCH), MARK).first == 1
     assert history(disk) == [track(90), *ROWS]
     assert partition(disk.kill()).marks == {"totals": MARK}
 
@@ -137,7 +137,7 @@ def test_marks_outlive_their_rows() -> None:
     disk, clock = SimDisk(), HandClock()
     limits = Limits(keep_seconds=1.0)
     writer = partition(disk, limits, clock)
-    writer.adopt(chunks(BATCH), MARK)
+    writer.adopt(frames(BATCH), MARK)
     assert seal_everything(writer, disk) == 1
     clock.now += 2_000_000_000
     writer.retain()
@@ -150,15 +150,15 @@ def test_marks_outlive_their_rows() -> None:
 def test_a_broken_batch_is_nothing_to_those_behind_it() -> None:
     disk = SimDisk()
 
-    def broken() -> Iterator[Chunk]:
-        yield chunk([track(1)])
+    def broken() -> Iterator[list[Chunk]]:
+        yield [chunk([track(1)])]
         raise ValueError("the staged file ends early")
 
     with PartitionWriter(ports(disk), FOLDER, FORMATS, sealer=None) as writer:
         receipts = [
             writer.append([track(90)]),
             writer.adopt(broken(), 2, MARK),
-            writer.adopt(chunks(BATCH), 6, MARK),
+            writer.adopt(frames(BATCH), 6, MARK),
             writer.append([track(91)]),
         ]
         with pytest.raises(AppendFailed, match="ends early"):

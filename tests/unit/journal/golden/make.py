@@ -52,7 +52,7 @@ def make(folder: Path) -> None:
     commit(writer, HEAD[2:])
     writer.write([run_chunk(RUN), chunk([track(8)])])
     writer.sync()
-    writer.adopt([chunk(records) for records in ADOPTED], MARK)
+    writer.adopt([[chunk(records)] for records in ADOPTED], MARK)
     with CursorStore(ports(disk), "consumers") as store:
         store.open("billing", "me").commit(POSITIONS, ACKS)
     for lock in folder.glob("*/lock"):

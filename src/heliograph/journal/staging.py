@@ -1,0 +1,246 @@
+"""Batches on their way into a journal: how a program that does not keep a folder hands rows over.
+
+<folder>/inbox/staged/<key>/<batch>-....rows      rows, written by many processes at a time
+<folder>/inbox/ready/<key>-<batch>.batch          a batch: which of these files it consists of
+<folder>/inbox/ready/<key>-<batch>.refused        why it was not taken in
+
+A key stands for one writer with one checkpoint on one channel. The steps, numbered in the code:
+
+    1 write rows to a new file and sync it        3 rename it to its name
+    2 write the batch's manifest and sync it      4 sync the folder
+
+From step 4 on the batch is handed over: it is durable, and whoever keeps the folder takes it in
+(`heliograph.journal.adoption`). What is interrupted before leaves files that no manifest lists.
+
+A file of rows is built as a head is (`heliograph.journal.frames`), so that every byte of it is covered by a
+checksum; its partition is the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from heliograph.errors import BadJournalFile, BatchTooLarge, DiskError, NoSuchFile
+from heliograph.faultpoints import reach
+from heliograph.journal.frames import RUNS, FrameMeta, HeadHeader, checksum, encode_frame
+from heliograph.journal.names import TEMPORARY
+from heliograph.journal.records import Run, encode_rows, rows_payload
+from heliograph.journal.recovery import make_folder
+from heliograph.journal.writer import MAX_APPEND_BYTES
+
+if TYPE_CHECKING:
+    from heliograph.formats import Format
+    from heliograph.ports import Disk, Ports
+
+INBOX: Final = "inbox"
+READY: Final = f"{INBOX}/ready"
+STAGED: Final = f"{INBOX}/staged"
+BATCH: Final = ".batch"
+REFUSED: Final = ".refused"
+
+MAX_BATCH_EVENTS: Final = 4 << 20
+MAX_BATCH_BYTES: Final = 512 << 20
+"""One batch becomes visible at once, and pushes to its channel wait meanwhile."""
+
+MAX_MANIFEST: Final = 64 << 20
+MAGIC: Final = b"HELIOBAT"
+VERSION: Final = 1
+_PREFIX = struct.Struct("<8sHHI")
+
+
+class StagedFile(msgspec.Struct, array_like=True, frozen=True):
+    """A file of rows."""
+
+    name: str
+    """Within the folder of its key."""
+    rows: int
+    size: int
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What is handed over at once; written as a map, so that fields can be added."""
+
+    channel: str
+    writer: str
+    nonce: str
+    """Says which checkpoint of the writer counts its batches; of a run, which run it is."""
+    number: int
+    files: tuple[StagedFile, ...]
+    once: bool = False
+    """A run: its writer has no other batch."""
+    accepts_new: bool = False
+    """Whether another checkpoint than before may go on under the name of the writer."""
+    creates: bool = False
+    """Whether the channel need not be there yet."""
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def key(self) -> str:
+        return key_of(self.channel, self.writer, self.nonce)
+
+    @property
+    def name(self) -> str:
+        """Under which it is found in the folder of what is ready, without its ending."""
+        return f"{self.key}-{self.number:019d}"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a batch was not taken in; as JSON, for whoever looks."""
+
+    time: int
+    reason: str
+
+
+def refusal(disk: Disk, name: str) -> Refusal | None:
+    """Why the batch of that name was refused; None when it was not."""
+    try:
+        return msgspec.json.decode(disk.read(f"{READY}/{name}{REFUSED}"), type=Refusal)
+    except (NoSuchFile, msgspec.MsgspecError):
+        return None
+
+
+def key_of(channel: str, writer: str, nonce: str) -> str:
+    """What stands for a writer with its checkpoint in names of files."""
+    parts = msgspec.msgpack.encode([channel, writer, nonce])
+    return hashlib.blake2b(parts, digest_size=16).hexdigest()
+
+
+def make_inbox(disk: Disk) -> None:
+    """The folders through which batches are handed over."""
+    for folder in (INBOX, READY, STAGED):
+        make_folder(disk, folder)
+
+
+class Stage:
+    """Writes one file of rows; left by an exception, it removes it.
+
+    Args:
+        ports: with the disk of the folder.
+        key: see `key_of`.
+        number: of the batch.
+        attempt: tells apart those who try to write the same rows; a random part is added.
+    """
+
+    def __init__(self, ports: Ports, key: str, number: int, attempt: str) -> None:
+        assert ports.disk is not None
+        self._disk: Disk = ports.disk
+        self._now = ports.clock.time_ns
+        self._folder = f"{STAGED}/{key}"
+        self._name = f"{number:019d}-{attempt}-{ports.random.id64():016x}.rows"
+        self._salt = ports.random.bytes(8)
+        self._rows = 0
+        self._formats: set[bytes] = set()
+        path = f"{self._folder}/{self._name}"
+        try:
+            self._file = self._disk.create(path)
+        except NoSuchFile:
+            make_folder(self._disk, self._folder)
+            self._file = self._disk.create(path)
+        header = HeadHeader(bytes.fromhex(key), self._salt, 0, self._now(), 0)
+        self._size = len(header.encode())
+        self._file.append(header.encode())
+
+    def add(self, fmt: Format, bodies: list[bytes], priority: int = 3) -> None:
+        """Append events of one format as one frame."""
+        now = self._now()
+        payload = rows_payload(1, [encode_rows([Run("", 0, 0, now, fmt.id, bodies, priority)])])
+        if len(payload) > MAX_APPEND_BYTES:
+            raise BatchTooLarge(len(payload), MAX_APPEND_BYTES, "bytes")
+        described = [] if fmt.id in self._formats else [fmt.description]
+        self._formats.add(fmt.id)
+        meta = FrameMeta(self._rows, len(bodies), 0, now, 0, RUNS)
+        frame = encode_frame(meta, described, payload, self._salt)
+        self._size += sum(map(len, frame))
+        self._rows += len(bodies)
+        check_size(self._rows, self._size)
+        self._file.append(*frame)
+
+    def finish(self) -> StagedFile:
+        """The file is whole and will be there after a power loss."""
+        self._file.sync()
+        self._file.close()
+        self._disk.sync_folder(self._folder)  # 1
+        reach("after-staging")
+        return StagedFile(self._name, self._rows, self._size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        self._file.close()
+        if failed is not None:
+            remove_quietly(self._disk, f"{self._folder}/{self._name}")
+
+
+def check_size(rows: int, size: int) -> None:
+    """BatchTooLarge when so much cannot become visible at once."""
+    if rows > MAX_BATCH_EVENTS:
+        raise BatchTooLarge(rows, MAX_BATCH_EVENTS, "events")
+    if size > MAX_BATCH_BYTES:
+        raise BatchTooLarge(size, MAX_BATCH_BYTES, "bytes")
+
+
+def hand_over(ports: Ports, batch: Batch) -> None:
+    """Publish a batch. One that is there under the same number stays: it holds the same rows."""
+    disk = ports.disk
+    assert disk is not None
+    check_size(batch.rows, sum(file.size for file in batch.files))
+    remove_quietly(disk, f"{READY}/{batch.name}{REFUSED}")
+    if disk.exists(f"{READY}/{batch.name}{BATCH}"):
+        discard(disk, batch)
+        return
+    body = msgspec.msgpack.encode(batch)
+    temporary = f"{READY}/{batch.name}-{ports.random.id64():016x}{TEMPORARY}"
+    reach("before-manifest")
+    with disk.create(temporary) as file:
+        file.append(_PREFIX.pack(MAGIC, VERSION, 0, checksum(body)), body)
+        file.sync()  # 2
+    reach("in-manifest")
+    disk.rename(temporary, f"{READY}/{batch.name}{BATCH}")  # 3
+    disk.sync_folder(READY)  # 4
+    reach("after-manifest")
+
+
+def load(disk: Disk, name: str) -> Batch:
+    """The batch of that name; NoSuchFile when it is not, or no longer, there."""
+    path = f"{READY}/{name}{BATCH}"
+    with disk.open(path, readonly=True) as file:
+        if file.size() > MAX_MANIFEST:
+            raise BadJournalFile(path, f"it has {file.size()} bytes, and at most {MAX_MANIFEST} are allowed")
+        data = file.read_at(0, MAX_MANIFEST)
+    if len(data) < _PREFIX.size or data[:8] != MAGIC:
+        raise BadJournalFile(path, "it does not begin as a batch does")
+    _, version, _, crc = _PREFIX.unpack_from(data)
+    if version != VERSION:
+        raise BadJournalFile(path, f"it has version {version}; this program reads version {VERSION}")
+    body = memoryview(data)[_PREFIX.size :]
+    if checksum(body) != crc:
+        raise BadJournalFile(path, "its checksum is wrong")
+    try:
+        batch = msgspec.msgpack.decode(body, type=Batch)
+    except msgspec.MsgspecError as error:
+        raise BadJournalFile(path, f"it cannot be read: {error}") from None
+    if batch.name != name:
+        raise BadJournalFile(path, f"it belongs under the name {batch.name}")
+    return batch
+
+
+def discard(disk: Disk, batch: Batch) -> None:
+    """Remove the files of a batch that nobody will take in."""
+    for file in batch.files:
+        remove_quietly(disk, f"{STAGED}/{batch.key}/{file.name}")
+
+
+def remove_quietly(disk: Disk, name: str) -> None:
+    """Remove a leftover if it is there; one that stays is swept later."""
+    try:
+        disk.remove(name)
+    except DiskError:
+        return

@@ -1,0 +1,123 @@
+"""A station takes in what other processes hand over: open channels, closed ones, live consumers."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import heliograph as hg
+from heliograph.codec import encoder
+from heliograph.errors import FolderInUse
+from heliograph.event import format_of
+from heliograph.journal.keeping import FOR_A_MOMENT, Keeping
+from heliograph.journal.staging import READY, Batch, Stage, hand_over, key_of, make_inbox
+from heliograph.ports import system_ports
+from tests.e2e.link_support import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PERSISTENT = hg.QoS(durability="persistent")
+
+
+class Total(hg.Event, name="air.total", key="id"):
+    id: int
+    count: float = 0.0
+
+
+def write(
+    folder: Path, number: int, *ids: int, channel: str = "totals", creates: bool = False, priority: int = 3
+) -> None:
+    """Hand a batch over, as a process of its own would."""
+    ports = system_ports(folder)
+    assert ports.disk is not None
+    make_inbox(ports.disk)
+    with Stage(ports, key_of(channel, "w", "c"), number, "p0") as stage:
+        stage.add(format_of(Total), [encoder(Total).encode(Total(n)) for n in ids], priority)
+        files = (stage.finish(),)
+    batch = Batch(channel=channel, writer="w", nonce="c", number=number, files=files, creates=creates)
+    hand_over(ports, batch)
+
+
+def is_empty(folder: Path) -> bool:
+    return not list((folder / READY).glob("*.batch"))
+
+
+def test_live_consumers_receive_a_batch_between_pushed_events(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        totals = station.channel("totals", Total, qos=PERSISTENT)
+        got: list[tuple[int, str, int, int]] = []
+        few: list[int] = []
+        totals.subscribe(lambda e, h: got.append((e.id, h.supplier, h.sequence, h.priority)))
+        totals.subscribe(lambda e: few.append(e.id), where="id % 2 = 0")
+        totals.push(Total(1))
+        write(tmp_path, 0, 2, 3, priority=5)
+        assert wait_until(lambda: len(got) == 3)
+        totals.push(Total(4))
+        write(tmp_path, 1, 5)
+        assert wait_until(lambda: len(got) == 5 and len(few) == 2)
+        own = got[0][1]
+        assert got == [(1, own, 1, 3), (2, "w", 1, 5), (3, "w", 2, 5), (4, own, 2, 3), (5, "w", 3, 3)]
+        assert few == [2, 4]
+        assert totals.stats().matched == 5 + 2
+
+
+def test_an_iterating_consumer_goes_on_through_many_batches(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        totals = station.channel("totals", Total, qos=PERSISTENT)
+        with totals.consumer(start="now") as consumer:
+            pusher = threading.Thread(target=lambda: [totals.push(Total(1000 + n)) for n in range(100)])
+            pusher.start()
+            for number in range(10):
+                write(tmp_path, number, *range(10 * number, 10 * number + 10))
+            found = [event.id for event in (consumer.pull(timeout=10.0) for _ in range(200)) if event]
+            pusher.join()
+            assert consumer.pull(timeout=0.0) is None
+        assert [n for n in found if n < 1000] == list(range(100))
+        assert [n for n in found if n >= 1000] == list(range(1000, 1100))
+
+
+def test_a_channel_that_nobody_has_open_gets_its_batches_too(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Total, qos=PERSISTENT).push(Total(1))
+    with hg.Station(tmp_path) as station:
+        write(tmp_path, 0, 2, 3)
+        assert wait_until(lambda: is_empty(tmp_path))
+        totals = station.channel("totals", Total)
+        write(tmp_path, 1, 4)
+        with totals.consumer(start="earliest") as consumer:
+            assert [consumer.pull(timeout=10.0) for _ in range(4)] == [Total(n) for n in (1, 2, 3, 4)]
+
+
+def test_what_was_handed_over_while_no_station_was_there_is_taken_in_by_the_next(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Total, qos=PERSISTENT).push(Total(1))
+    write(tmp_path, 0, 2)
+    write(tmp_path, 1, 3)
+    with hg.Station(tmp_path) as station:
+        totals = station.channel("totals", Total)
+        with totals.consumer(start="earliest") as consumer:
+            assert [consumer.pull(timeout=10.0) for _ in range(3)] == [Total(n) for n in (1, 2, 3)]
+
+
+def test_a_batch_makes_no_channel_unless_it_says_so(tmp_path: Path) -> None:
+    with hg.Station(tmp_path):
+        write(tmp_path, 0, 1, channel="typo")
+        assert wait_until(lambda: is_empty(tmp_path))
+        assert "typo" in next((tmp_path / READY).glob("*.refused")).read_text()
+        assert not (tmp_path / "channels" / "typo").exists()
+        write(tmp_path, 0, 1, channel="new", creates=True)
+        assert wait_until(lambda: is_empty(tmp_path))
+        assert (tmp_path / "channels" / "new").exists()
+
+
+def test_a_station_waits_for_who_has_the_folder_for_a_moment_and_not_for_a_station(tmp_path: Path) -> None:
+    brief = Keeping(system_ports(tmp_path), note=FOR_A_MOMENT)
+    threading.Timer(0.2, brief.close).start()
+    with hg.Station(tmp_path):
+        with pytest.raises(FolderInUse):
+            Keeping(system_ports(tmp_path), note=FOR_A_MOMENT)
+        with pytest.raises(FolderInUse):
+            hg.Station(tmp_path)
