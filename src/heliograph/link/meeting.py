@@ -5,8 +5,7 @@
         <station id>.lock                        locked for as long as its process lives
 
 A lock ends with its process, however that ends, so liveness needs no time-out. Files of a dead station are
-removed by whoever finds them; ids are never used again. A folder that belongs to, or is open to, anybody else
-is refused: whoever can enter it could listen in under a station's name.
+removed by whoever finds them; ids are never used again.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import stat
-import tempfile
 from contextlib import suppress
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import NotPossible, UnsafeRuntimeFolder
+from heliograph.privatefolder import domain_folder, runtime_base
 
-_DOMAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _LOCK_FILE: Final = re.compile(r"([0-9a-f]{16})\.lock")
 
 
@@ -30,13 +28,7 @@ class MeetingFolder:
     """The folder of one domain."""
 
     def __init__(self, domain: str) -> None:
-        if not _DOMAIN.fullmatch(domain):
-            raise NotPossible(
-                f"domain {domain[:70]!r}", "a domain is 1 to 64 letters, digits, dots, dashes or underscores"
-            )
-        self.path = _base() / domain
-        _make_private(self.path.parent)
-        _make_private(self.path)
+        self.path = domain_folder(runtime_base(), domain)
 
     def socket_path(self, station: int) -> Path:
         return self.path / f"{station:016x}.sock"
@@ -84,22 +76,3 @@ class MeetingFolder:
         for path in (self.socket_path(station), self._lock_path(station)):
             with suppress(FileNotFoundError):
                 path.unlink()
-
-
-def _base() -> Path:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and Path(runtime).is_absolute():
-        return Path(runtime) / "heliograph"
-    return Path(tempfile.gettempdir()) / f"heliograph-{os.getuid()}"
-
-
-def _make_private(path: Path) -> None:
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise UnsafeRuntimeFolder(str(path), "is no folder; remove it")
-    if found.st_uid != os.getuid():
-        raise UnsafeRuntimeFolder(str(path), f"belongs to user {found.st_uid}, not to user {os.getuid()}")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        raise UnsafeRuntimeFolder(str(path), "can be entered by others; run: chmod 700 on it")

@@ -1,0 +1,58 @@
+"""Folders that nobody but this user can enter, below which processes of this user meet.
+
+    folder = domain_folder(runtime_base(), "airspace")      # sockets and locks
+    folder = domain_folder(memory_base(), "airspace")       # shared memory
+
+A folder that belongs to, or is open to, anybody else is refused: whoever can enter it could listen in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from heliograph.errors import NotPossible, UnsafeRuntimeFolder
+
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 - what is made below it is private, and checked to be
+_DOMAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+def domain_folder(base: Path, domain: str) -> Path:
+    """The folder of one domain; made, with its parent, where it is missing."""
+    if not _DOMAIN.fullmatch(domain):
+        raise NotPossible(
+            f"domain {domain[:70]!r}", "a domain is 1 to 64 letters, digits, dots, dashes or underscores"
+        )
+    _make_private(base)
+    _make_private(base / domain)
+    return base / domain
+
+
+def runtime_base() -> Path:
+    """`$XDG_RUNTIME_DIR/heliograph` or, without one, `<temp>/heliograph-<uid>`."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_absolute():
+        return Path(runtime) / "heliograph"
+    return Path(tempfile.gettempdir()) / f"heliograph-{os.getuid()}"
+
+
+def memory_base() -> Path:
+    """`/dev/shm/heliograph-<uid>`: files there are memory, and never written to a disk."""
+    return MEMORY / f"heliograph-{os.getuid()}"
+
+
+def _make_private(path: Path) -> None:
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise UnsafeRuntimeFolder(str(path), "is no folder; remove it")
+    if found.st_uid != os.getuid():
+        raise UnsafeRuntimeFolder(str(path), f"belongs to user {found.st_uid}, not to user {os.getuid()}")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise UnsafeRuntimeFolder(str(path), "can be entered by others; run: chmod 700 on it")
