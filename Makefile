@@ -53,6 +53,10 @@ spark: $(READY) ## the tests that start Spark
 fuzz: $(READY) ## the property and fault suites with new random examples, 20 times as many as CI
 	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-20} $(BIN)/pytest -n $(JOBS) --timeout 0 tests/property tests/faults
 
+.PHONY: wakes
+wakes: $(READY) ## ten million sleeps and wakes between two processes; takes minutes to an hour
+	HELIO_EXAMPLES=1000 $(BIN)/pytest -q --timeout 0 tests/faults/test_ring_wakes.py
+
 .PHONY: bench
 bench: $(READY) ## measure against raw limits and rivals; writes bench/results
 	$(BIN)/python -m bench

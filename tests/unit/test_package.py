@@ -30,6 +30,7 @@ HEAVY = {
 }
 PARSER = {"heliograph.expr.lexer", "heliograph.expr.parser"}
 ROOMS_OF_HEAVY = {
+    "crc32c": {"ring/reader", "ring/records", "ring/writer"},
     "numpy": {"codec/arrays", "columns", "expr/arrow", "expr/arrow_columns"},
     "pyarrow": {
         "columns",

@@ -51,6 +51,15 @@
     │   ├── LinkLost                the connection ended; it is made again by itself             (retriable)
     │   ├── BadFrame                bytes that no station sends; the connection is closed
     │   └── QueryFailed             another station could not answer, or not in time             (retriable)
+    ├── RingError                   a ring in shared memory could not do what was asked
+    │   ├── RingNotAvailable        not on this machine; says why, and sockets serve instead
+    │   ├── NoRoomForRing           its memory could not be set aside; nothing was written       (retriable)
+    │   ├── RingFull                a reliable reader did not make room in time; names it        (retriable)
+    │   ├── RingClosed              its writer has closed it or died, and all is read
+    │   ├── EventTooLargeForRing
+    │   ├── TooManyReaders                                                                       (retriable)
+    │   ├── LeaseLost               a reliable reader was too slow; names what it lost           (retriable)
+    │   └── RingDamaged             memory holds what no writer writes
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
     ├── NoJava                      Spark needs a Java and none will do; says what to set or install
     └── SimulationError             a simulated run went wrong; carries the seed that repeats it
@@ -133,6 +142,17 @@ from heliograph.errors.outside import (
     NoSuchFile,
     QueueClosed,
 )
+from heliograph.errors.ring import (
+    EventTooLargeForRing,
+    LeaseLost,
+    NoRoomForRing,
+    RingClosed,
+    RingDamaged,
+    RingError,
+    RingFull,
+    RingNotAvailable,
+    TooManyReaders,
+)
 from heliograph.errors.simulation import CrashViolation, SimDeadlock, SimStuck, SimTaskFailed, SimulationError
 
 __all__ = [
@@ -156,6 +176,7 @@ __all__ = [
     "Disconnected",
     "DiskError",
     "DiskFull",
+    "EventTooLargeForRing",
     "ExpressionError",
     "FileExists",
     "FileLocked",
@@ -175,11 +196,13 @@ __all__ = [
     "JournalBusy",
     "JournalClosed",
     "JournalError",
+    "LeaseLost",
     "LinkError",
     "LinkLost",
     "LinkRefused",
     "NoHistory",
     "NoJava",
+    "NoRoomForRing",
     "NoSuchChannel",
     "NoSuchFile",
     "NotPossible",
@@ -189,11 +212,17 @@ __all__ = [
     "QueryFailed",
     "QueueClosed",
     "QueueFull",
+    "RingClosed",
+    "RingDamaged",
+    "RingError",
+    "RingFull",
+    "RingNotAvailable",
     "SimDeadlock",
     "SimStuck",
     "SimTaskFailed",
     "SimulationError",
     "TooManyAcks",
+    "TooManyReaders",
     "TooManyTimers",
     "UnknownFormat",
     "UnsafeRuntimeFolder",

@@ -1,0 +1,91 @@
+"""Where the rings of one user and domain are: `/dev/shm/heliograph-<uid>/<domain>/`, closed to others.
+
+    folder = RingFolder("airspace")
+    writer = folder.create(station, lane, ports)
+    for name in folder.rings():                 # those whose writers live; what dead ones left is removed
+        reader = folder.open(name, ports, reliable=True)
+
+A ring is named `<station>-<lane>-<incarnation>.ring`. Its writer holds a lock on it for as long as its
+process lives.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from heliograph.errors import RingError
+from heliograph.privatefolder import domain_folder, memory_base
+from heliograph.ring import kernel
+from heliograph.ring.layout import DEFAULT_SLOTS, WRITER_LOCK
+from heliograph.ring.reader import RingReader
+from heliograph.ring.segment import RingName, Segment, insist_on_rings
+from heliograph.ring.writer import DEFAULT_LEASE, RingWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from heliograph.ports import Ports
+    from heliograph.ring.waiting import WaitMode
+
+_NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,3})-([0-9a-f]{16})\.ring")
+
+
+class RingFolder:
+    """The rings of one domain; `RingNotAvailable` where there can be none."""
+
+    def __init__(self, domain: str, base: Path | None = None) -> None:
+        base = memory_base() if base is None else base
+        insist_on_rings(base)
+        self.path = domain_folder(base, domain)
+
+    def create(
+        self,
+        station: int,
+        lane: int,
+        ports: Ports,
+        *,
+        slots: int = DEFAULT_SLOTS,
+        lease: float | None = DEFAULT_LEASE,
+        wait: WaitMode = "spin",
+    ) -> RingWriter:
+        """A new ring of a station's lane, with so many slots of 64 bytes."""
+        name = RingName(station, lane, ports.random.id64())
+        segment = Segment.create(self._path_of(name), name, slots)
+        return RingWriter(segment, ports, lease=lease, wait=wait)
+
+    def open(self, name: RingName, ports: Ports, *, reliable: bool, wait: WaitMode = "spin") -> RingReader:
+        """A new reader of a ring; `RingClosed` when its writer has gone."""
+        segment = Segment.open(self._path_of(name))
+        try:
+            return RingReader(segment, ports, reliable=reliable, wait=wait)
+        except RingError:
+            segment.close()
+            raise
+
+    def rings(self) -> list[RingName]:
+        """The rings whose writers live. Removes those of dead processes."""
+        return [name for name in self._names() if self._is_alive(name)]
+
+    def _names(self) -> list[RingName]:
+        found = (_NAME.fullmatch(path.name) for path in self.path.iterdir())
+        return sorted(RingName(int(m[1], 16), int(m[2]), int(m[3], 16)) for m in found if m)
+
+    def _path_of(self, name: RingName) -> Path:
+        return self.path / f"{name.station:016x}-{name.lane}-{name.incarnation:016x}.ring"
+
+    def _is_alive(self, name: RingName) -> bool:
+        path = self._path_of(name)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            # Shared, so that two who look at the same time do not take each other for the writer.
+            if not kernel.try_lock(descriptor, WRITER_LOCK, shared=True):
+                return True
+            path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,94 @@
+"""The readers of a ring, as its writer sees them.
+
+Each has a row in shared memory: its state, its cursor, and its process id for people to read. A row is taken
+by locking its byte of the file, so one whose lock is free belongs to nobody, whatever process id stands in
+it. What a row says is checked: a cursor that no reader can have takes the row's say away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from heliograph.ring import kernel
+from heliograph.ring.layout import (
+    BEST_EFFORT,
+    FREE,
+    MAX_READERS,
+    RELIABLE,
+    REVOKED,
+    ROW_CURSOR,
+    ROW_PROCESS,
+    ROW_STATE,
+    ROW_WORDS,
+    ROWS,
+)
+
+if TYPE_CHECKING:
+    from heliograph.ring.segment import Segment
+
+
+class ReaderSeen(NamedTuple):
+    """One reader: the slots it is behind, and whether the writer waits for it."""
+
+    row: int
+    process: int
+    is_reliable: bool
+    behind: int
+
+
+class Rows:
+    """All rows of one ring."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._descriptor = segment.descriptor
+        self._words = segment.words
+        end = ROWS + MAX_READERS * ROW_WORDS
+        self._states = segment.words[ROWS + ROW_STATE : end : ROW_WORDS]
+        self._cursors = segment.words[ROWS + ROW_CURSOR : end : ROW_WORDS]
+        self.revoked = 0
+        self.reaped = 0
+
+    def slowest(self, position: int, slots: int) -> tuple[int, int]:
+        """The reliable reader that is furthest behind: its cursor and row; the position and -1 for none."""
+        # States before cursors: a row that is seen as reliable has been given its cursor.
+        states = self._states.tolist()
+        if RELIABLE not in states:
+            return position, -1
+        cursor, slowest = position, -1
+        for row, (state, at) in enumerate(zip(states, self._cursors.tolist(), strict=True)):
+            if state != RELIABLE:
+                continue
+            if not position - slots <= at <= position:
+                self.revoke(row)
+            elif at < cursor or slowest < 0:
+                cursor, slowest = at, row
+        return cursor, slowest
+
+    def revoke(self, row: int) -> None:
+        """Wait for this reader no longer."""
+        self._words[ROWS + row * ROW_WORDS + ROW_STATE] = REVOKED
+        self.revoked += 1
+
+    def reap(self) -> None:
+        """Free the rows of readers whose processes have ended."""
+        for row, state in enumerate(self._states.tolist()):
+            if state != FREE and kernel.try_lock(self._descriptor, row + 1):
+                self._words[ROWS + row * ROW_WORDS + ROW_STATE] = FREE
+                kernel.unlock(self._descriptor, row + 1)
+                self.reaped += 1
+
+    def process(self, row: int) -> int:
+        """The process id that the reader gave; for messages only."""
+        return self._words[ROWS + row * ROW_WORDS + ROW_PROCESS]
+
+    def seen(self, position: int) -> tuple[ReaderSeen, ...]:
+        found = zip(self._states.tolist(), self._cursors.tolist(), strict=True)
+        return tuple(
+            ReaderSeen(row, self.process(row), state == RELIABLE, max(0, position - cursor))
+            for row, (state, cursor) in enumerate(found)
+            if state in (RELIABLE, BEST_EFFORT)
+        )
+
+    def close(self) -> None:
+        self._states.release()
+        self._cursors.release()

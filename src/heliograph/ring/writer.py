@@ -1,0 +1,343 @@
+"""The writing end of a ring: one per lane of a station, used by any thread of its process.
+
+    with folder.create(station, lane=3, ports=ports) as writer:
+        writer.append(b"one event")
+        writer.append_parts((header, array))        # scatter/gather: no copy but the one into the ring
+        writer.append_many(events)                  # one record, seen whole or not at all
+
+No reader is asked on the way of an event. The writer *claims* an eighth of a lap at a time, and only then
+looks at the cursors of reliable readers; up to there it writes without a look at anybody. When the slowest is
+too far behind, `append` waits for `timeout` seconds (None: without end) and raises `RingFull`. A reader that
+holds the writer up for longer than `lease` seconds without moving is overtaken, and a dead one is forgotten
+at once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from contextlib import contextmanager
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final, Self
+
+from crc32c import crc32c
+
+from heliograph.errors import EventTooLargeForRing, RingClosed, RingFull
+from heliograph.ring import kernel
+from heliograph.ring.layout import (
+    BELL,
+    CLAIMED,
+    CLOSED,
+    COMMITTED,
+    FIRST_SLOT,
+    HEADER,
+    HEADER_SIZE,
+    INTENT,
+    MARK_COUNT,
+    MARK_SEAL,
+    MARK_WORDS,
+    MARKS,
+    MASK32,
+    ROOM_BELL,
+    SLEEPERS,
+    SLOT_BITS,
+    WAITING,
+    WRITER_LOCK,
+    largest_event,
+    slots_for,
+)
+from heliograph.ring.rows import ReaderSeen, Rows
+from heliograph.ring.waiting import FOREVER, Waiter, WaitMode, deadline, ring_bell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from heliograph.ports import Buffer, Ports
+    from heliograph.ring.segment import Segment
+
+DEFAULT_LEASE: Final = 10.0
+"""Seconds that a reliable reader may hold up a waiting writer without moving."""
+MAX_BATCH: Final = 4096
+"""Events of one record; a longer batch becomes several."""
+CLAIMS_PER_LAP: Final = 8
+
+MAX_WHOLE: Final = 512
+"""Bytes of an event up to which it is written together with its header, by one call instead of two."""
+
+_pack_header = HEADER.pack_into
+_PACK_WHOLE: Final = [Struct(f"{HEADER.format}{size}s").pack_into for size in range(MAX_WHOLE + 1)]
+_ROUND: Final = HEADER_SIZE + (1 << SLOT_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStats:
+    """What a writer has done, and who reads."""
+
+    events: int
+    sleeps: int
+    wakes: int
+    woken_by_timeout: int
+    revoked: int
+    reaped: int
+    readers: tuple[ReaderSeen, ...]
+
+
+class RingWriter:
+    """See the module."""
+
+    def __init__(
+        self, segment: Segment, ports: Ports, *, lease: float | None = DEFAULT_LEASE, wait: WaitMode = "spin"
+    ) -> None:
+        self._segment = segment
+        self._memory = segment.memory
+        self._words = segment.words
+        self._mask = segment.slots - 1
+        self._rows = Rows(segment)
+        self._clock = ports.clock
+        self._lock = ports.tasks.lock("ring writer")
+        self._waiter = Waiter(segment, WAITING, ROOM_BELL, ports.clock, wait)
+        self._lease_ns = FOREVER if lease is None else int(lease * 1e9)
+        self._position = 0
+        self._sequence = 0
+        self._claimed = 0
+        self._usable = 0  # the end of the claim or of the lap, whichever comes first
+        self._claims = 0
+        self._wakes = 0
+        self._held_up_by = (-1, -1)  # the row and cursor that the writer waits for, and since when
+        self._held_up_since = 0
+        self._closed = False
+        self.path = segment.path
+        self.largest = largest_event(segment.slots)
+
+    def append(self, event: Buffer, timeout: float | None = None) -> int:
+        """Write one event; returns its sequence."""
+        size = len(event)
+        if size > MAX_WHOLE or type(event) is not bytes:
+            return self.append_parts((event,), timeout)
+        if not self._lock.acquire(False):
+            self._acquire(timeout)
+        try:
+            position = self._position
+            end = position + ((size + _ROUND) >> SLOT_BITS)
+            if end > self._usable:
+                position = self._make_room(size, timeout)
+                end = position + ((size + _ROUND) >> SLOT_BITS)
+            sequence = self._sequence
+            following = sequence + 1
+            at = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
+            crc = crc32c(event, following & MASK32)
+            _PACK_WHOLE[size](self._memory, at, position, sequence, size, 1, crc, event)
+            # Ours before theirs: an interrupt in between leaves a record that the next append commits.
+            self._sequence = following
+            self._position = end
+            words = self._words
+            words[COMMITTED] = end
+            if words[SLEEPERS]:
+                self._wake()
+        finally:
+            self._lock.release()
+        return sequence
+
+    def append_parts(self, parts: Sequence[Buffer], timeout: float | None = None) -> int:
+        """Write one event that is given in parts, each copied straight to its place; returns its sequence."""
+        views = [_as_bytes(part) for part in parts]
+        with self._locked(timeout):
+            return self._write(views, 1, timeout)
+
+    def append_many(self, events: Sequence[Buffer], timeout: float | None = None) -> int:
+        """Write a batch; returns the sequence of its first event.
+
+        Up to `MAX_BATCH` events that fit are one record, which readers see whole or not at all; a larger
+        batch is several. `RingFull.appended` says how many went in when there was no room for the rest.
+        """
+        limit_ns = deadline(self._clock, timeout)
+        parts = [event if type(event) is bytes else _as_bytes(event) for event in events]
+        with self._locked(timeout):
+            first = self._sequence
+            for start, end in self._cuts(parts):
+                try:
+                    self._write_batch(parts[start:end], self._seconds_left(limit_ns))
+                except RingFull as full:
+                    raise RingFull(full.ring, full.waited, full.reader, start) from None
+            return first
+
+    def stats(self) -> WriterStats:
+        with self._locked(None):
+            waiter, rows = self._waiter, self._rows
+            return WriterStats(
+                events=self._sequence,
+                sleeps=waiter.sleeps,
+                wakes=self._wakes,
+                woken_by_timeout=waiter.woken_by_timeout,
+                revoked=rows.revoked,
+                reaped=rows.reaped,
+                readers=rows.seen(self._position),
+            )
+
+    def reap(self) -> None:
+        """Forget readers whose processes have ended; a writer that must wait does so by itself."""
+        with self._locked(None):
+            self._rows.reap()
+
+    def close(self) -> None:
+        """Tell the readers that nothing more comes, and remove the file; what is in it can still be read."""
+        with self._lock:
+            if self._closed:
+                return
+            self._words[CLOSED] = 1
+            self._wake()
+            self.path.unlink(missing_ok=True)
+            kernel.unlock(self._segment.descriptor, WRITER_LOCK)  # a forked child may have a copy of it
+            self._let_go()
+
+    def abandon(self) -> None:
+        """In the child of a fork: let go of it; the parent goes on writing."""
+        if not self._closed:
+            self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _let_go(self) -> None:
+        self._closed = True
+        self._usable = 0  # so that an append comes by `_make_room`, which says that it is closed
+        self._rows.close()
+        self._segment.close()
+
+    def _acquire(self, timeout: float | None) -> None:
+        if not self._lock.acquire(True, -1 if timeout is None else timeout):
+            raise RingFull(str(self.path), timeout or 0.0, self._rows.process(max(0, self._held_up_by[0])))
+
+    @contextmanager
+    def _locked(self, timeout: float | None) -> Iterator[None]:
+        self._acquire(timeout)
+        try:
+            if self._closed:
+                raise RingClosed(str(self.path), "this writer was closed")
+            yield
+        finally:
+            self._lock.release()
+
+    def _seconds_left(self, limit_ns: int) -> float | None:
+        return None if limit_ns == FOREVER else max(0, limit_ns - self._clock.monotonic_ns()) / 1e9
+
+    def _cuts(self, events: Sequence[Buffer]) -> list[tuple[int, int]]:
+        """Where a batch is cut so that each piece is one record."""
+        cuts, start, size = [], 0, 0
+        # A quarter: two records stay in the ring at a time, so that reader and writer work side by side.
+        limit = max(self.largest // 2, 256)
+        for i, event in enumerate(events):
+            taken = len(event) + 4
+            if i > start and (size + taken > limit or i - start == MAX_BATCH):
+                cuts.append((start, i))
+                start, size = i, 0
+            size += taken
+        if start < len(events):
+            cuts.append((start, len(events)))
+        return cuts
+
+    def _write_batch(self, events: Sequence[Buffer], timeout: float | None) -> None:
+        if len(events) == 1:
+            self._write([memoryview(events[0])], 1, timeout)
+            return
+        sizes = array("I", map(len, events)).tobytes()
+        self._write([memoryview(sizes), memoryview(b"".join(events))], len(events), timeout)
+
+    def _write(self, views: Sequence[memoryview], count: int, timeout: float | None) -> int:
+        """Write one record from its parts, with the lock held."""
+        size = sum(map(len, views))
+        position = self._make_room(size, timeout)
+        sequence = self._sequence
+        memory = self._memory
+        start = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
+        at, crc = start + HEADER_SIZE, (sequence + count) & MASK32
+        for view in views:
+            crc = crc32c(view, crc)
+            memory[at : at + len(view)] = view
+            at += len(view)
+        _pack_header(memory, start, position, sequence, size, count, crc)
+        self._sequence = sequence + count
+        self._position = position + slots_for(size)
+        self._words[COMMITTED] = self._position
+        if self._words[SLEEPERS]:
+            self._wake()
+        return sequence
+
+    def _wake(self) -> None:
+        self._wakes += 1
+        ring_bell(self._segment, SLEEPERS, BELL, self._wakes)
+
+    def _make_room(self, size: int, timeout: float | None) -> int:
+        """The position of the next record: claimed, and behind a filled-up end of the lap if need be."""
+        if self._closed:
+            raise RingClosed(str(self.path), "this writer was closed")
+        if size > self.largest:
+            raise EventTooLargeForRing(str(self.path), size, self.largest)
+        position, slots = self._position, slots_for(size)
+        rest = self._mask + 1 - (position & self._mask)
+        filler = rest if slots > rest else 0
+        if position + filler + slots > self._claimed:
+            self._claim(position + filler + slots, timeout)
+        if filler:
+            at = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
+            _pack_header(self._memory, at, position, self._sequence, 0, 0, self._sequence & MASK32)
+            self._position = position = position + filler
+            rest = self._mask + 1
+        self._usable = min(self._claimed, position + rest)
+        return position
+
+    def _claim(self, end: int, timeout: float | None) -> None:
+        """Get leave to write up to `end` at least, and mark where a reader can begin."""
+        position, capacity = self._position, self._mask + 1
+        wanted = max(end, position + capacity // CLAIMS_PER_LAP)
+        # Before the look at the rows: a reader that is not seen there sees this instead.
+        self._words[INTENT] = wanted
+        free_until = self._free_until()
+        if free_until < end:
+            self._wait_until_free(end, timeout)
+            free_until = self._free_until()
+        self._held_up_by = (-1, -1)
+        # Before the first byte is written there: who reads one of those bytes afterwards sees this, too.
+        self._claimed = self._words[CLAIMED] = min(wanted, free_until)
+        at = MARKS + self._claims % MARK_COUNT * MARK_WORDS
+        self._claims += 1
+        for i, word in enumerate((position, self._sequence, position ^ self._sequence ^ MARK_SEAL)):
+            self._words[at + i] = word
+
+    def _free_until(self) -> int:
+        return self._rows.slowest(self._position, self._mask + 1)[0] + self._mask + 1
+
+    def _wait_until_free(self, end: int, timeout: float | None) -> None:
+        self._rows.reap()
+        started = self._clock.monotonic_ns()
+        limit_ns = FOREVER if timeout is None else started + int(timeout * 1e9)
+
+        def is_free() -> bool:
+            return self._free_until() >= end
+
+        while not self._waiter.wait(is_free, min(limit_ns, self._lease_end()), self._rows.reap):
+            lease_end, row = self._lease_end(), self._held_up_by[0]
+            now = self._clock.monotonic_ns()
+            if row >= 0 and now >= lease_end:
+                self._rows.revoke(row)
+            elif row >= 0 and now >= limit_ns:
+                raise RingFull(str(self.path), (now - started) / 1e9, self._rows.process(row))
+
+    def _lease_end(self) -> int:
+        """When the slowest reader loses its lease, should it not move until then."""
+        cursor, row = self._rows.slowest(self._position, self._mask + 1)
+        if (row, cursor) != self._held_up_by:
+            self._held_up_by = (row, cursor)
+            self._held_up_since = self._clock.monotonic_ns()
+        return self._held_up_since + self._lease_ns
+
+
+def _as_bytes(part: Buffer) -> memoryview:
+    """A view that counts in bytes, whatever the items of the part are."""
+    view = memoryview(part)
+    if view.format == "B" and view.ndim == 1:
+        return view
+    return view.cast("B") if view.nbytes else memoryview(b"")

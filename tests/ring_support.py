@@ -1,0 +1,44 @@
+"""Rings for tests: in a domain of their own, which must be empty when the test is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks
+from heliograph.ring import RingFolder, RingReader, RingWriter, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PORTS = Ports(SystemClock(), ThreadTasks(), SystemRandom())
+LIMIT = 20.0
+
+needs_rings = pytest.mark.skipif(missing() is not None, reason=f"no rings here: {missing()}")
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def new_folder() -> RingFolder:
+    return RingFolder(f"test-{PORTS.random.id64():016x}")
+
+
+def folder_for_a_test() -> Iterator[RingFolder]:
+    """The body of a fixture: nothing may be left in the folder, or it cannot be removed."""
+    folder = new_folder()
+    yield folder
+    folder.rings()
+    folder.path.rmdir()
+
+
+def reader_of(folder: RingFolder, *, reliable: bool = True) -> RingReader:
+    """A reader of the newest, or only, ring of the folder."""
+    return folder.open(folder.rings()[-1], PORTS, reliable=reliable, wait="block")
+
+
+def small_writer(folder: RingFolder, *, slots: int = 16, lease: float | None = None) -> RingWriter:
+    return folder.create(1, 0, PORTS, slots=slots, lease=lease, wait="block")

@@ -1,0 +1,369 @@
+"""One writer and its readers: what goes in comes out, room is waited for, and who falls behind is told."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from heliograph.errors import (
+    EventTooLargeForRing,
+    LeaseLost,
+    NotPossible,
+    RingClosed,
+    RingFull,
+    TooManyReaders,
+)
+from heliograph.ring.layout import MAX_READERS, REVOKED, ROW_PROCESS, ROW_STATE, ROWS
+from heliograph.ring.writer import MAX_BATCH
+from tests.ring_support import (
+    LIMIT,
+    PORTS,
+    folder_for_a_test,
+    needs_rings,
+    open_files,
+    reader_of,
+    small_writer,
+)
+
+if TYPE_CHECKING:
+    from heliograph.ring import RingFolder, RingWriter
+
+pytestmark = needs_rings
+folder = pytest.fixture(folder_for_a_test)
+
+SIXTEEN_SLOTS_OF_EVENTS = 16
+
+
+def fill(writer: RingWriter) -> int:
+    """Append small events until the ring is full; returns how many went in."""
+    n = 0
+    while True:
+        try:
+            writer.append(n.to_bytes(8, "little"), timeout=0)
+        except RingFull:
+            return n
+        n += 1
+
+
+def test_every_reader_gets_every_event_in_order(folder: RingFolder) -> None:
+    with small_writer(folder, slots=64) as writer, reader_of(folder) as first, reader_of(folder) as second:
+        sent = [bytes([i]) * i for i in range(20)]
+        sequences = [writer.append(event) for event in sent]
+        assert sequences == list(range(20))
+        for reader in (first, second):
+            assert [reader.read(LIMIT) for _ in sent] == sent
+            assert reader.read(0) is None
+
+
+def test_a_reader_begins_with_what_is_written_after_it_was_opened(folder: RingFolder) -> None:
+    with small_writer(folder) as writer:
+        for i in range(40):  # more than a lap: nobody holds it back
+            writer.append(b"%d" % i)
+        with reader_of(folder) as reader:
+            assert reader.next_sequence == 40
+            writer.append(b"new")
+            assert reader.read_many(10, LIMIT) == [b"new"]
+            assert reader.stats().lost == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 96, 97, 480])
+def test_an_event_takes_as_many_slots_as_it_needs(folder: RingFolder, size: int) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        for i in range(50):
+            event = bytes([i]) * size
+            writer.append(event, timeout=0)
+            assert reader.read(0) == event
+
+
+def test_events_that_do_not_fit_into_half_the_ring_are_refused_and_nothing_is_written(
+    folder: RingFolder,
+) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        assert writer.largest == 8 * 64 - 32
+        with pytest.raises(EventTooLargeForRing) as caught:
+            writer.append(bytes(writer.largest + 1))
+        assert caught.value.limit == writer.largest
+        writer.append(bytes(writer.largest), timeout=0)
+        assert reader.read(0) == bytes(writer.largest)
+
+
+def test_parts_are_joined_in_the_ring_whatever_their_items_are(folder: RingFolder) -> None:
+    array = np.arange(30, dtype=np.float64).reshape(5, 6)
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        writer.append_parts((b"head", array.data, bytearray(b""), np.empty((0, 3)).data))
+        assert reader.read(LIMIT) == b"head" + array.tobytes()
+        writer.append(array.data)
+        assert reader.read(LIMIT) == array.tobytes()
+
+
+def test_a_batch_is_one_record_and_comes_out_as_its_events(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        assert writer.append_many([b"a", b"", bytearray(b"ccc")]) == 0
+        assert writer.append_many([b"d"]) == 3
+        assert reader.read_many(2, LIMIT) == [b"a", b""]
+        assert reader.next_sequence == 2
+        assert reader.read_many(9, LIMIT) == [b"ccc", b"d"]
+        assert writer.append_many([]) == 4
+
+
+def test_a_batch_that_is_too_long_for_one_record_becomes_several(folder: RingFolder) -> None:
+    sent = [b"%d" % i for i in range(MAX_BATCH + 10)]
+    with small_writer(folder, slots=4096) as writer, reader_of(folder) as reader:
+        writer.append_many(sent)
+        got: list[bytes] = []
+        while len(got) < len(sent):
+            got += reader.read_many(1000, LIMIT)
+        assert got == sent
+
+
+def test_a_full_ring_keeps_what_a_reliable_reader_has_not_read(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        assert fill(writer) == SIXTEEN_SLOTS_OF_EVENTS
+        with pytest.raises(RingFull) as caught:
+            writer.append(b"one more", timeout=0.01)
+        assert caught.value.reader == os.getpid()
+        assert caught.value.waited >= 0.01
+        assert [int.from_bytes(e, "little") for e in reader.read_many(99, 0)] == list(range(16))
+        writer.append(b"room again", timeout=0)
+
+
+def test_a_batch_that_stops_for_want_of_room_says_how_much_went_in(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        with pytest.raises(RingFull) as caught:
+            writer.append_many([b"%03d" % i + bytes(97) for i in range(20)], timeout=0)
+        went_in = caught.value.appended
+        got = reader.read_many(99, 0)
+        assert 0 < went_in < 20
+        assert [event[:3] for event in got] == [b"%03d" % i for i in range(went_in)]
+
+
+def test_a_waiting_writer_goes_on_as_soon_as_a_reader_makes_room(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        fill(writer)
+        thread = threading.Thread(target=writer.append, args=(b"waited", LIMIT))
+        thread.start()
+        got = reader.read_many(16, LIMIT)
+        got += reader.read_many(16, LIMIT)
+        thread.join(LIMIT)
+        assert got[-1] == b"waited"
+
+
+def test_a_reader_that_has_closed_is_not_waited_for(folder: RingFolder) -> None:
+    with small_writer(folder) as writer:
+        reader = reader_of(folder)
+        fill(writer)
+        reader.close()
+        writer.append(b"no wait", timeout=0)
+        assert writer.stats().readers == ()
+
+
+def test_threads_share_a_writer(folder: RingFolder) -> None:
+    with small_writer(folder, slots=1024) as writer, reader_of(folder) as reader:
+
+        def push(mark: int) -> None:
+            for i in range(500):
+                writer.append(bytes([mark]) + i.to_bytes(2, "little"), LIMIT)
+
+        threads = [threading.Thread(target=push, args=(mark,)) for mark in range(4)]
+        for thread in threads:
+            thread.start()
+        got: list[bytes] = []
+        while len(got) < 2000:
+            got += reader.read_many(100, LIMIT)
+        for thread in threads:
+            thread.join(LIMIT)
+        for mark in range(4):
+            own = [int.from_bytes(e[1:], "little") for e in got if e[0] == mark]
+            assert own == list(range(500))
+
+
+def test_a_best_effort_reader_never_holds_the_writer_and_counts_what_it_missed(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder, reliable=False) as reader:
+        writer.append(b"seen", timeout=0)
+        assert reader.read(0) == b"seen"
+        for i in range(100):
+            writer.append(b"%d" % i, timeout=0)
+        assert reader.read(0) is None
+        writer.append(b"after", timeout=0)
+        assert reader.read(0) == b"after"
+        stats = reader.stats()
+        assert (stats.received, stats.lost, stats.gaps) == (2, 100, 1)
+
+
+def test_a_reliable_reader_that_outstays_its_lease_is_told_exactly_what_it_lost(folder: RingFolder) -> None:
+    with small_writer(folder, lease=0.01) as writer, reader_of(folder) as reader:
+        writer.append(b"seen")
+        assert reader.read(0) == b"seen"
+        for i in range(40):
+            writer.append(b"%d" % i, timeout=LIMIT)
+        with pytest.raises(LeaseLost) as caught:
+            reader.read(0)
+        assert (caught.value.first, caught.value.lost) == (1, 40)
+        assert writer.stats().revoked == 1
+        writer.append(b"after")
+        assert reader.read(0) == b"after"
+        assert (reader.stats().received, reader.stats().lost) == (2, 40)
+        assert writer.stats().readers[0].is_reliable
+
+
+def test_a_reader_that_was_given_up_but_not_overtaken_loses_nothing(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        writer.append(b"kept")
+        reader._words[ROWS + ROW_STATE] = REVOKED
+        assert reader.read(0) == b"kept"
+        assert fill(writer) == SIXTEEN_SLOTS_OF_EVENTS
+        assert len(reader.read_many(99, 0)) == SIXTEEN_SLOTS_OF_EVENTS
+        assert reader.stats().lost == 0
+
+
+def test_a_pinned_event_stays_where_it_is_until_it_is_released(folder: RingFolder) -> None:
+    array = np.arange(20, dtype=np.int64)
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        writer.append_parts((array.data,))
+        pinned = reader.pin(0)
+        assert pinned is not None
+        seen = np.frombuffer(pinned.parts[0], np.int64)
+        assert not seen.flags.writeable
+        written = fill(writer)
+        assert 0 < written < SIXTEEN_SLOTS_OF_EVENTS
+        assert (seen == array).all()
+        assert len(reader.read_many(99, 0)) == written
+        assert fill(writer) == 0  # slots are used in turn: one that is pinned holds up all behind it
+        with pytest.raises(NotPossible, match="still uses"):
+            pinned.release()
+        del seen
+        pinned.release()
+        reader.read_many(99, 0)
+        assert fill(writer) == SIXTEEN_SLOTS_OF_EVENTS
+
+
+def test_pins_may_be_released_in_any_order(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        writer.append_many([b"one", b"two"])
+        writer.append(b"three")
+        first, second = reader.pin(0), reader.pin(0)
+        assert first is not None
+        assert second is not None
+        assert [bytes(part) for part in first.parts] == [b"one", b"two"]
+        assert (first.sequence, second.sequence) == (0, 2)
+        second.release()
+        assert fill(writer) == SIXTEEN_SLOTS_OF_EVENTS - 2
+        first.release()
+        assert fill(writer) == 2
+
+
+def test_copies_that_wait_come_out_of_pin_too(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        writer.append_many([b"one", b"two"])
+        assert reader.read(0) == b"one"
+        with reader.pin(0) as pinned:  # type: ignore[union-attr] # it is there
+            assert pinned.sequence == 1
+            assert bytes(pinned.parts[0]) == b"two"
+
+
+def test_a_pin_that_outlived_the_lease_says_so_when_it_is_released(folder: RingFolder) -> None:
+    with small_writer(folder, lease=0.01) as writer, reader_of(folder) as reader:
+        writer.append(b"pinned")
+        pinned = reader.pin(0)
+        assert pinned is not None
+        for _ in range(40):
+            writer.append(b"later", timeout=LIMIT)
+        with pytest.raises(LeaseLost) as caught:
+            pinned.release()
+        assert (caught.value.first, caught.value.lost) == (0, 1)
+        with pytest.raises(LeaseLost) as caught:
+            reader.read(0)
+        assert (caught.value.first, caught.value.lost) == (1, 40)
+
+
+def test_best_effort_readers_cannot_pin(folder: RingFolder) -> None:
+    with (
+        small_writer(folder),
+        reader_of(folder, reliable=False) as reader,
+        pytest.raises(NotPossible, match="reliable=True"),
+    ):
+        reader.pin(0)
+
+
+def test_what_is_in_a_closed_ring_is_read_before_its_end_is_told(folder: RingFolder) -> None:
+    writer = small_writer(folder)
+    with reader_of(folder) as reader:
+        writer.append(b"last")
+        writer.close()
+        assert reader.read(0) == b"last"
+        with pytest.raises(RingClosed, match="closed"):
+            reader.read(LIMIT)
+    for call in (lambda: writer.append(b"x"), lambda: writer.append_many([b"x"]), writer.stats):
+        with pytest.raises(RingClosed):
+            call()
+    writer.close()
+
+
+def test_a_waiting_reader_can_be_interrupted(folder: RingFolder) -> None:
+    with small_writer(folder), reader_of(folder) as reader:
+        caught: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                reader.read()
+            except RingClosed as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        reader.interrupt()
+        thread.join(LIMIT)
+        assert len(caught) == 1
+
+
+def test_a_reader_too_many_is_refused_and_takes_nothing(folder: RingFolder) -> None:
+    with small_writer(folder):
+        readers = [reader_of(folder, reliable=False) for _ in range(MAX_READERS)]
+        open_before = open_files()
+        with pytest.raises(TooManyReaders):
+            reader_of(folder)
+        assert open_files() == open_before
+        for reader in readers:
+            reader.close()
+        reader_of(folder).close()
+
+
+def test_a_row_of_a_dead_reader_is_freed_though_its_process_id_is_in_use_again(folder: RingFolder) -> None:
+    with small_writer(folder) as writer:
+        dead = reader_of(folder)
+        fill(writer)
+        # What is left of a killed process: its row as it was, its locks gone. The id is that of a living one.
+        dead._words[ROWS + ROW_PROCESS] = os.getppid()
+        dead.abandon()
+        writer.append(b"goes on", timeout=0)
+        assert writer.stats().reaped == 1
+
+
+def test_a_place_is_free_again_though_a_forked_child_has_a_copy_of_the_descriptor(folder: RingFolder) -> None:
+    with small_writer(folder) as writer:
+        reader = reader_of(folder)
+        copy = os.dup(reader._segment.descriptor)
+        reader.close()
+        with reader_of(folder):
+            assert [seen.row for seen in writer.stats().readers] == [0]
+        os.close(copy)
+
+
+def test_a_cursor_that_no_reader_can_have_takes_the_row_its_say(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        fill(writer)
+        reader._words[reader._cursor_at] = 1 << 63
+        writer.append(b"goes on", timeout=0)
+        assert writer.stats().revoked == 1
+
+
+def test_rings_of_one_station_are_told_apart_by_lane_and_incarnation(folder: RingFolder) -> None:
+    with small_writer(folder), small_writer(folder), folder.create(1, 5, PORTS, slots=16):
+        names = folder.rings()
+        assert [name.lane for name in names] == [0, 0, 5]
+        assert len({name.incarnation for name in names}) == 3
+    assert folder.rings() == []
