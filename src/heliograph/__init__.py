@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel as Channel
     from heliograph.channel.ledger import ChannelStats as ChannelStats
     from heliograph.channel.supplier import Supplier as Supplier
+    from heliograph.correlate.pattern import after as after
+    from heliograph.correlate.pattern import all_of as all_of
+    from heliograph.correlate.pattern import any_of as any_of
+    from heliograph.correlate.pattern import every as every
+    from heliograph.correlate.pattern import none_of as none_of
     from heliograph.errors import AppendTimeout as AppendTimeout
     from heliograph.errors import ChannelError as ChannelError
     from heliograph.errors import ChannelExists as ChannelExists
@@ -77,6 +82,7 @@ _HOMES = {
     "channel.core": "Channel",
     "channel.ledger": "ChannelStats",
     "channel.supplier": "Supplier",
+    "correlate.pattern": "after all_of any_of every none_of",
     "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DiskError DiskFull "
     "ExpressionError FolderInUse ForkedStation FormatError HeliographError HistoryDamaged "
     "HistoryGone IncompatibleFormats InvalidEvent InvalidQoS JournalError LinkError NoJava "

@@ -16,7 +16,7 @@ import re
 import weakref
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from heliograph.channel.core import Channel, Services
 from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
@@ -36,12 +36,15 @@ from heliograph.journal.keeping import Keeping
 from heliograph.link import Identity, join
 from heliograph.ports import Ports, system_ports
 from heliograph.qos import QoS
+from heliograph.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.ledger import ChannelStats
+    from heliograph.channel.together import Together
+    from heliograph.correlate.pattern import Pattern
     from heliograph.event import Header
     from heliograph.journal import Limits
     from heliograph.link.contract import Transport
@@ -95,6 +98,9 @@ class Station:
         self._lock = self.ports.tasks.lock("station")
         self._channels: dict[str, Channel[Any]] = {}
         self._patterns: list[PatternSubscription] = []
+        # What is open keeps itself alive through its streams and timers.
+        self._togethers: weakref.WeakSet[Together] = weakref.WeakSet()
+        self.timers = Timers(self.ports.clock, self.ports.tasks)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_task: Task | None = None
         self._closed = False
@@ -150,12 +156,32 @@ class Station:
             pattern.meet(channel)
         return channel
 
-    def subscribe(self, pattern: str, callback: Callable[..., object], **options: Any) -> PatternSubscription:
-        """Subscribe to every channel whose name fits, now and later.
+    @overload
+    def subscribe(
+        self, pattern: str, callback: Callable[..., object], **options: Any
+    ) -> PatternSubscription: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: Pattern,
+        callback: Callable[[Any], object],
+        *,
+        name: str | None = ...,
+        priority: int | None = ...,
+    ) -> Together: ...
+    def subscribe(self, pattern: Any, callback: Callable[..., object], **options: Any) -> Any:
+        """Subscribe to every channel whose name fits, now and later; or to what several events mean together.
 
-        `*` stands for one part of a name, `**` for any number: "air.*" fits "air.tracks", "**" fits all.
+        Args:
+            pattern: of names: `*` stands for one part of a name, `**` for any number: "air.*" fits
+                "air.tracks", "**" fits all. Or of events: `hg.all_of(...)`, `any_of`, `none_of`, `every`,
+                `after`; the callback then gets a match that has the events by name.
+            callback: as in `channel.subscribe`.
+            **options: as in `channel.subscribe`; `name` and `priority` for a pattern of events.
         """
         self._check_usable()
+        if not isinstance(pattern, str):
+            return self._together(pattern, callback, **options)
         subscription = PatternSubscription(self, pattern, callback, options)
         with self._lock:
             self._patterns.append(subscription)
@@ -163,6 +189,24 @@ class Station:
         for channel in channels:
             subscription.meet(channel)
         return subscription
+
+    def _together(self, pattern: Pattern, callback: Callable[[Any], object], **options: Any) -> Together:
+        from heliograph.channel.together import Together  # noqa: PLC0415 - few programs have patterns
+
+        unknown = sorted(options.keys() - {"name", "priority"})
+        if unknown:
+            raise NotPossible(
+                "subscribe", f"{unknown[0]}= is not for a pattern of events; say it in channel.where()"
+            )
+        together = Together(pattern, callback, self._services, self.timers, **options)
+        with self._lock:
+            self._togethers.add(together)
+        return together
+
+    def patterns(self) -> tuple[Together, ...]:
+        """The patterns of events that are looked for."""
+        with self._lock:
+            return tuple(self._togethers)
 
     def channels(self) -> tuple[Channel[Any], ...]:
         with self._lock:
@@ -183,6 +227,7 @@ class Station:
                 return {}
             self._closed = True
             channels = list(self._channels.values())
+            togethers = list(self._togethers)
         left: dict[str, int] = {}
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
         for channel in channels:
@@ -190,6 +235,11 @@ class Station:
             left.update({f"{channel.name}/{name}": n for name, n in channel.close(seconds).items()})
         if self.mesh is not None:
             self.mesh.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
+        for together in togethers:
+            together.lane.wait_empty(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
+            if waiting := together.close():
+                left[together.name] = waiting
+        self.timers.close()
         self._pool.close()
         if self._keeping is not None:
             self._keeping.close()

@@ -24,7 +24,7 @@ from heliograph.sim import SimDisk, SimRandom
 from heliograph.station import Station
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 DEFAULT_LIMIT = 10.0
 """Seconds that `settle` waits: longer than any healthy test needs."""
@@ -37,6 +37,7 @@ class JumpingClock:
         self._monotonic = time.monotonic_ns()
         self._wall = time.time_ns()
         self._lock = threading.Lock()
+        self._told: list[Callable[[], object]] = []
 
     def monotonic_ns(self) -> int:
         return self._monotonic
@@ -51,6 +52,12 @@ class JumpingClock:
         with self._lock:
             self._monotonic += round(seconds * 1e9)
             self._wall += round(seconds * 1e9)
+        for told in self._told:
+            told()
+
+    def tell(self, call: Callable[[], object]) -> None:
+        """Have something called after every jump."""
+        self._told.append(call)
 
     def set_wall(self, seconds: float) -> None:
         """Put the clock on the wall, and only that one, to a time since 1970, as a correction would."""
@@ -70,6 +77,7 @@ class Rig:
         self.disk = disk or SimDisk()
         ports = Ports(self.clock, ThreadTasks(), SimRandom(str(seed)), self.disk)
         self.station = Station(ports=ports, **options)
+        self.clock.tell(self.station.timers.run_due)
 
     def settle(self, timeout: float = DEFAULT_LIMIT) -> None:
         """Return when every callback has been given all that waits for it; AssertionError if never."""
@@ -77,6 +85,8 @@ class Rig:
         # Callbacks push too: it is over when a whole round has brought nothing new.
         while (pushed := sum(stats.pushed for stats in self.station.stats().values())) != before:
             before = pushed
+            for pattern in self.station.patterns():
+                pattern.lane.wait_empty(timeout)
             for channel in self.station.channels():
                 if not channel.settle(timeout):
                     raise AssertionError(

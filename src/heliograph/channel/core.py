@@ -39,6 +39,7 @@ from heliograph.channel.neighbours import Neighbours
 from heliograph.channel.selection import (
     Options,
     Selection,
+    Stream,
     check_options,
     select,
 )
@@ -48,7 +49,7 @@ from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.handing import OpenDesk
@@ -237,6 +238,23 @@ class Channel(Generic[T]):
             receiver = Subscription(self, full_name, selection, callback, self.pool)
         self.join(receiver, start)
         return receiver
+
+    def where(
+        self,
+        where: Any = None,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        types: Iterable[type[T]] | None = None,
+        sources: Iterable[str] | None = None,
+    ) -> Stream:
+        """The events that a filter lets through, as a part of a pattern such as `hg.all_of(...)`."""
+        options: Options = {"where": where, "params": params, "types": types, "sources": sources}
+        self.select(**options)
+        return Stream(self, options)
+
+    def as_stream(self) -> Stream:
+        """All events, as a part of a pattern."""
+        return Stream(self, {})
 
     def unsubscribe(self, callback: Callable[..., object]) -> None:
         """Close every subscription of that function on this channel."""

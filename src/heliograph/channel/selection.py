@@ -16,6 +16,7 @@ from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from heliograph.channel.core import Channel
     from heliograph.qos import QoS
 
 
@@ -30,6 +31,16 @@ class Options(TypedDict, total=False):
     group: str | None
     queue: int | None
     overflow: LanePolicy | None
+
+
+class Stream(msgspec.Struct, frozen=True, eq=False):
+    """Events of a channel that a filter lets through; made by `channel.where(...)`."""
+
+    channel: Channel[Any]
+    options: Options
+
+    def as_stream(self) -> Stream:
+        return self
 
 
 class Selection(msgspec.Struct, frozen=True):

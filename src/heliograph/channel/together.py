@@ -1,0 +1,290 @@
+"""A subscription to several channels at once: joins a pattern to channels, clock and workers.
+
+    match = hg.all_of(t=tracks.where("speed > 300"), w=weather, within=1.0, by="region")
+    station.subscribe(match, lambda m: print(m.t, m.w, m.key))
+
+Every stream of the pattern is a queued subscription of its own; what they bring goes into one machine
+(`heliograph.correlate.machine`), whose matches wait in a lane for the workers. So a callback is called for
+one match at a time, at its priority, and never in the thread that pushes or that keeps the timers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from heliograph import fieldtypes as ft
+from heliograph.channel.lane import Lane
+from heliograph.correlate.machine import Correlator, Counts
+from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, check, leaves_of
+from heliograph.errors import InvalidPattern
+from heliograph.event import info_of
+from heliograph.qos import QoS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from heliograph.channel.consumer import Receiver
+    from heliograph.channel.core import Services
+    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.selection import Options, Stream
+    from heliograph.correlate.machine import Match
+    from heliograph.correlate.pattern import Node, Pattern
+    from heliograph.timers import Timer, Timers
+
+log = logging.getLogger(__name__)
+
+QUEUE: Final = 10_000
+"""Matches that wait for their callback; beyond that the oldest is dropped, and counted."""
+
+
+class TogetherStats(msgspec.Struct, frozen=True):
+    """What became of a pattern's events and matches.
+
+    Attributes:
+        matches: what became of the matches.
+        keys: keys that have events waiting.
+        superseded, expired, refuted, overflowed, evicted: as in `heliograph.correlate.machine.Counts`.
+    """
+
+    matches: LaneCounts
+    keys: int
+    superseded: int
+    expired: int
+    refuted: int
+    overflowed: int
+    evicted: int
+
+
+class Together:
+    """A callback for the matches of a pattern. Made by `station.subscribe`."""
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        callback: Callable[[Any], object],
+        services: Services,
+        timers: Timers,
+        *,
+        name: str | None = None,
+        priority: int | None = None,
+    ) -> None:
+        check(pattern)
+        own_name: str = getattr(callback, "__name__", type(callback).__name__)
+        self.name = name or own_name
+        self._keys = _key_fields(pattern)
+        self._match_class = _match_class(pattern)
+        self._callback = callback
+        self._loop = _loop_for(callback, services)
+        self._services = services
+        self._clock = services.ports.clock
+        self._timers = timers
+        self._lock = services.ports.tasks.lock(f"pattern {self.name}")
+        self._machine = Correlator(pattern, self._clock.monotonic_ns())
+        self._timer: Timer | None = None
+        self._closed = False
+        self.lane = Lane(
+            self.name,
+            clock=self._clock,
+            tasks=services.ports.tasks,
+            limit=QUEUE,
+            policy="drop_oldest",
+            priority=priority or QoS().priority,
+            on_ready=lambda lane: services.pool.schedule(self, lane.highest()),
+        )
+        self._receivers: list[Receiver] = []
+        for number, leaf in enumerate(leaves_of(pattern)):
+            if isinstance(leaf, Leaf):
+                self._receivers.append(self._joined(number, leaf.stream, priority))
+        with self._lock:
+            self._set_timer()
+
+    def __repr__(self) -> str:
+        return f"<Together {self.name!r} over {', '.join(r.name for r in self._receivers)}>"
+
+    def close(self) -> int:
+        """Look for no more matches; how many had not been given to the callback: dropped, and counted."""
+        with self._lock:
+            self._closed = True
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        for receiver in self._receivers:
+            receiver.close()
+        waiting = len(self.lane)
+        self.lane.close()
+        return waiting
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def stats(self) -> TogetherStats:
+        with self._lock:
+            counts: Counts = self._machine.counts
+            return TogetherStats(self.lane.counts(), self._machine.keys, **msgspec.structs.asdict(counts))
+
+    # For the workers
+
+    def run_batch(self) -> bool:
+        lane = self.lane
+        items = lane.take()
+        for match, _, _ in items:
+            if lane.closed:
+                break
+            try:
+                self._call(match)
+            except BaseException as error:  # noqa: BLE001 - whatever a callback raises stays with it
+                lane.failed_one()
+                self._services.on_error(self.name, None, error)
+            else:
+                lane.done += 1
+        if items:
+            lane.settle()
+        return bool(items)
+
+    @property
+    def progress(self) -> int:
+        return self.lane.progress
+
+    def stuck(self, seconds: float) -> None:
+        log.error("%s has not returned for %.1f s; its pattern is closed", self.name, seconds)
+        self.close()
+
+    def _call(self, match: Any) -> None:
+        if self._loop is None:
+            self._callback(match)
+        else:
+            asyncio.run_coroutine_threadsafe(self._callback(match), self._loop).result()  # type: ignore[arg-type]  # checked when subscribed
+
+    # From streams and timers into the machine
+
+    def _joined(self, number: int, stream: Stream, priority: int | None) -> Receiver:
+        field = self._keys.get(number)
+
+        def take(event: Any) -> None:
+            key = None if field is None else getattr(event, field)
+            with self._lock:
+                if not self._closed:
+                    self._give(self._machine.offer(number, key, event, self._clock.monotonic_ns()))
+
+        options: Options = {**stream.options}
+        if priority is not None:
+            options["priority"] = priority
+        return stream.channel.subscribe(take, name=f"{self.name} {number}", **options)
+
+    def _advance(self) -> None:
+        with self._lock:
+            self._timer = None
+            if not self._closed:
+                self._give(self._machine.advance(self._clock.monotonic_ns()))
+
+    def _give(self, matches: list[Match]) -> None:
+        """Queue matches for the callback and see to the next timer. Under the lock."""
+        wall = self._clock.time_ns() - self._clock.monotonic_ns()
+        for match in matches:
+            self.lane.put((self._match_class(match, wall), None, 0))  # type: ignore[arg-type]  # no event, no header
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = self._machine.due
+        if self._timer is not None:
+            if self._timer.due == due:
+                return
+            self._timer.cancel()
+        self._timer = None if due is None else self._timers.at(due, self._advance)
+
+
+def _loop_for(callback: Any, services: Services) -> asyncio.AbstractEventLoop | None:
+    if not callable(callback):
+        raise TypeError(f"{callback!r} cannot be called")
+    if not inspect.iscoroutinefunction(callback):
+        return None
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return services.loop()
+
+
+def _key_fields(pattern: Pattern) -> dict[int, str]:
+    """For each stream by number, the field that has the key; checked on every type that it carries."""
+    by = pattern.by if isinstance(pattern, AllOf) else None
+    if by is None:
+        return {}
+    names = list(_leaf_names(pattern))
+    fields: dict[int, str] = {}
+    for number, leaf in enumerate(leaves_of(pattern)):
+        if isinstance(leaf, Leaf):
+            fields[number] = by if isinstance(by, str) else by[names[number]]
+            for cls in leaf.stream.options.get("types") or leaf.stream.channel.types:
+                _check_key(cls, names[number], fields[number])
+    return fields
+
+
+def _leaf_names(node: Node) -> Any:
+    if isinstance(node, AllOf | AnyOf | NoneOf):
+        for name, part in node.parts.items():
+            yield from _leaf_names(part) if isinstance(part, AllOf | AnyOf | NoneOf) else (name,)
+
+
+def _check_key(cls: type[Any], name: str, field: str) -> None:
+    info = info_of(cls)
+    kind = next((f.type for f in info.format.fields if f.name == field), None)
+    if kind is None:
+        raise InvalidPattern(name, f"carries {info.name}, which has no field {field!r} to go by")
+    if any(ft.holds(kind, unhashable) for unhashable in (ft.Array, ft.List, ft.Anything, ft.Record)):
+        raise InvalidPattern(name, f"goes by {field!r} of {info.name}, a {kind}; a key is a plain value")
+
+
+def _match_class(pattern: Pattern) -> Callable[[Match, int], Any]:
+    """Makes what the callback is given: events by name, and `key`, `at`, `missing`."""
+    make_values = _values_maker("Match", pattern, key=(Any, None), at=(int, 0), missing=(tuple, ()))
+
+    def make(match: Match, wall: int) -> Any:
+        """`wall`: what has to be added to an instant to make it nanoseconds since 1970."""
+        return make_values(match.values, wall, key=match.key, at=match.at + wall, missing=match.missing)
+
+    return make
+
+
+def _values_maker(name: str, node: Node, **more: tuple[Any, Any]) -> Callable[..., Any]:
+    parts = node.parts if isinstance(node, AllOf | AnyOf | NoneOf) else {"tick": node}
+    fields = [(part, _type_of(inner), None) for part, inner in parts.items()]
+    cls = msgspec.defstruct(
+        name, [*fields, *((n, kind, default) for n, (kind, default) in more.items())], frozen=True
+    )
+    makers = {part: _value_maker(part, inner) for part, inner in parts.items()}
+
+    def make(values: dict[str, Any], wall: int, **said: Hashable) -> Any:
+        named = values if "" not in values else {"tick": values[""]}
+        return cls(**{part: makers[part](value, wall) for part, value in named.items()}, **said)
+
+    return make
+
+
+def _value_maker(name: str, node: Node) -> Callable[[Any, int], Any]:
+    match node:
+        case Leaf():
+            return lambda event, _: event
+        case Every() | After():
+            return lambda instant, wall: instant + wall
+        case _:
+            return _values_maker(name, node)
+
+
+def _type_of(node: Node) -> Any:
+    match node:
+        case Leaf(stream=stream):
+            return reduce(or_, stream.options.get("types") or stream.channel.types, None)
+        case Every() | After():
+            return int | None
+        case _:
+            return Any
