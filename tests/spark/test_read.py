@@ -213,7 +213,10 @@ def test_statistics_of_sealed_files_hide_no_nan(spark: SparkSession, tmp_path: P
         keeper.push(*(Reading(x, x, Place(x)) for x in (1.0, math.nan, 2.0)))
         keeper.seal()
         found = filtered(spark, tmp_path, "air.tracks", filters, Reading)
+        without_us = spark.read.parquet(str(keeper.place / "sealed"))
+        pushed = [row["_offset"] for row in without_us.filter("double > 5 AND place.lat > 5").collect()]
     assert found == {where: [1] for where, _ in filters}
+    assert pushed == [1], "whoever reads the files without us finds it too"
 
 
 def test_values_arrive_unchanged_from_sealed_files_and_from_the_head(

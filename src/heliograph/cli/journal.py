@@ -161,6 +161,7 @@ def _facts(report: Report) -> dict[str, Any]:
         "damaged": [
             {"first": found.first, "last": found.next - 1, "reason": found.reason} for found in report.damaged
         ],
+        "remarks": report.remarks,
         "unlisted": report.unlisted,
     }
 
@@ -177,6 +178,8 @@ def _print_verdict(verdict: dict[str, Any]) -> None:
     )
     for found in verdict["damaged"]:
         print_line(f"  offsets {found['first']} to {found['last']}: {found['reason']}")
+    for remark in verdict["remarks"]:
+        print_line(f"  {remark}")
     for file in verdict["unlisted"]:
         print_line(f"  not listed: {file}")
 

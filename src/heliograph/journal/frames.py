@@ -161,11 +161,22 @@ class HeadFile:
     """Reads the frames of one head file. The window it keeps may be older than the file; a frame that seems
     bad is therefore read again before it is called so."""
 
-    def __init__(self, file: File, partition: bytes | None = None) -> None:
+    def __init__(
+        self, file: File, partition: bytes | None = None, expected: HeadHeader | None = None
+    ) -> None:
         self.file = file
-        self.header = HeadHeader.decode(file.read_at(0, HEAD_SIZE), file.name)
+        self.header_damage: str | None = None
+        """What is wrong with its header, when the one that is expected was taken instead."""
+        try:
+            self.header = HeadHeader.decode(file.read_at(0, HEAD_SIZE), file.name)
+        except BadJournalFile as error:
+            if expected is None or file.size() < HEAD_SIZE:
+                raise
+            self.header, self.header_damage = expected, error.reason
         if partition is not None and self.header.partition != partition:
             raise BadJournalFile(file.name, "it belongs to another partition")
+        if expected is not None and self.header.salt != expected.salt:
+            raise BadJournalFile(file.name, "it is another head of this partition")
         self.seed = checksum(self.header.salt)
         """What the checksum of every frame in this file begins with."""
         self._window = memoryview(b"")

@@ -54,7 +54,7 @@ class HeadReader:
         self._formats = formats
         self._file = disk.open(f"{folder}/{entry.name}", readonly=True)
         try:
-            self._frames = HeadFile(self._file, partition)
+            self._frames = HeadFile(self._file, partition, entry.header(partition))
         except BadJournalFile:
             self._file.close()
             raise
@@ -64,6 +64,12 @@ class HeadReader:
         self._next = entry.first
         self._last: tuple[int, list[Record]] = (-1, [])
         """The rows decoded last, by their frame's base: a reader asks for a large frame in small parts."""
+
+    @property
+    def remark(self) -> str | None:
+        """What is wrong with the file though it harms no row."""
+        reason = self._frames.header_damage
+        return reason and f"{reason}; what the manifest knows of it is used"
 
     def rows(self, start: int, below: int) -> Iterator[Rows]:
         """The rows from an offset on, frame by frame. HistoryDamaged when the first of them is unreadable."""

@@ -72,13 +72,16 @@ class Report:
     """Offsets that have no row any more."""
     damaged: tuple[Range, ...]
     """What cannot be read, ascending."""
+    remarks: tuple[str, ...]
+    """What is wrong with files though all their rows can be read: `repair` puts it right."""
     unlisted: tuple[str, ...]
     """Files that the manifest does not list: rests of something interrupted, or being made just now."""
 
     @property
     def sound(self) -> bool:
-        """Every event that should be there is."""
-        return not self.damaged and self.events + self.compacted == self.watermark - self.earliest
+        """Every event that should be there is, and no file has a wrong byte."""
+        complete = self.events + self.compacted == self.watermark - self.earliest
+        return complete and not self.damaged and not self.remarks
 
 
 def partitions(disk: Disk, folder: str) -> tuple[str, ...]:
@@ -113,6 +116,7 @@ def verify(disk: Disk, folder: str) -> Report:
         manifest, watermark = reader.manifest, reader.watermark
         events, damaged = _read_all(reader, manifest.earliest, watermark)
         sources = manifest.sources
+        remarks = tuple(filter(None, map(reader.remark, sources)))
     listed = {file.name for file in (*sources, *manifest.retired)}
     found = [f"{inner}/{name}" for inner in (HEADS, SEALED) for name in disk.list(f"{folder}/{inner}")]
     return Report(
@@ -121,10 +125,13 @@ def verify(disk: Disk, folder: str) -> Report:
         earliest=manifest.earliest,
         watermark=watermark,
         files=len(sources),
-        frames=sum(_frames(disk, folder, s, watermark) for s in sources if isinstance(s, Head)),
+        frames=sum(
+            _frames(disk, folder, s, manifest.partition, watermark) for s in sources if isinstance(s, Head)
+        ),
         events=events,
         compacted=sum(s.next - s.first - s.events for s in manifest.segments),
         damaged=tuple(damaged),
+        remarks=remarks,
         unlisted=tuple(name for name in found if name not in listed),
     )
 
@@ -154,11 +161,15 @@ def _read_all(reader: PartitionReader, position: int, end: int) -> tuple[int, li
     return events, damaged
 
 
-def _frames(disk: Disk, folder: str, head: Head, watermark: int) -> int:
+def _frames(disk: Disk, folder: str, head: Head, partition: bytes, watermark: int) -> int:
     """How many good frames the head has; one that has been sealed since, or cannot be opened, has none."""
     end = watermark if head.next is None else head.next
     try:
         with closing(disk.open(f"{folder}/{head.name}", readonly=True)) as file:
-            return sum(isinstance(found, Frame) and found.base < end for found in HeadFile(file).frames())
+            expected = head.header(partition)
+            return sum(
+                isinstance(found, Frame) and found.base < end
+                for found in HeadFile(file, partition, expected).frames()
+            )
     except (DiskError, BadJournalFile):
         return 0

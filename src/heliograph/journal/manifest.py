@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from heliograph.errors import BadJournalFile
-from heliograph.journal.frames import checksum
+from heliograph.journal.frames import HeadHeader, checksum
 from heliograph.journal.marks import Mark  # noqa: TC001 - msgspec reads the annotations of a manifest
 from heliograph.journal.names import MANIFEST, TEMPORARY
 
@@ -39,6 +39,12 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     """Bytes that count; what follows them in the file does not."""
     first_ts: int = 0
     last_ts: int = 0
+    salt: bytes = b""
+    """That of its header: with it the frames can be read though the header is damaged."""
+
+    def header(self, partition: bytes) -> HeadHeader | None:
+        """What the file begins with, but for the time; None when this was written without the salt."""
+        return HeadHeader(partition, self.salt, self.first, 0, self.epoch) if self.salt else None
 
 
 class Segment(msgspec.Struct, array_like=True, frozen=True):
@@ -56,6 +62,8 @@ class Segment(msgspec.Struct, array_like=True, frozen=True):
     """CRC32C of the file."""
     rows: int | None = None
     """How many of its offsets still have a row; None: all. Compaction leaves some out."""
+    pieces: tuple[tuple[int, int], ...] = ()
+    """Where each row group ends, then the footer and its copy, and the CRC32C of that piece."""
 
     @property
     def events(self) -> int:

@@ -399,8 +399,9 @@ class Partition:
     def _open_head(self) -> OpenHead:
         """A new head that starts at the watermark, listed in the manifest."""
         self._serial += 1
-        entry = Head(head_name(self.watermark, self.epoch, self._serial), self.watermark, self.epoch)
         salt = self._random.bytes(8)
+        name = head_name(self.watermark, self.epoch, self._serial)
+        entry = Head(name, self.watermark, self.epoch, salt=salt)
         header = HeadHeader(self.manifest.partition, salt, entry.first, self._clock.time_ns(), self.epoch)
         file = self._disk.create(f"{self.folder}/{entry.name}")
         try:

@@ -22,6 +22,7 @@ from heliograph.journal import manifest as manifests
 from heliograph.journal.commitfile import CommitView
 from heliograph.journal.headreader import HeadReader
 from heliograph.journal.manifest import Head
+from heliograph.journal.names import COMMIT
 from heliograph.journal.records import JournalRecord, Rows
 from heliograph.journal.segmentreader import SegmentReader
 from heliograph.ports import SystemClock, ThreadTasks, seconds_until
@@ -45,6 +46,11 @@ class Source(Protocol):
 
     dense: bool
     """Whether every one of its offsets has a row; others have been compacted."""
+
+    @property
+    def remark(self) -> str | None:
+        """What is wrong with the file though it harms no row."""
+        ...
 
     def rows(self, start: int, below: int) -> Iterator[Rows]:
         """Rows from an offset on, in runs; HistoryDamaged when the row at `start` cannot be read."""
@@ -75,6 +81,8 @@ class PartitionReader:
         self._tasks: Tasks = tasks or ThreadTasks()
         self._manifest = manifests.load(disk, folder)
         self._commit = CommitView(disk, folder)
+        if self._commit.partition != self._manifest.partition:
+            raise BadJournalFile(f"{folder}/{COMMIT}", "it belongs to another partition")
         self._open: dict[str, Source] = {}
 
     @property
@@ -155,6 +163,14 @@ class PartitionReader:
                     return found
             position = entry.next or below
         return below
+
+    def remark(self, entry: Head | Segment) -> str | None:
+        """What is wrong with a file of the manifest though it harms no row; None also when it has gone."""
+        try:
+            remark = self._opened(entry, self._manifest.partition).remark
+        except (BadJournalFile, NoSuchFile):
+            return None
+        return remark and f"{entry.name}: {remark}"
 
     def wait(self, offset: int, timeout: float | None = None) -> bool:
         """Wait until the row at `offset` can be read; False when the time ran out first."""

@@ -71,6 +71,10 @@ def found_or_made(disk: Disk, folder: str, random: Random) -> Manifest:
 def recover(disk: Disk, folder: str, manifest: Manifest, random: Random) -> tuple[Manifest, Recovery]:
     """The manifest with every head closed, to be published, and what was done. Rows it counts are durable."""
     commit = _last_commit(disk, folder, manifest)
+    if commit.generation > manifest.generation:
+        # Going by it, everything that was written since would be swept away.
+        reason = f"it is number {manifest.generation}, and {commit.generation} was published"
+        raise BadJournalFile(f"{folder}/{MANIFEST}", f"{reason}: an old one has been put in its place")
     floor = max(manifest.next, commit.watermark)
     heads: list[Head] = []
     damage: list[Damage] = []
@@ -122,7 +126,7 @@ def _rescued(disk: Disk, folder: str, manifest: Manifest, survey: Survey, random
         file.sync()
     disk.sync_folder(f"{folder}/{HEADS}")
     times = survey.doubt[0].append_ts, survey.doubt[-1].append_ts
-    return Head(name, first, epoch, survey.doubt[-1].next, sum(map(len, buffers)), *times)
+    return Head(name, first, epoch, survey.doubt[-1].next, sum(map(len, buffers)), *times, salt)
 
 
 def sweep(disk: Disk, folder: str, manifest: Manifest) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ SECONDS: Final = 600.0
 
 def seal(disk: Disk, job: SealJob) -> Segment:
     """Seal the heads of a job; returns what the manifest will say of the new file."""
-    from heliograph.journal.segmentwriter import segment_file  # noqa: PLC0415 - Arrow is for sealing only
+    from heliograph.journal.segmentwriter import pieces_of, segment_file  # noqa: PLC0415 - Arrow is for sealing
 
     formats = FormatRegistry()
     runs = _rows(disk, job, formats)  # 1
@@ -71,6 +71,7 @@ def seal(disk: Disk, job: SealJob) -> Segment:
         last_ts=job.heads[-1].last_ts,
         formats=ids,
         crc=checksum(data),
+        pieces=pieces_of(data),
     )
 
 

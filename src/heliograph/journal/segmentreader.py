@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Never
 
 import msgspec
 
-from heliograph.errors import BadJournalFile, FormatError, HistoryDamaged
+from heliograph.errors import BadJournalFile, FormatError, HistoryDamaged, NoSuchFile
 from heliograph.formats import Format
 from heliograph.journal.frames import checksum
 from heliograph.journal.records import Record, Rows
@@ -33,6 +33,15 @@ RUN: Final = 4096
 _RECORD_COLUMNS: Final = [f"_{name}" for name in Record.__struct_fields__]
 
 
+def is_whole(disk: Disk, folder: str, entry: Segment) -> bool:
+    """Whether every byte of a sealed file is as it was written."""
+    try:
+        view = disk.map(f"{folder}/{entry.name}")
+    except NoSuchFile:
+        return False
+    return len(view) == entry.size and checksum(view) == entry.crc
+
+
 class SegmentReader:
     """One sealed file; BadJournalFile when it is none.
 
@@ -45,6 +54,10 @@ class SegmentReader:
         self._view = disk.map(f"{folder}/{entry.name}")
         self._group: tuple[int, Any] = (-1, None)
         self._columns = ["_append_ts", *_RECORD_COLUMNS, *([] if entry.rows is None else ["_offset"])]
+        self._damaged: frozenset[int] = frozenset()
+        """Row groups that cannot be read."""
+        self.remark: str | None = None
+        """What is wrong with the file though it harms no row."""
         self._learn(formats)
         groups = self._file.metadata.num_row_groups
         sizes = [self._file.metadata.row_group(i).num_rows for i in range(groups)]
@@ -91,6 +104,9 @@ class SegmentReader:
             statistics = self._file.metadata.row_group(at).column(self._time_column).statistics
             if statistics is not None and statistics.has_min_max and int(statistics.max) < append_ts:
                 continue
+            if at in self._damaged:
+                damaged: int = min(self._firsts[at], below)  # whoever reads there is told
+                return damaged
             times = self._row_group(at, self._firsts[at]).column("_append_ts").to_pylist()
             place = bisect_right(times, append_ts - 1)
             if place < len(times):
@@ -107,15 +123,31 @@ class SegmentReader:
         import pyarrow as pa  # noqa: PLC0415 - only sealed history needs Arrow
         import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
-        if len(self._view) != self._entry.size:
-            self._refuse(f"it has {len(self._view)} bytes and should have {self._entry.size}")
-        # Parquet's own checksums leave out its footer and the headers of its pages.
-        if checksum(self._view) != self._entry.crc:
-            self._refuse("its checksum is wrong")
         try:
-            return pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._view)))
+            return pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._sound_part())))
         except (pa.ArrowException, OSError) as error:
             self._refuse(str(error))
+
+    def _sound_part(self) -> memoryview:
+        """The file up to a footer that is good; notes which row groups are not."""
+        view, entry = self._view, self._entry
+        if len(view) == entry.size and checksum(view) == entry.crc:
+            return view
+        wrong = "its checksum is wrong"
+        if len(view) != entry.size:
+            wrong = f"it has {len(view)} bytes and should have {entry.size}"
+        starts = [0, *(end for end, _ in entry.pieces)]
+        good = [
+            end <= len(view) and checksum(view[start:end]) == crc
+            for start, (end, crc) in zip(starts, entry.pieces, strict=False)
+        ]
+        *groups, footer, copy = good or (False, False)
+        if not footer and not copy:
+            self._refuse(wrong)
+        self._damaged = frozenset(at for at, is_good in enumerate(groups) if not is_good)
+        if not self._damaged:
+            self.remark = f"{wrong}, but all of its row groups are good"
+        return view[: entry.pieces[-1 if copy else -2][0]]
 
     @cached_property
     def _time_column(self) -> int:
@@ -148,6 +180,9 @@ class SegmentReader:
             self._refuse(f"its formats cannot be read: {error}")
 
     def _row_group(self, at: int, start: int) -> pa.Table:
+        if at in self._damaged:
+            reason = f"the checksum of a row group in {self._entry.name} is wrong"
+            raise HistoryDamaged(self._folder, start, self._firsts[at + 1], reason)
         if self._group[0] != at:
             import pyarrow as pa  # noqa: PLC0415 - as above
 

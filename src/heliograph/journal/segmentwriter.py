@@ -8,6 +8,9 @@ these layouts that the events allow:
     unified   one column per field, formats joined by field name
     structs   one struct column per format, named after its id: types that conflict, or a name that we use
     bodies    no columns but ours: fields that Parquet cannot hold
+
+The footer, without which nothing of a Parquet file can be read, stands there twice: what ends with the first
+is a whole file too.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from heliograph import columns
@@ -25,6 +29,7 @@ from heliograph import fieldtypes as ft
 from heliograph.codec import mapping_decoder
 from heliograph.errors import DecodeError, FormatError, InvalidEvent
 from heliograph.evolution import split_optional
+from heliograph.journal.frames import checksum
 from heliograph.unify import unified
 
 if TYPE_CHECKING:
@@ -114,22 +119,71 @@ def _written(
         LAYOUT_KEY: layout.encode(),
         FORMATS_KEY: msgspec.msgpack.encode([fmt.description for fmt in formats]),
     }
-    sink = pa.BufferOutputStream()
-    writer: pq.ParquetWriter | None = None
+    tables: list[pa.Table] = []
     for offsets, times, records in groups:
         pairs = _header(offsets, times, records, names) + typed(records)
-        table = pa.Table.from_arrays(
-            [array for _, array in pairs], schema=pa.schema([f for f, _ in pairs], metadata)
-        )
-        writer = writer or _parquet_writer(sink, table.schema)
-        writer.write_table(table, row_group_size=ROW_GROUP)
-    assert writer is not None, "a segment has rows"
-    writer.close()
+        schema = pa.schema([field for field, _ in pairs], metadata)
+        tables.append(pa.Table.from_arrays([array for _, array in pairs], schema=schema))
+    assert tables, "a segment has rows"
+    sink = pa.BufferOutputStream()
+    with _parquet_writer(sink, tables[0].schema, _with_statistics(tables)) as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=ROW_GROUP)
     data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return data + data[-_footer_size(data) :]
 
 
-def _parquet_writer(sink: pa.BufferOutputStream, schema: pa.Schema) -> pq.ParquetWriter:
+def _footer_size(data: bytes) -> int:
+    """Bytes of a Parquet file's footer, with its length and the magic behind it."""
+    return int.from_bytes(data[-8:-4], "little") + 8
+
+
+def pieces_of(data: bytes) -> tuple[tuple[int, int], ...]:
+    """Where each row group of a segment file ends, then its two footers, and the checksum of each piece.
+
+    Parquet's own checksums leave out the headers of pages and the footer.
+    """
+    footer = _footer_size(data)
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    starts = [min(_start(group.column(c)) for c in range(group.num_columns)) for group in groups]
+    ends = [*starts[1:], len(data) - 2 * footer, len(data) - footer, len(data)]
+    view = memoryview(data)
+    return tuple((end, checksum(view[start:end])) for start, end in zip([0, *ends], ends, strict=False))
+
+
+def _start(column: pq.ColumnChunkMetaData) -> int:
+    """Where a column of a row group begins."""
+    at: int = column.data_page_offset
+    return at if column.dictionary_page_offset is None else min(at, column.dictionary_page_offset)
+
+
+def _with_statistics(tables: Sequence[pa.Table]) -> list[str]:
+    """The columns whose smallest and largest values may be written down, by their Parquet paths.
+
+    Statistics leave NaN out, and whoever goes by them would not look for it: Spark takes NaN for the largest
+    number of all, and passes over a row group whose largest is said to be 200 when it wants more than 300.
+    """
+    empty = pa.BufferOutputStream()
+    pq.write_table(tables[0].schema.empty_table(), empty)
+    leaves = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    return [
+        leaf.path
+        for leaf in map(leaves.column, range(len(leaves)))
+        if leaf.physical_type not in ("FLOAT", "DOUBLE") or not _may_hold_nan(tables, leaf.path)
+    ]
+
+
+def _may_hold_nan(tables: Sequence[pa.Table], path: str) -> bool:
+    """Whether a column of floats has NaN in it; inside of structs and lists nobody looks."""
+    if path not in tables[0].schema.names:
+        return True
+    return any(pc.any(pc.is_nan(table.column(path))).as_py() for table in tables)
+
+
+def _parquet_writer(
+    sink: pa.BufferOutputStream, schema: pa.Schema, with_statistics: list[str]
+) -> pq.ParquetWriter:
     texts = [field.name for field in schema if field.name not in HEADER_COLUMNS and field.type == pa.string()]
     rising = {name: "DELTA_BINARY_PACKED" for name in RISING if schema.field(name).type == pa.int64()}
     return pq.ParquetWriter(
@@ -139,6 +193,7 @@ def _parquet_writer(sink: pa.BufferOutputStream, schema: pa.Schema) -> pq.Parque
         compression_level=1,
         use_dictionary=[*FEW_VALUES, *texts],
         column_encoding=rising,
+        write_statistics=with_statistics,
         write_page_checksum=True,
     )
 

@@ -135,7 +135,7 @@ class Survey:
         except NoSuchFile:
             raise BadJournalFile(f"{folder}/{head.name}", "it is missing, and it was being written") from None
         try:
-            self._frames = HeadFile(self._file, partition)
+            self._frames = HeadFile(self._file, partition, head.header(partition))
             self.torn = self._file.size() - self._whole(self._walk())
         except BaseException:
             self._file.close()

@@ -3,15 +3,10 @@
 A format that was joined from several (`heliograph.unify`) has wider numbers and more fields than each of
 them. `conversion` says how a column gets there: casts, rebuilt structs and lists, nulls for what is missing.
 Only what Spark does exactly as our own code would is done here; for anything else it raises `NotBySpark`.
-
-Floats get there through a function that changes nothing. Without it Spark would compare filters with the
-statistics of Parquet row groups, which leave NaN out: `speed > 300` would skip a group whose largest number
-is 200, and with it the NaN in there, which is above 300 for Spark as for us.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's documents use
@@ -35,19 +30,12 @@ class NotBySpark(Exception):
     """Spark cannot make the one type out of the other."""
 
 
-def conversion(source: ft.FieldType, target: ft.FieldType, *, has_statistics: bool = True) -> Convert | None:
-    """How a column of one type becomes one of the other; None when it is one already.
-
-    Inside of lists there are no statistics that Spark would look at.
-    """
+def conversion(source: ft.FieldType, target: ft.FieldType) -> Convert | None:
+    """How a column of one type becomes one of the other; None when it is one already."""
     source, target = split_optional(source)[0], split_optional(target)[0]
     match source, target:
-        case ft.Scalar(name=name), ft.Scalar(name="f32" | "f64") if has_statistics and name in ft.FLOATS:
-            return lambda column: F.nanvl(column, F.lit(math.nan).cast(spark_type(source))).cast(
-                spark_type(target)
-            )
         case ft.Record(format=narrow), ft.Record(format=wide):
-            return _record_conversion(narrow, wide, has_statistics=has_statistics)
+            return _record_conversion(narrow, wide)
         case _ if source == target:
             return None
         case ((ft.Scalar() | ft.Enum()), ft.Scalar(name=wider)):
@@ -56,7 +44,7 @@ def conversion(source: ft.FieldType, target: ft.FieldType, *, has_statistics: bo
                 raise NotBySpark
             return None if name == wider else lambda column: column.cast(spark_type(target))
         case ft.List(item=narrow_item), ft.List(item=wide_item):
-            item = conversion(narrow_item, wide_item, has_statistics=False)
+            item = conversion(narrow_item, wide_item)
             return None if item is None else lambda column: F.transform(column, item)
         case ft.Array(), ft.Array() if spark_type(source) == spark_type(target):
             return None
@@ -69,9 +57,9 @@ def missing(kind: ft.FieldType) -> Column:
     return F.lit(None).cast(spark_type(kind))
 
 
-def _record_conversion(narrow: Format, wide: Format, *, has_statistics: bool) -> Convert | None:
+def _record_conversion(narrow: Format, wide: Format) -> Convert | None:
     conversions = {
-        field.name: conversion(there.type, field.type, has_statistics=has_statistics)
+        field.name: conversion(there.type, field.type)
         for field in wide.fields
         if (there := narrow.by_name.get(field.name)) is not None
     }

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from heliograph.errors import FormatError, HistoryDamaged, HistoryGone, NotPossible
 from heliograph.formats import Format, FormatRegistry
 from heliograph.journal.folder import StationFolder, learn_formats_of_heads, offset_of, partition_folder
+from heliograph.journal.segmentreader import is_whole
 from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY
 from heliograph.spark.slices import Slice
 
@@ -70,14 +71,18 @@ class Plan(NamedTuple):
 def plan_read(
     folder: str | os.PathLike[str], channel: str, start: Any, until: Any, *, fail_on_data_loss: bool
 ) -> Plan:
-    """The plan for a channel; NoHistory, HistoryGone or HistoryDamaged when there cannot be one."""
+    """The plan for a channel; NoHistory, HistoryGone or HistoryDamaged when there cannot be one.
+
+    Who allows for loss has damaged files: each is read once here, so that only those that are whole go to
+    Spark, which would fail, and our source takes what is left of the others.
+    """
     station = StationFolder(folder)
     formats = FormatRegistry()
     files: list[SealedFile] = []
     slices: list[Slice] = []
     for name in station.partitions(channel):
         with station.reader(channel, name, formats) as reader:
-            partition = _Partition(station.path, channel, name, reader)
+            partition = _Partition(station, channel, name, reader, trusts_files=fail_on_data_loss)
             partition.bound(start, until)
             if fail_on_data_loss:
                 partition.insist_on_all()
@@ -89,14 +94,17 @@ def plan_read(
 class _Partition:
     """One partition being planned."""
 
-    def __init__(self, root: str, channel: str, name: str, reader: PartitionReader) -> None:
+    def __init__(
+        self, station: StationFolder, channel: str, name: str, reader: PartitionReader, *, trusts_files: bool
+    ) -> None:
         # In this order: a manifest that is newer than the watermark still lists everything below it.
         self._watermark = reader.watermark
         self._manifest: Manifest = reader.manifest
         self._name = name
         self._channel = channel
         self._place = partition_folder(channel, name)
-        self._root = root
+        self._station = station
+        self._trusts_files = trusts_files
         self._reader = reader
         self._first = self._next = 0
         self._asked = 0
@@ -150,7 +158,9 @@ class _Partition:
 
         Its rows are then left to our source, which finds them elsewhere or says what is wrong.
         """
-        path = str(Path(self._root, self._place, segment.name))
+        path = str(Path(self._station.path, self._place, segment.name))
+        if not self._trusts_files and not is_whole(self._station.disk, self._place, segment):
+            return None
         try:
             schema = pq.read_schema(path)
             metadata = schema.metadata or {}

@@ -8,6 +8,7 @@ from heliograph.errors import BadJournalFile, DiskError, HistoryDamaged
 from heliograph.journal import manifest as manifests
 from heliograph.journal import survey
 from heliograph.journal.frames import HEAD_SIZE
+from heliograph.journal.inspection import verify
 from heliograph.journal.reader import PartitionReader
 from heliograph.sim import Fails, SimDisk
 from tests.unit.journal.helpers import (
@@ -133,11 +134,45 @@ def test_without_a_commit_file_the_frames_themselves_tell_damage_from_a_torn_tai
     assert writer.next == 9
 
 
-def test_a_head_whose_header_is_damaged_is_refused_by_name() -> None:
-    disk, name, _ = killed(3)
-    disk.flip(name, 40, 1)
-    with pytest.raises(BadJournalFile, match="header is damaged"):
+def test_a_head_whose_header_is_damaged_is_read_by_what_the_manifest_knows_of_it() -> None:
+    for at in range(HEAD_SIZE):
+        disk, name, _ = killed(3)
+        disk.flip(name, at, 1)
+        assert history(disk) == tracks(0, 3), at
+        assert not verify(disk, FOLDER).sound
+        writer = partition(disk)
+        assert (writer.next, writer.recovery.damage) == (3, ()), at
+
+
+def test_another_head_under_the_name_of_one_is_refused() -> None:
+    disk = SimDisk()
+    writer = partition(disk)
+    for n in range(2):
+        commit(writer, tracks(2 * n, 2))
+        writer.rotate()
+    first, second = (f"{FOLDER}/{head.name}" for head in writer.manifest.heads)
+    disk.rename(first, f"{FOLDER}/heads/aside")
+    disk.rename(second, first)
+    disk.rename(f"{FOLDER}/heads/aside", second)
+    assert [(found.first, found.next) for found in verify(disk, FOLDER).damaged] == [(0, 2), (2, 4)]
+
+
+def test_a_manifest_older_than_the_one_that_was_published_is_refused() -> None:
+    """Going by it would sweep away everything that was written since."""
+    disk = SimDisk()
+    writer = partition(disk)
+    commit(writer, tracks(0, 2))
+    old = disk.read(f"{FOLDER}/manifest")
+    writer.rotate()
+    commit(writer, tracks(2, 2))
+    disk = disk.kill()
+    with disk.open(f"{FOLDER}/manifest") as file:
+        file.truncate(0)
+        file.append(old)
+    before = disk.list(f"{FOLDER}/heads")
+    with pytest.raises(BadJournalFile, match="an old one"):
         partition(disk)
+    assert disk.list(f"{FOLDER}/heads") == before
 
 
 def test_an_open_head_that_is_missing_is_refused_by_name() -> None:

@@ -13,6 +13,8 @@ from heliograph import fieldtypes as ft
 from heliograph.errors import BadJournalFile, HistoryDamaged, HistoryGone
 from heliograph.formats import Field, Format, FormatRegistry
 from heliograph.journal import manifest as manifests
+from heliograph.journal import segmentwriter
+from heliograph.journal.inspection import verify
 from heliograph.journal.partition import Limits, Partition
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import Record
@@ -162,20 +164,55 @@ def test_a_damaged_head_is_left_for_repair_and_its_neighbours_are_sealed() -> No
     assert history(disk, 4) == tracks(4, 4)
 
 
-def test_a_flipped_bit_anywhere_in_a_segment_is_reported_and_never_returned_as_data() -> None:
+def test_a_flipped_bit_anywhere_in_a_segment_costs_its_row_group_and_no_other_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segmentwriter, "ROW_GROUP", 16)
     disk = SimDisk()
     writer = partition(disk)
     commit(writer, tracks(0, 40))
     seal_everything(writer, disk)
-    (name,) = disk.list(f"{FOLDER}/sealed")
-    size = len(disk.read(f"{FOLDER}/sealed/{name}"))
-    for at in range(0, size, 7):
-        disk.flip(f"{FOLDER}/sealed/{name}", at, at % 8)
-        with PartitionReader(disk, FOLDER) as reader, pytest.raises(HistoryDamaged) as caught:
-            reader.read(0)
-        assert (caught.value.first, caught.value.next_available) == (0, 40)
-        disk.flip(f"{FOLDER}/sealed/{name}", at, at % 8)
+    (segment,) = writer.manifest.segments
+    groups = [(0, 16), (16, 32), (32, 40)]
+    for at in range(0, segment.size, 7):
+        disk.flip(f"{FOLDER}/{segment.name}", at, at % 8)
+        hit = next(n for n, (end, _) in enumerate(segment.pieces) if at < end)
+        report = verify(disk, FOLDER)
+        assert not report.sound, at
+        expected = [groups[hit]] if hit < len(groups) else []
+        assert [(found.first, found.next) for found in report.damaged] == expected, at
+        assert report.events == 40 - sum(end - first for first, end in expected)
+        disk.flip(f"{FOLDER}/{segment.name}", at, at % 8)
     assert history(disk) == tracks(0, 40)
+
+
+def test_a_time_inside_of_a_damaged_row_group_is_at_its_first_row() -> None:
+    disk, clock = SimDisk(), HandClock()
+    writer = partition(disk, clock=clock)
+    for n in range(3):
+        clock.now = 1_000 * (n + 1)
+        commit(writer, tracks(2 * n, 2))
+    seal_everything(writer, disk)
+    (segment,) = writer.manifest.segments
+    disk.flip(f"{FOLDER}/{segment.name}", 40, 1)
+    with PartitionReader(disk, FOLDER) as reader:
+        assert reader.offset_at(2_000) == 0
+        with pytest.raises(HistoryDamaged):
+            reader.read(0)
+
+
+@pytest.mark.parametrize(("missing", "readable"), [(0, True), (1, False)])
+def test_a_segment_cut_short_is_whole_up_to_its_first_footer(missing: int, readable: bool) -> None:
+    disk = SimDisk()
+    writer = partition(disk)
+    commit(writer, tracks(0, 4))
+    seal_everything(writer, disk)
+    (segment,) = writer.manifest.segments
+    with disk.open(f"{FOLDER}/{segment.name}") as file:
+        file.truncate(segment.pieces[-2][0] - missing)
+    report = verify(disk, FOLDER)
+    assert not report.sound
+    assert [(found.first, found.next) for found in report.damaged] == ([] if readable else [(0, 4)])
 
 
 def test_retention_drops_whole_segments_by_size_and_counts_them() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 from heliograph import fieldtypes as ft
 from heliograph.formats import Field, Format, FormatRegistry
 from heliograph.journal import segmentwriter
+from heliograph.journal.frames import checksum
 from heliograph.journal.records import Record, Rows
-from heliograph.journal.segmentwriter import plain_decoder, segment_file
+from heliograph.journal.segmentwriter import pieces_of, plain_decoder, segment_file
 from tests.support import examples
 
 PLAIN = Format(
@@ -76,3 +79,42 @@ def test_two_values_in_one_body_cannot_stand_for_the_next_row() -> None:
     row = msgspec.msgpack.encode([1, 2, 3.0, 4.0, "x", True, b""])
     other = msgspec.msgpack.encode([9, 2, 3.0, 4.0, "x", True, b""])
     assert columns([row + other, row, b""]).column("i").to_pylist() == [None, 1, None]
+
+
+def test_a_float_column_has_statistics_unless_nan_is_in_it() -> None:
+    fmt = Format("reading", tuple(Field(name, ft.Scalar("f64")) for name in ("plain", "with_nan")))
+    formats = FormatRegistry()
+    formats.register(fmt)
+    bodies = [[1.0, 2.0], [3.0, math.nan]]
+    records = [Record("s", 1, n, 0, fmt.id, msgspec.msgpack.encode(body)) for n, body in enumerate(bodies)]
+    data, _ = segment_file([Rows(0, 9, records)], formats)
+    group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
+    columns = {column.path_in_schema: column for column in map(group.column, range(group.num_columns))}
+    assert (columns["plain"].statistics.min, columns["plain"].statistics.max) == (1.0, 3.0)
+    assert columns["with_nan"].statistics is None
+    assert columns["_offset"].statistics.max == 1
+
+
+def test_what_ends_with_the_first_footer_is_a_whole_file_too() -> None:
+    formats = FormatRegistry()
+    formats.register(PLAIN)
+    data, _ = segment_file([Rows(0, 9, [Record("s", 1, 0, 0, PLAIN.id, b"\x90")])], formats)
+    *_, (first_end, _), (second_end, _) = pieces_of(data)
+    assert second_end == len(data)
+    assert pq.read_table(pa.BufferReader(data[:first_end])) == pq.read_table(pa.BufferReader(data))
+
+
+def test_pieces_cover_a_file_without_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segmentwriter, "ROW_GROUP", 2)
+    formats = FormatRegistry()
+    formats.register(PLAIN)
+    records = [Record("s", 1, n, 0, PLAIN.id, b"\x90") for n in range(5)]
+    data, _ = segment_file([Rows(0, 9, records)], formats)
+    pieces = pieces_of(data)
+    assert len(pieces) == 3 + 2
+    start = 0
+    for end, crc in pieces:
+        assert checksum(data[start:end]) == crc
+        assert end > start
+        start = end
+    assert start == len(data)

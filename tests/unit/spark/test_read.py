@@ -296,16 +296,32 @@ def test_damage_fails_with_its_range_unless_it_may_be_left_out(kept: Keeper, tmp
     assert [row["id"] for row in left] == [n for n in range(15) if n != 11]
 
 
-def test_a_sealed_file_with_a_broken_footer_is_left_to_the_source_which_names_its_range(
+def test_a_sealed_file_with_a_broken_footer_is_left_to_the_source_which_has_another(
     kept: Keeper, tmp_path: Path
 ) -> None:
     (sealed,) = (kept.place / "sealed").iterdir()
     sealed.write_bytes(sealed.read_bytes()[:-3] + b"???")
     planned = plan(tmp_path)
     assert ranges(planned) == ([], [(0, 15)])
+    assert [row["id"] for row in rows(tmp_path, planned)] == list(range(15))
+
+
+def test_who_allows_for_loss_gets_all_but_the_damaged_rows_of_a_sealed_file(
+    kept: Keeper, tmp_path: Path
+) -> None:
+    (sealed,) = (kept.place / "sealed").iterdir()
+    data = bytearray(sealed.read_bytes())
+    data[40] ^= 1
+    sealed.write_bytes(data)
+    trusting = plan(tmp_path)
+    assert ranges(trusting) == ([(0, 10)], [(10, 15)]), "Spark's own checksums fail this job"
+    planned = plan(tmp_path, fail_on_data_loss=False)
+    assert ranges(planned) == ([], [(0, 15)])
     with pytest.raises(HistoryDamaged) as damaged:
         rows(tmp_path, planned)
     assert (damaged.value.first, damaged.value.next_available) == (0, 10)
+    left = rows(tmp_path, planned, fail_on_data_loss=False)
+    assert [row["id"] for row in left] == list(range(10, 15))
 
 
 def test_executors_load_neither_channels_nor_stations_nor_links() -> None:
