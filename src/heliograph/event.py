@@ -45,6 +45,8 @@ OWN_OPTIONS: Final = frozenset(
 _FIELD: Final = type(msgspec.field())
 
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Instant: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 UserHeader: TypeAlias = Annotated[str, Meta(max_length=MAX_USER_HEADER)]
 
 
@@ -76,24 +78,24 @@ class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
     type: Name
     """Name of the event type."""
     supplier: Name
-    epoch: int
+    epoch: Count
     """Which life of the supplier pushed it."""
-    sequence: int
+    sequence: Count
     """How many the supplier had pushed in that life, this one included."""
-    source_ts: int
+    source_ts: Instant
     """When the supplier says it happened: data, may be wrong."""
     format_id: Annotated[bytes, Meta(min_length=FORMAT_ID_SIZE, max_length=FORMAT_ID_SIZE)]
     priority: Annotated[int, Meta(ge=1, le=5)] = 3
     """1 (low) to 5 (high)."""
     key: Annotated[tuple[Any, ...], Meta(max_length=MAX_KEY)] = ()
     """Values of the key fields, in the order of the class's `key`."""
-    station_seq: int = 0
+    station_seq: Count = 0
     """Order in which its station took in events of all its channels."""
-    append_ts: int | None = None
+    append_ts: Instant | None = None
     """When the keeper appended it; never decreases within a partition."""
     partition: Name | None = None
-    offset: int | None = None
-    lifetime_ns: int | None = None
+    offset: Count | None = None
+    lifetime_ns: Count | None = None
     """What is left of its lifespan; None: it does not expire."""
     hops: Annotated[int, Meta(ge=0, le=255)] = 0
     """Links it has crossed."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 import msgspec
 
 from heliograph import fieldtypes as ft
-from heliograph.errors import ROOT, FormatError, UnknownFormat
+from heliograph.errors import ROOT, FormatError, TooManyFormats, UnknownFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,9 @@ MAX_NAME: Final = 255
 MAX_DEPTH: Final = 32
 MAX_MEMBERS: Final = 10_000
 """Limits for descriptions, which may come from outside. All fields are those of nested records too."""
+MAX_FORMATS: Final = 10_000
+MAX_ALL_DESCRIPTIONS: Final = 64 << 20
+"""Formats that one registry keeps, and bytes of their descriptions."""
 
 _DESCRIPTION_VERSION: Final = 1
 
@@ -96,10 +99,11 @@ class FormatRegistry:
 
     def __init__(self) -> None:
         self._formats: dict[bytes, Format] = {}
+        self._bytes = 0
 
     def register(self, fmt: Format) -> bytes:
         """Keep a format; returns its id. Registering it again changes nothing."""
-        self._formats.setdefault(fmt.id, fmt)
+        self._keep(fmt)
         return fmt.id
 
     def learn(self, format_id: bytes, description: bytes) -> Format:
@@ -109,6 +113,17 @@ class FormatRegistry:
             raise FormatError(
                 f"the description says format {fmt.id.hex()} but came under the id {bytes(format_id).hex()}"
             )
+        return self._keep(fmt)
+
+    def _keep(self, fmt: Format) -> Format:
+        known = self._formats.get(fmt.id)
+        if known is not None:
+            return known
+        if len(self._formats) >= MAX_FORMATS:
+            raise TooManyFormats(fmt.name, MAX_FORMATS, "formats")
+        if self._bytes + len(fmt.description) > MAX_ALL_DESCRIPTIONS:
+            raise TooManyFormats(fmt.name, MAX_ALL_DESCRIPTIONS, "bytes of descriptions")
+        self._bytes += len(fmt.description)
         return self._formats.setdefault(fmt.id, fmt)
 
     def __getitem__(self, format_id: bytes) -> Format:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -74,6 +75,22 @@ def test_a_broken_connection_is_made_again_and_goes_on_exactly(federation: Feder
     (stats,) = a.mesh.stats()
     assert stats.connections > 1
     assert stats.lost == 0
+
+
+def test_batches_arrive_once_and_in_order_over_connections_that_break(federation: Federation) -> None:
+    one, other = federation.station(), federation.station()
+    ours, theirs = one.channel("air.tracks", Track), other.channel("air.tracks", Track)
+    consumer = theirs.consumer(where="id >= 0")
+    assert ours.wait_matched(1, LIMIT)
+    for batch in range(6):
+        ours.push_many([Track(100 * batch + i) for i in range(100)])
+        if batch % 2:
+            federation.cut(one, other)
+    got = list(islice(consumer.deliveries(timeout=LIMIT), 600))
+    assert [delivery.event.id for delivery in got] == list(range(600))
+    assert [delivery.header.sequence for delivery in got] == list(range(1, 601))
+    assert all(delivery.header.key == (delivery.event.id,) for delivery in got)
+    assert consumer.pull(0) is None
 
 
 def test_interest_is_known_at_the_source_and_follows_every_change(federation: Federation) -> None:

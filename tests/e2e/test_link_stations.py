@@ -13,6 +13,7 @@ from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at 
 
 import heliograph as hg
 from heliograph.errors import QueryFailed, UnsafeRuntimeFolder
+from heliograph.link.contract import MAX_FRAME
 from heliograph.link.meeting import MeetingFolder
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
 
@@ -212,9 +213,7 @@ def test_many_large_events_cross_in_frames_that_are_allowed() -> None:
         assert [(event.id, len(event.raw)) for event in got if event] == [(i, 3 << 20) for i in range(40)]
 
 
-def test_an_event_that_is_too_large_is_reported_and_the_next_one_crosses(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_event_that_is_larger_than_a_frame_crosses_in_pieces() -> None:
     class Scan(hg.Event, name="scan"):
         id: int
         raw: bytes
@@ -223,7 +222,29 @@ def test_an_event_that_is_too_large_is_reported_and_the_next_one_crosses(
         ours, theirs = a.channel("scans", Scan), b.channel("scans", Scan)
         consumer = theirs.consumer()
         assert ours.wait_matched(1, LIMIT)
-        ours.push(Scan(1, bytes(64 << 20)))
+        raw = bytes(range(256)) * (MAX_FRAME // 256 + 1)
+        ours.push(Scan(1, raw))
+        ours.push(Scan(2, b""))
+        first, second = consumer.pull(LIMIT), consumer.pull(LIMIT)
+        assert first is not None
+        assert (first.id, first.raw == raw) == (1, True)
+        assert second == Scan(2, b"")
+
+
+def test_an_event_that_is_too_large_is_reported_and_the_next_one_crosses(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Scan(hg.Event, name="scan"):
+        id: int
+        raw: bytes
+
+    monkeypatch.setattr("heliograph.link.messages.MAX_EVENT", 6 << 20)
+
+    with hg.Station(domain="air") as a, hg.Station(domain="air") as b:
+        ours, theirs = a.channel("scans", Scan), b.channel("scans", Scan)
+        consumer = theirs.consumer()
+        assert ours.wait_matched(1, LIMIT)
+        ours.push(Scan(1, bytes(7 << 20)))
         ours.push(Scan(2, b""))
         assert consumer.pull(LIMIT) == Scan(2, b"")
         assert "too large for a link" in caplog.text

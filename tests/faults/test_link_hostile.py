@@ -79,7 +79,11 @@ def data(payload: bytes, count: int = 1, first: int = 1, lane: int = 0) -> bytes
 
 
 def messages(*posted: Any) -> bytes:
-    return m.data_payload([(m.MESSAGES, msgspec.msgpack.encode(list(posted)))])
+    return run(m.MESSAGES, msgspec.msgpack.encode(list(posted)), length=len(posted))
+
+
+def run(stream: int, records: bytes, *, length: int = 1, form: int = m.RECORDS) -> bytes:
+    return m.run_bytes(form, stream, length, records)
 
 
 FIRST_BYTES = {
@@ -88,7 +92,7 @@ FIRST_BYTES = {
     "a frame of no bytes": struct.pack("<I", 0),
     "a greeting cut short": struct.pack("<I", 3) + b"\x01HE",
     "a greeting with a foreign word": struct.pack("<I", 10) + b"\x01HOLLO\x01\x00\x90\x90",
-    "a greeting of bad msgpack": struct.pack("<I", 9) + b"\x01HELIO\x01\x00\xc1",
+    "a greeting of bad msgpack": struct.pack("<I", 9) + b"\x01HELIO\x02\x00\xc1",
     "a frame that is no greeting": struct.pack("<I", 2) + b"\x03\x90",
 }
 
@@ -102,10 +106,17 @@ AFTER_HELLO = {
     "data of a lane that is none": data(b"", lane=77),
     "data of no records": data(b"", count=0),
     "data with a wrong count": data(messages(["gone", "x"]), count=9),
-    "a run longer than its frame": data(struct.pack("<II", 0, 1 << 30)),
-    "a run that is no array": data(m.data_payload([(0, b"\xc0")])),
+    "a run longer than its frame": data(struct.pack("<BIII", 0, 0, 1, 1 << 30)),
+    "a run that is no array": data(run(0, b"\xc0")),
+    "a run cut short": data(b"\0\0\0"),
+    "a run of another length": data(run(0, b"\x90", length=2), count=2),
+    "a run of a form that is none": data(run(0, b"\x90", form=9)),
+    "runs of more records than announced": data(messages(["gone", "x"]) * 2),
+    "a run that says it has four billion records": data(run(7, b"\x90", length=2**32 - 1), count=2**32 - 1),
+    "a piece of nothing": data(run(7, bytes(8), form=m.PIECE), lane=3),
+    "a piece of too much": data(run(7, b"\xff" * 9, form=m.PIECE), lane=3),
     "an unknown message": data(messages(["nonsense", 1])),
-    "a stream that was not announced": data(m.data_payload([(7, b"\x91\xc0")])),
+    "a stream that was not announced": data(run(7, b"\x91\xc0")),
     "a format under a false id": data(messages(["format", b"x" * 12, hg.format_of(Track).description])),
     "a format that is none": data(messages(["format", b"x" * 12, b"\x93\x01"])),
     "deep nesting": data(messages(["ask", 1, "x"]) + b"\x91" * 100_000),
@@ -151,7 +162,7 @@ def test_another_version_is_refused_with_a_sentence(
         caller.send(greeting[:6] + (99).to_bytes(2, "little") + greeting[8:])
         assert b"version 99" in caller.socket.recv(65_536)
         assert caller.is_hung_up()
-    assert "speaks version 99 of the link protocol, this station 1" in caplog.text
+    assert "speaks version 99 of the link protocol, this station 2" in caplog.text
     assert_unharmed(station)
 
 
@@ -162,6 +173,65 @@ def test_another_domain_is_refused_with_a_sentence(
         caller.send(m.hello_frame(m.Hello(1, "caller", "sea", 1, 5, 0, ZEROS)))
         assert caller.is_hung_up()
     assert "is of domain 'sea', not 'air'" in caplog.text
+
+
+STREAM = ["stream", 7, "air.tracks", hg.format_of(Track).id, hg.format_of(Track).description]
+
+
+def uniform(**forged: Any) -> bytes:
+    """A run of three tracks in columns, with something made up."""
+    columns = {
+        "supplier": "radar",
+        "epoch": 1,
+        "priority": 3,
+        "hops": 0,
+        "partition": None,
+        "sequences": 1,
+        "station_seqs": 1,
+        "source_ts": 1,
+        "append_ts": None,
+        "offsets": None,
+        "bodies": [[1, 0.0, "x"], [2, 0.0, "x"], [3, 0.0, "x"]],
+    }
+    return msgspec.msgpack.encode(list((columns | forged).values()))
+
+
+RUNS = {
+    "columns of another length": uniform(sequences=[1]),
+    "columns that are overlong": uniform(source_ts=[1] * 1000),
+    "fewer events than announced": uniform(bodies=[]),
+    "a supplier without end": uniform(supplier="x" * 10_000),
+    "a number beyond 64 bits": uniform(sequences=2**64 - 1),
+    "a column too few": uniform()[:1],
+    "no run at all": b"\xc1",
+}
+
+
+@pytest.mark.parametrize("records", RUNS.values(), ids=RUNS.keys())
+def test_a_run_in_columns_that_cannot_be_ends_the_connection(station: hg.Station, records: bytes) -> None:
+    consumer = station.channel("air.tracks", Track).consumer()
+    with Caller(station) as caller:
+        caller.greet()
+        forged = run(7, records, length=3, form=m.UNIFORM)
+        caller.send(data(messages(STREAM) + forged, count=4, lane=3))
+        assert caller.is_hung_up()
+    assert consumer.pull(0) is None
+    consumer.close()
+    assert_unharmed(station)
+
+
+def test_a_run_that_comes_again_or_overlaps_is_taken_once(station: hg.Station) -> None:
+    consumer = station.channel("air.tracks", Track).consumer()
+    with Caller(station) as caller:
+        caller.greet()
+        three = run(7, uniform(), length=3, form=m.UNIFORM)
+        caller.send(data(messages(STREAM) + three, count=4, lane=3))
+        caller.send(data(messages(STREAM) + three, count=4, lane=3))
+        caller.send(data(three, count=3, first=3, lane=3))  # its first two have been there
+        caller.send(data(three, count=3, first=6, lane=3))
+        got = [consumer.pull(LIMIT) for _ in range(7)]
+        assert [track.id for track in got if track] == [1, 2, 3, 3, 1, 2, 3]
+        assert consumer.pull(0) is None
 
 
 def test_random_frames_harm_nobody(station: hg.Station) -> None:

@@ -24,8 +24,8 @@ from heliograph.codec.interpret import build_event
 from heliograph.errors import BadFrame
 from heliograph.formats import Field, FormatRegistry
 from heliograph.layout import native_format
-from heliograph.link.arrivals import Stream
-from heliograph.link.gateway import is_plain
+from heliograph.link import messages as m
+from heliograph.link.runs import Stream, is_plain
 from tests.random_formats import class_of, random_case, same
 from tests.support import examples
 
@@ -59,7 +59,9 @@ class Sample:
             return error
 
     def read_run(self, run: bytes | bytearray) -> list[Any]:
-        return [item[:2] for item in self._stream.read(memoryview(run), (self.cls,), "peer")]
+        view = memoryview(run)
+        records = m.Run(m.RECORDS, 1, m.count_records(view, "peer"), view)
+        return [item[:2] for item in self._stream.read(records, (self.cls,), "peer")]
 
 
 def run_of(wire: hg.Format, body: bytes, header: hg.Header) -> bytes:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import heliograph as hg
 from heliograph import codec
 from heliograph import fieldtypes as ft
+from heliograph.errors import TooManyFormats
 from heliograph.formats import FORMAT_ID_SIZE, MAX_ALL_FIELDS, MAX_DESCRIPTION, Field, FormatRegistry
 from heliograph.layout import native_format
 from tests.support import examples
@@ -214,6 +215,24 @@ def test_a_registry_learns_only_descriptions_that_fit_their_id() -> None:
     with pytest.raises(hg.FormatError, match="came under the id"):
         registry.learn(bytes(12), fmt.description)
     assert len(registry) == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "unit"), [("MAX_FORMATS", 1, "formats"), ("MAX_ALL_DESCRIPTIONS", 200, "bytes")]
+)
+def test_a_registry_keeps_no_more_than_its_limit(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int, unit: str
+) -> None:
+    monkeypatch.setattr(f"heliograph.formats.{limit}", value)
+    registry = FormatRegistry()
+    inner, outer = hg.format_of(Inner), hg.format_of(Outer)
+    registry.learn(inner.id, inner.description)
+    assert registry.learn(inner.id, inner.description) == inner
+    with pytest.raises(TooManyFormats) as caught:
+        registry.learn(outer.id, outer.description)
+    assert caught.value.limit == value
+    assert caught.value.unit.startswith(unit)
+    assert outer.id not in registry
 
 
 def test_types_are_written_as_people_say_them() -> None:

@@ -6,7 +6,8 @@ stations by the one where it was pushed, so that none comes twice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from heliograph.channel.entry import FOLD_EVERY
 from heliograph.channel.supplier import Supplier
@@ -14,11 +15,12 @@ from heliograph.errors import Closed, ForkedStation
 from heliograph.event import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from heliograph.channel.feed import Feed
-    from heliograph.channel.lane import Lane
-    from heliograph.channel.pipeline import Route
+    from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.pipeline import InlineResult, Route
+    from heliograph.event import Header
 
 T = TypeVar("T", bound=Event)
 
@@ -58,8 +60,8 @@ class Intake(Supplier[T]):
 
     _taken_in = 0
 
-    def take_in(self, arrived: Sequence[Any], *, wait: bool = False) -> int:
-        """Queue events, given as (event, header, ...), for all receivers that want them.
+    def take_in(self, arrived: Sequence[Item], *, wait: bool = False) -> int:
+        """Queue events for all receivers that want them.
 
         Returns how many were queued before one could not be, because a consumer that must not lose it has
         no room. With `wait`, waits for room; events for a channel that has been closed are let go.
@@ -67,6 +69,11 @@ class Intake(Supplier[T]):
         done = 0
         try:
             while done < len(arrived):
+                routes = self._routes
+                route = routes.get(arrived[done][0].__class__)
+                if route is not None and route.queued is None and route.inline is not None:
+                    done = self._call_from(arrived, done, routes, route.inline)
+                    continue
                 done, full = self._queue_from(arrived, done)
                 if full is not None:
                     if not wait:
@@ -76,26 +83,71 @@ class Intake(Supplier[T]):
             return len(arrived)
         return done
 
-    def _queue_from(self, arrived: Sequence[Any], first: int) -> tuple[int, Lane | None]:
-        """Queue until one is full, or an inline callback is to run, which it does without the lock."""
+    def _call_from(
+        self,
+        arrived: Sequence[Item],
+        first: int,
+        routes: Mapping[type, Route],
+        inline: Callable[[Any, Header], InlineResult],
+    ) -> int:
+        """Call inline callbacks for events of one class, until the routes change; returns how far it came.
+
+        Nothing is queued, so nothing is to be kept in step and the lock is not needed.
+        """
+        cls, done, log = arrived[first][0].__class__, first, self._inline_log.append
+        for event, header, _ in arrived[first:] if first else arrived:
+            if event.__class__ is not cls or self._routes is not routes:
+                break
+            log(inline(event, header))
+            done += 1
+        self._count(done - first)
+        return done
+
+    def _queue_from(self, arrived: Sequence[Item], first: int) -> tuple[int, Lane | None]:
+        """Queue events of one priority until one is full, or an inline callback runs, outside the lock."""
+        lots: defaultdict[Lane, list[Item]] = defaultdict(list)
+        inline, full, done, priority = None, None, first, arrived[first][1].priority
         with self._lock:
             if self._gone is not None:
                 raise self._gone()
-            for index in range(first, len(arrived)):
-                event, header = arrived[index][0], arrived[index][1]
-                route: Route | None = self._routes.get(event.__class__)
-                if route is None:
-                    continue
-                full = self._enqueue(route, event, header)
-                if full is not None:
-                    return index, full
-                self._taken_in += 1
-                inline = route.inline
+            for event, header, _ in arrived[first:]:
+                if header.priority != priority:
+                    break
+                route = self._routes.get(event.__class__)
+                if route is not None and route.queued is not None:
+                    full = self._allot(route.queued(event, header), cast("T", event), header, lots)
+                    if full is not None:
+                        break
+                done += 1
+                inline = None if route is None else route.inline
                 if inline is not None:
                     break
-            else:
-                return len(arrived), None
-        self._inline_log.append(inline(event, header))
-        if not self._taken_in % FOLD_EVERY:
+            for lane, items in lots.items():
+                if items:
+                    lane.put_many(items)
+        if inline is not None:
+            self._inline_log.append(inline(event, header))
+        self._count(done - first)
+        return done, full
+
+    def _allot(
+        self,
+        lanes: Sequence[Lane],
+        event: T,
+        header: Header,
+        lots: defaultdict[Lane, list[Item]],
+    ) -> Lane | None:
+        """Add an event to what will be put into each of these lanes, or return one that has no room."""
+        for lane in lanes:
+            if len(lots[lane]) >= lane.blocks_at - lane.waiting:
+                return lane
+        item = self._item(event, header)
+        for lane in lanes:
+            lots[lane].append(item)
+        self.matched += len(lanes)
+        return None
+
+    def _count(self, taken: int) -> None:
+        before, self._taken_in = self._taken_in, self._taken_in + taken
+        if before // FOLD_EVERY != self._taken_in // FOLD_EVERY:
             self._channel.count_inline()
-        return index + 1, None

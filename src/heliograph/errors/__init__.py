@@ -3,6 +3,7 @@
     HeliographError
     ├── FormatError                 a format description, an event class or its bytes cannot be right
     │   ├── IncompatibleFormats     one format cannot be read as the other; names each field and both types
+    │   ├── TooManyFormats          more formats than are kept; somebody describes ever new ones
     │   └── UnknownFormat           a format id nobody has described yet                        (retriable)
     ├── DecodeError                 bytes do not hold what their format says; names the field's path
     ├── InvalidEvent                a value does not fit its field; names the path
@@ -104,6 +105,7 @@ from heliograph.errors.data import (
     FormatError,
     IncompatibleFormats,
     InvalidEvent,
+    TooManyFormats,
     UnknownFormat,
 )
 from heliograph.errors.journal import (
@@ -222,6 +224,7 @@ __all__ = [
     "SimTaskFailed",
     "SimulationError",
     "TooManyAcks",
+    "TooManyFormats",
     "TooManyReaders",
     "TooManyTimers",
     "UnknownFormat",

@@ -39,6 +39,25 @@ class IncompatibleFormats(FormatError):
         self.problems = problems
 
 
+class TooManyFormats(FormatError):
+    """A registry keeps no more formats: who describes ever new ones is mistaken or hostile.
+
+    Attributes:
+        name: of the format that was one too many.
+        limit: how many are kept.
+        unit: `formats`, or `bytes` of their descriptions.
+    """
+
+    def __init__(self, name: str, limit: int, unit: str) -> None:
+        super().__init__(
+            f"{limit} {unit} are known already, so {name!r} is not learned; "
+            "use the event types that are there, or fewer channels in one station"
+        )
+        self.name = name
+        self.limit = limit
+        self.unit = unit
+
+
 class UnknownFormat(FormatError):
     """No description is known for a format id.
 

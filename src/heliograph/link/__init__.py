@@ -5,6 +5,8 @@ Rooms, from the outside in:
     mesh         a station's place among all stations of its domain
     link         one pair of stations, over one connection after the other
     gateway      events on their way out        arrivals   and in
+    packing      what waits becomes numbered batches
+    runs         events as bytes and back, many at a time
     conditions   filters on their way to the source
     messages     what stations say, as bytes
     sequence     nothing is lost on a lane

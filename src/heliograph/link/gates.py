@@ -17,7 +17,7 @@ from heliograph.errors import Closed, ForkedStation
 from heliograph.event import info_of
 from heliograph.formats import Format, FormatRegistry
 from heliograph.link import messages as m
-from heliograph.link.arrivals import Arrivals, Stream
+from heliograph.link.arrivals import Arrivals
 from heliograph.link.conditions import condition_for
 from heliograph.link.gateway import Gateway
 from heliograph.link.kept import RemoteStore
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel
     from heliograph.event import Event
     from heliograph.link.link import Link
+    from heliograph.link.runs import Stream
     from heliograph.ports import Tasks
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class Gates:
                 gateway.close()
         elif gateway is None:
             link = peer.link
-            gateway = Gateway(channel, link.name, Selection(conditions), link.ready, link.pump)
+            gateway = Gateway(channel, link.name, Selection(conditions), link.ready)
             channel.neighbours.join_gateway(gateway)
             peer.gateways[channel.name] = gateway
         else:

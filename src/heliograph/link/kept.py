@@ -11,9 +11,10 @@ its offset. When the keeper was away, consumers read again from the last offset 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from heliograph.errors import (
     AppendFailed,
@@ -27,8 +28,8 @@ from heliograph.errors import (
 from heliograph.event import info_of
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
-from heliograph.link.arrivals import Stream
 from heliograph.link.questions import GONE
+from heliograph.link.runs import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,22 +38,33 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.channel.store import Cursor, Level, Store, StoreReceipt
     from heliograph.event import Event
-    from heliograph.link.gateway import EventWriter
     from heliograph.link.link import Link
     from heliograph.link.questions import Questions, Reply
+    from heliograph.link.runs import EventWriter
     from heliograph.ports import Ports
 
+MAX_PAGE: Final = 10_000
+"""Events in one page."""
 KEEPER_LIMIT: Final = 5.0
 """Seconds to wait for a keeper when a channel is opened, and for its answers."""
 AWAY_LIMIT: Final = 0.25
 """Seconds between two looks for a keeper that is away, while a consumer waits to read."""
 
 
-class Page(msgspec.Struct, array_like=True):
-    """Events on their way: runs of one format each, with its description, and where to go on."""
+class PageRun(msgspec.Struct, array_like=True):
+    """Events of one format."""
 
-    runs: list[tuple[bytes, bytes, msgspec.Raw]]
-    """Format id, description and records."""
+    format_id: bytes
+    description: bytes
+    form: Annotated[int, Meta(ge=0, le=1)]
+    length: Annotated[int, Meta(ge=1, le=MAX_PAGE)]
+    records: msgspec.Raw
+
+
+class Page(msgspec.Struct, array_like=True):
+    """Events on their way, and where to go on."""
+
+    runs: list[PageRun]
     reached: int = 0
     gap: tuple[str, int, int] | None = None
     """In place of events: "gone" or "damaged", the first offset and the next that can be read."""
@@ -85,8 +97,6 @@ class Progress(msgspec.Struct, array_like=True):
     reach: int = 0
 
 
-MAX_PAGE: Final = 10_000
-"""Events in one page."""
 PAGE_BYTES: Final = 8 << 20
 """Bytes of a page from which on it is cut."""
 APPEND_BYTES: Final = 32 << 20
@@ -118,13 +128,14 @@ def to_page(writer: EventWriter, items: Sequence[Item], reached: int = 0) -> Pag
 
 
 def page_size(page: Page) -> int:
-    return sum(len(memoryview(records)) for _, _, records in page.runs)
+    return sum(len(memoryview(run.records)) for run in page.runs)
 
 
-def _run(writer: EventWriter, items: list[Item]) -> tuple[bytes, bytes, msgspec.Raw]:
+def _run(writer: EventWriter, items: list[Item]) -> PageRun:
     cls = type(items[0][0])
     fmt = info_of(cls).format
-    return fmt.id, fmt.description, msgspec.Raw(writer.records(cls, items))
+    form, records = writer.run(cls, items)
+    return PageRun(fmt.id, fmt.description, form, len(items), msgspec.Raw(records))
 
 
 class PageReader:
@@ -137,13 +148,13 @@ class PageReader:
 
     def items(self, page: Page, types: tuple[type[Event], ...], peer: str) -> list[Item]:
         found: list[Item] = []
-        for format_id, description, records in page.runs:
-            stream = self._streams.get(format_id)
+        for run in page.runs:
+            stream = self._streams.get(run.format_id)
             if stream is None:
-                stream = Stream(self._channel, self._formats.learn(format_id, description))
-                self._streams[format_id] = stream
-            arrived = stream.read(memoryview(records), types, peer)
-            found += [(item[0], item[1], 0) for item in arrived]
+                stream = Stream(self._channel, self._formats.learn(run.format_id, run.description))
+                self._streams[run.format_id] = stream
+            records = m.Run(run.form, 0, run.length, memoryview(run.records))
+            found += stream.read(records, types, peer)
         return found
 
 

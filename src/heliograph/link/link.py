@@ -23,16 +23,18 @@ import msgspec
 
 from heliograph.errors import BadFrame, LinkLost
 from heliograph.link import messages as m
-from heliograph.link.contract import CONTROL, LANES, MAX_FRAME
+from heliograph.link.contract import CONTROL, LANES
 from heliograph.link.gateway import GatewayLane
-from heliograph.link.sequence import Batch, Inbox, Outbox
+from heliograph.link.packing import Packer
+from heliograph.link.sequence import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.lane import Item
     from heliograph.link.contract import Connection
-    from heliograph.link.gateway import EventWriter, Gateway
+    from heliograph.link.gateway import Gateway
+    from heliograph.link.runs import EventWriter
+    from heliograph.link.sequence import Batch
     from heliograph.ports import Ports
 
 log = logging.getLogger(__name__)
@@ -42,16 +44,10 @@ HEARTBEAT: Final = 0.5
 ACK_RECORDS: Final = 2_048
 ACK_BYTES: Final = 1 << 20
 """What a link takes in before it acknowledges without waiting for the next heartbeat."""
-MOST_AT_ONCE: Final = 1_024
-"""Events in one frame: enough to share the cost of a system call, few enough for others to have a turn."""
-FRAME_BYTES: Final = 4 << 20
-"""Bytes of events or messages from which on they are sent in several frames."""
-MAX_EVENT: Final = MAX_FRAME - (2 << 20)
-"""Bytes of the largest event: a frame holds it, its header and the description of its format."""
-QUIET_NS: Final = 50_000
+QUIET_NS: Final = 10_000
 """A link that sent nothing for so long is quiet: the next event is sent by the thread that pushes it."""
-
-
+BURST: Final = 64
+"""Events that a pushing thread queues in a burst before it sends them itself."""
 RESUME_LIMIT: Final = 10.0
 """Seconds without a connection after which the other station is given up, though it may live."""
 
@@ -61,8 +57,8 @@ class Listener(Protocol):
 
     def on_message(self, link: Link, message: m.Message) -> None: ...
 
-    def on_run(self, link: Link, run: m.Run, skip: int) -> int:
-        """Take in a run of events without its first `skip`; returns how many records it had."""
+    def on_run(self, link: Link, run: m.Run, skip: int) -> None:
+        """Take in a run of events without its first `skip`."""
         ...
 
     def on_reset(self, link: Link) -> None:
@@ -117,9 +113,8 @@ class Link:
         self.lost_since: int | None = ports.clock.monotonic_ns()
         self._clock = ports.clock
         self._random = ports.random
-        self._writer = writer
+        self._packer = Packer(writer, stream_of)
         self._listener = listener
-        self._stream_of = stream_of
         self._heartbeat = heartbeat
         self._sending = ports.tasks.lock(f"link {self.name}")
         self._reading = ports.tasks.lock(f"reader of {self.name}")
@@ -135,17 +130,15 @@ class Link:
         self._frames: deque[tuple[int, Batch[bytes]]] = deque()
         self._messages: deque[m.Message] = deque()
         self._ready: deque[Gateway] = deque()
-        self._out: list[Outbox[bytes]] = []
+        self._armed = False
+        self._heard = False
         self._in: list[Inbox[memoryview]] = []
-        self._told: set[tuple[int, int]] = set()
         # Counters; those of sending are written under `_sending`, those of reading by the reader alone.
         self._connections = 0
-        self._events_sent = 0
         self._frames_sent = 0
         self._heartbeats = 0
         self._heartbeat_bytes = 0
         self._resent = 0
-        self._lost = 0
         self._old_bytes = (0, 0)
         self._last_sent_ns = 0
         self._unacked_records = 0
@@ -163,29 +156,51 @@ class Link:
         self.pump()
 
     def ready(self, gateway: Gateway) -> None:
-        """A gateway has events. Called by the pushing thread."""
-        self._ready.append(gateway)
-        if self._clock.monotonic_ns() - self._last_sent_ns > QUIET_NS:
+        """A gateway has events. Called by the pushing thread, for every event that it queues.
+
+        It sends them itself when nothing was sent for a while, or when the other station has sent something
+        since: then they are the answer, and somebody may wait for it. In a burst the link's own task is woken
+        once, and the pushing thread sends whenever `BURST` events wait.
+        """
+        lane = gateway.lane
+        if isinstance(lane, GatewayLane):
+            lane.rest()
+        quiet = not gateway.listed and (
+            self._heard or self._clock.monotonic_ns() - self._last_sent_ns > QUIET_NS
+        )
+        if not gateway.listed:
+            gateway.listed = True
+            gateway.burst_at = BURST
+            self._ready.append(gateway)
+        if quiet or lane.waiting >= gateway.burst_at:
             self.pump()
+            gateway.burst_at = lane.waiting + BURST
         else:
-            self._wake.notify()
+            self._arm()
 
     def pump(self) -> None:
         """Send what can be sent without waiting; the link's own task does the rest."""
         if not self._sending.acquire(blocking=False):
-            self._wake.notify()
+            self._arm()
             return
         try:
             self._send_all()
             if self._unflushed:
-                self._wake.notify()
+                self._arm()
         finally:
             self._sending.release()
+
+    def _arm(self) -> None:
+        """Have the link's own task look at everything, soon."""
+        if not self._armed:
+            self._armed = True
+            self._wake.notify()
 
     def pause(self, gateway: Gateway, *, paused: bool) -> None:
         """Stop sending a channel's events, or go on."""
         gateway.paused = paused
         if not paused:
+            gateway.listed = True
             self._ready.append(gateway)
             self.pump()
 
@@ -207,7 +222,7 @@ class Link:
             self.name,
             connection is not None,
             self._connections,
-            self._events_sent,
+            self._packer.events_sent,
             self._frames_sent,
             self._heartbeats,
             self._heartbeat_bytes,
@@ -216,8 +231,8 @@ class Link:
             self._resent,
             sum(inbox.gaps for inbox in self._in),
             sum(inbox.duplicates for inbox in self._in),
-            sum(outbox.unacked for outbox in self._out),
-            self._lost,
+            sum(outbox.unacked for outbox in self._packer.out),
+            self._packer.lost,
         )
 
     # The life of a link
@@ -239,7 +254,6 @@ class Link:
         """
         with self._reading, self._sending:
             self._epoch += 1
-            self._lost += sum(outbox.unacked for outbox in self._out[1:])
             if answering:
                 self.session = self._random.id64()
             self._forget()
@@ -259,10 +273,10 @@ class Link:
             self._frames.clear()
             if resumed:
                 self._check_received(hello.received)
-                for lane, outbox in enumerate(self._out):
+                for lane, outbox in enumerate(self._packer.out):
                     outbox.acknowledge(hello.received[lane])
                     self._send_again(lane, outbox.acked + 1, outbox.last)
-                self._has_room = all(outbox.has_room for outbox in self._out)
+                self._packer.look_for_room()
             epoch = self._epoch
         self._wake.notify()
         return epoch
@@ -331,6 +345,7 @@ class Link:
             if self._clock.monotonic_ns() - beat >= every:
                 beat = self._clock.monotonic_ns()
                 self._state_due = True
+            self._armed = False
             with self._sending:
                 self._send_all()
                 while self._unflushed:
@@ -355,85 +370,25 @@ class Link:
     def _make_frames(self) -> bool:
         """Make frames of what waits; whether there are any."""
         if self._messages:
-            self._frames.append((CONTROL, self._message_batch()))
+            self._frames.append((CONTROL, self._packer.messages(self._messages)))
             return True
-        if not self._has_room:
-            return False
-        while self._ready:
-            gateway = self._ready[0]
-            made = [] if gateway.paused else self._event_batches(gateway)
+        while self._ready and self._packer.has_room:
+            gateway = self._ready.popleft()
+            # Before its events are taken: who queues one from here on lists it again.
+            gateway.listed = False
+            made = [] if gateway.paused else self._packer.events(gateway)
             if made:
+                if not isinstance(gateway.lane, GatewayLane) or gateway.lane.waiting:
+                    gateway.listed = True
+                    self._ready.append(gateway)
                 self._frames.extend(made)
-                if len(self._ready) > 1:
-                    self._ready.rotate(-1)
                 return True
-            self._ready.popleft()
         return False
-
-    def _message_batch(self) -> Batch[bytes]:
-        posted: list[bytes] = []
-        size = 0
-        while self._messages and len(posted) < MOST_AT_ONCE and size < FRAME_BYTES:
-            posted.append(m.encode(self._messages.popleft()))
-            size += len(posted[-1])
-        payload = m.data_payload([(m.MESSAGES, m.array_of(posted))])
-        return self._out[CONTROL].add(len(posted), payload, len(payload))
-
-    def _event_batches(self, gateway: Gateway) -> list[tuple[int, Batch[bytes]]]:
-        """Take events of a gateway and put them into batches: one per lane, in it runs of one class."""
-        lane = gateway.lane
-        if isinstance(lane, GatewayLane):
-            priority, items = lane.drain(MOST_AT_ONCE)
-            by_lane = {priority: items} if items else {}
-        else:
-            items = lane.take(MOST_AT_ONCE)
-            by_lane = {}
-            for item in items:
-                by_lane.setdefault(item[1].priority, []).append(item)
-            lane.done += len(items)
-            lane.settle()
-        self._events_sent += len(items)
-        return [batch for number, items in by_lane.items() for batch in self._batches(gateway, number, items)]
-
-    def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
-        """One batch, or several where the events are large."""
-        runs = self._encoded_runs(gateway, items)
-        size = sum(len(records) for _, records in runs)
-        if size > FRAME_BYTES and len(items) > 1:
-            half = len(items) // 2
-            return [*self._batches(gateway, lane, items[:half]), *self._batches(gateway, lane, items[half:])]
-        if size > MAX_EVENT:
-            log.error("%s: an event of %d bytes is too large for a link", items[0][1].id, size)
-            self._lost += 1
-            return []
-        return [self._event_batch(gateway, lane, runs, len(items))]
-
-    def _encoded_runs(self, gateway: Gateway, items: list[Item]) -> list[tuple[Any, bytes]]:
-        several = len(gateway.channel.types) > 1
-        return [(cls, self._writer.records(cls, run)) for cls, run in _runs(items, several=several)]
-
-    def _event_batch(
-        self, gateway: Gateway, lane: int, runs: list[tuple[Any, bytes]], count: int
-    ) -> tuple[int, Batch[bytes]]:
-        parts: list[tuple[int, bytes]] = []
-        for cls, records in runs:
-            fmt = cls.__event_info__.format
-            stream = self._stream_of(gateway.channel.name, fmt.id)
-            if (lane, stream) not in self._told:
-                self._told.add((lane, stream))
-                announce = m.Announce(stream, gateway.channel.name, fmt.id, fmt.description)
-                parts.append((m.MESSAGES, m.encode([announce])))
-                count += 1
-            parts.append((stream, records))
-        payload = m.data_payload(parts)
-        outbox = self._out[lane]
-        batch = outbox.add(count, payload, len(payload))
-        self._has_room = self._has_room and outbox.has_room
-        return lane, batch
 
     def _send(self, frame: list[Any]) -> None:
         assert self._connection is not None
         self._frames_sent += 1
+        self._heard = False
         self._last_sent_ns = self._clock.monotonic_ns()
         try:
             self._unflushed = not self._connection.offer(frame)
@@ -453,7 +408,7 @@ class Link:
         self._state_due = False
         received = tuple(inbox.received for inbox in self._in)
         missing = tuple((lane, *wanted) for lane, wanted in tuple(self._missing.items()))
-        sent = tuple(outbox.last for outbox in self._out)
+        sent = tuple(outbox.last for outbox in self._packer.out)
         frame = m.state_frame(m.State(sent, received, missing, self._asks))
         self._told_received = received
         self._unacked_records = self._unacked_bytes = 0
@@ -464,16 +419,16 @@ class Link:
 
     def _settle(self, state: m.State) -> None:
         """Act on what the other station says has arrived there and what has not."""
-        for outbox, received in zip(self._out, state.received, strict=True):
+        for outbox, received in zip(self._packer.out, state.received, strict=True):
             outbox.acknowledge(received)
-        self._has_room = all(outbox.has_room for outbox in self._out)
+        self._packer.look_for_room()
         for lane, first, last in state.missing:
             self._send_again(lane, first, last)
         with self._changed:
             self._changed.notify_all()
 
     def _send_again(self, lane: int, first: int, last: int) -> None:
-        batches = self._out[lane].missing(first, last)
+        batches = self._packer.out[lane].missing(first, last)
         self._resent += len(batches)
         self._frames.extend((lane, batch) for batch in batches)
 
@@ -493,10 +448,9 @@ class Link:
             self._old_bytes = sent + connection.sent_bytes, received + connection.received_bytes
 
     def _forget(self) -> None:
-        self._out = [Outbox() for _ in range(LANES)]
+        self._packer.forget()
         self._in = [Inbox() for _ in range(LANES)]
-        self._has_room = True
-        self._told.clear()
+        self._pieces = [m.Pieces() for _ in range(LANES)]
         self._told_received = (0,) * LANES
 
     # Reading. By the reader alone, but for what says otherwise.
@@ -515,13 +469,18 @@ class Link:
     def _take_data(self, frame: memoryview) -> None:
         lane, batch = m.read_data(frame, self.name)
         inbox = self._in[lane]
-        ready = inbox.take(batch)
         self._unacked_records += batch.count
         self._unacked_bytes += len(frame)
+        if lane != CONTROL:
+            self._heard = True
+        if lane not in self._missing and inbox.follows(batch.first, batch.count):
+            self._deliver(lane, batch, 0)
+            return
+        ready = inbox.take(batch)
         if not ready or lane in self._missing:
             self._look_for_gap(lane, inbox)
         for taken, skip in ready:
-            self._deliver(taken, skip)
+            self._deliver(lane, taken, skip)
 
     def _look_for_gap(self, lane: int, inbox: Inbox[memoryview]) -> None:
         """Ask for what is missing, once; heartbeats repeat it."""
@@ -548,38 +507,38 @@ class Link:
         self._state_due = True
         self.pump()
 
-    def _deliver(self, batch: Batch[memoryview], skip: int) -> None:
-        count = 0
-        for run in m.read_runs(batch.payload, self.name):
-            left = max(0, skip - count)
-            if run.stream == m.MESSAGES:
-                told = m.read_messages(run.records, self.name)
-                for message in told[left:]:
-                    self._listener.on_message(self, message)
-                count += len(told)
+    def _deliver(self, lane: int, batch: Batch[memoryview], skip: int) -> None:
+        """Hand on the runs of a batch, but for its first records, which came before."""
+        runs = m.read_runs(batch.payload, self.name)
+        if sum([run.length for run in runs]) != batch.count:
+            raise BadFrame(
+                self.name, f"a frame whose runs do not have the {batch.count} records it announces"
+            )
+        for run in runs:
+            left, skip = min(skip, run.length), max(0, skip - run.length)
+            if run.stream != m.MESSAGES:
+                whole = self._whole(lane, run) if left < run.length else None
+                if whole is not None:
+                    self._listener.on_run(self, whole, left)
             else:
-                count += self._listener.on_run(self, run, left)
-        if count != batch.count:
-            raise BadFrame(self.name, f"a frame with {count} records says it has {batch.count}")
+                for message in m.read_messages(run, self.name)[left:]:
+                    self._listener.on_message(self, message)
+
+    def _whole(self, lane: int, run: m.Run) -> m.Run | None:
+        """A run as it is; of a piece, the whole when this was the last."""
+        pieces = self._pieces[lane]
+        if run.form == m.PIECE:
+            return pieces.add(run, self.name)
+        if pieces.is_open:
+            raise BadFrame(self.name, "other events between the pieces of one")
+        return run
 
     def _check_received(self, received: tuple[int, ...]) -> None:
         for lane, number in enumerate(received):
-            if number > self._out[lane].last:
+            if number > self._packer.out[lane].last:
                 raise BadFrame(
                     self.name, f"record {number} of lane {lane} is acknowledged but was never sent"
                 )
 
     def _is_owed(self) -> bool:
-        return bool(self._messages) or any(outbox.unacked for outbox in self._out)
-
-
-def _runs(items: list[Item], *, several: bool) -> list[tuple[Any, list[Item]]]:
-    """Items in runs of one class."""
-    if not several:
-        return [(type(items[0][0]), items)]
-    runs: list[tuple[Any, list[Item]]] = []
-    for item in items:
-        if not runs or runs[-1][0] is not type(item[0]):
-            runs.append((type(item[0]), []))
-        runs[-1][1].append(item)
-    return runs
+        return bool(self._messages) or any(outbox.unacked for outbox in self._packer.out)

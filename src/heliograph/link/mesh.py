@@ -21,17 +21,16 @@ import msgspec
 from heliograph.errors import BadFrame, FormatError, LinkLost, LinkRefused, QueryFailed
 from heliograph.event import info_of
 from heliograph.link import messages as m
-from heliograph.link.arrivals import Stream
 from heliograph.link.conditions import from_data, to_data
 from heliograph.link.contract import KNOCK
 from heliograph.link.gates import Gates, Peer
-from heliograph.link.gateway import EventWriter
 from heliograph.link.kept import Keeper, RemoteStore
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import GONE, Questions
+from heliograph.link.runs import EventWriter, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from heliograph.channel.core import Channel
     from heliograph.channel.store import OnDurable
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MAX_CHANNELS: Final = 65_536
+"""Channels, and streams of events, that one station may tell of."""
 ASK_LIMIT: Final = 5.0
 """Seconds that a question waits for its answer."""
 
@@ -363,6 +364,7 @@ class Mesh:
                     if want.tree is not None:
                         from_data(want.tree, link.name)  # what is kept can be trusted from here on
                 known = peer.channels.get(message.name)
+                _check_number(peer, peer.channels)
                 peer.channels[message.name] = message
                 self._gates.fit(peer, message.name)
                 if message.keeper is not None and (known is None or known.keeper != message.keeper):
@@ -376,6 +378,7 @@ class Mesh:
                 _learn(peer, message.id, message.description)
             case m.Announce():
                 # Every lane announces its streams by itself; the number is the same on all of them.
+                _check_number(peer, peer.streams)
                 fmt = _learn(peer, message.format_id, message.description)
                 peer.streams.setdefault(message.stream, Stream(message.channel, fmt))
             case m.Flow(channel=name, paused=paused):
@@ -387,18 +390,16 @@ class Mesh:
             case m.Answer():
                 self._questions.on_answer(link, message)
 
-    def on_run(self, link: Link, run: m.Run, skip: int) -> int:
+    def on_run(self, link: Link, run: m.Run, skip: int) -> None:
         peer = self._peers.get(link.station)
         stream = None if peer is None else peer.streams.get(run.stream)
         if peer is None or stream is None:
             raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
-        records = m.count_records(run.records, link.name)
         arrivals = self._gates.arrivals(peer, stream.channel)
         if arrivals is None:
-            peer.unwanted += records
-            return records
-        arrivals.add(stream.read(run.records, arrivals.channel.types, link.name, skip))
-        return records
+            peer.unwanted += run.length
+        else:
+            arrivals.add(stream.read(run, arrivals.channel.types, link.name, skip))
 
     def _keeper_of(self, name: str, timeout: float) -> Link | None:
         """The link to the station that keeps the history of a channel."""
@@ -458,6 +459,11 @@ def _describe(channel: Channel[Any]) -> m.ChannelState:
         tuple(wants.values()),
         None if store is None or isinstance(store, RemoteStore) else store.partition,
     )
+
+
+def _check_number(peer: Peer, told: Mapping[Any, object]) -> None:
+    if len(told) > MAX_CHANNELS:
+        raise BadFrame(peer.link.name, f"tells of more than {MAX_CHANNELS} channels or streams")
 
 
 def _learn(peer: Peer, format_id: bytes, description: bytes) -> Format:

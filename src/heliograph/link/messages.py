@@ -3,14 +3,16 @@
 A frame is one byte that says its kind, and what belongs to it; numbers are little-endian:
 
     HELLO   "HELIO" u16 version, then msgpack `Hello`: the first frame on every connection, both ways
-    DATA    u8 lane, u16 zero, u32 count, u64 first number, then runs: u32 stream, u32 size, msgpack array
+    DATA    u8 lane, u16 zero, u32 count, u64 first number, then runs: u8 form, u32 stream, u32 count,
+            u32 size, msgpack
     STATE   msgpack `State`: what was sent and what has arrived, per lane: heartbeat and acknowledgement
     BYE     text: why the connection ends
     KNOCK   nothing: dial me; alone on a connection of its own
 
 The records of stream 0 are messages (`Message`); those of other streams are events of one channel in one
-format, `[event, header, 0]`, as an `Announce` earlier on the same lane has said. Everything that is read is
-decoded into these types; what does not fit raises BadFrame, which ends the connection and nothing else.
+format, as an `Announce` earlier on the same lane has said, in one of the forms of `heliograph.link.runs`.
+Everything that is read is decoded into these types; what does not fit raises BadFrame, which ends the
+connection and nothing else.
 """
 
 from __future__ import annotations
@@ -26,20 +28,26 @@ from heliograph.link.sequence import Batch
 from heliograph.qos import Durability, QoS, Reliability
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from heliograph.link.contract import Buffer
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAGIC: Final = b"HELIO"
 HELLO, DATA, STATE, BYE = 1, 2, 3, 4
 MESSAGES: Final = 0
 """The stream whose records are messages."""
+RECORDS, UNIFORM, PIECE = 0, 1, 2
+"""The forms of a run; see `heliograph.link.runs`. A piece is a part of a run of one record that is too large
+for a frame: u64 of the size of the whole, then bytes. Pieces of a whole follow one another on their lane."""
+MAX_EVENT: Final = 1 << 30
+"""Bytes of the largest event that crosses a link."""
 MAX_REASON: Final = 500
 
 _GREETING: Final = struct.Struct("<B5sH")
 _DATA: Final = struct.Struct("<BBHIQ")
-_RUN: Final = struct.Struct("<II")
+_RUN: Final = struct.Struct("<BIII")
+_WHOLE: Final = struct.Struct("<Q")
 
 T = TypeVar("T")
 encode: Final = msgspec.msgpack.Encoder().encode
@@ -153,10 +161,14 @@ _read_messages: Final = msgspec.msgpack.Decoder(list[Message]).decode
 
 
 class Run(NamedTuple):
-    """Consecutive records of one stream: a msgpack array."""
+    """Consecutive records of one stream."""
 
+    form: int
     stream: int
-    records: memoryview
+    length: int
+    """How many records."""
+    records: Any
+    """Bytes: a msgpack value."""
 
 
 def hello_frame(hello: Hello) -> bytes:
@@ -198,13 +210,53 @@ def read_bye(frame: memoryview) -> str:
     return bytes(frame[1 : 1 + 4 * MAX_REASON]).decode(errors="replace")[:MAX_REASON]
 
 
-def data_payload(runs: Sequence[tuple[int, bytes]]) -> bytes:
-    """The runs of a DATA frame: (stream, msgpack array of its records)."""
-    parts: list[bytes] = []
-    for stream, records in runs:
-        parts.append(_RUN.pack(stream, len(records)))
-        parts.append(records)
-    return b"".join(parts)
+def run_bytes(form: int, stream: int, count: int, records: bytes) -> bytes:
+    return _RUN.pack(form, stream, count, len(records)) + records
+
+
+def pieces(stream: int, records: bytes, most: int) -> list[bytes]:
+    """A run of one record as payloads of frames that hold up to `most` bytes of it."""
+    whole = _WHOLE.pack(len(records))
+    view = memoryview(records)
+    starts = range(0, len(records), most)
+    return [run_bytes(PIECE, stream, 1, whole + view[start : start + most]) for start in starts]
+
+
+class Pieces:
+    """Puts the pieces of one lane together again."""
+
+    def __init__(self) -> None:
+        self._stream = 0
+        self._whole = 0
+        self._parts: list[memoryview] = []
+        self._size = 0
+
+    def add(self, run: Run, peer: str) -> Run | None:
+        """The run of one record that this piece was the last of, or None."""
+        if len(run.records) <= _WHOLE.size or run.length != 1:
+            raise BadFrame(peer, "a piece of an event is cut short")
+        (whole,) = _WHOLE.unpack_from(run.records)
+        if not self._parts:
+            self._stream, self._whole, self._size = run.stream, whole, 0
+        part = run.records[_WHOLE.size :]
+        self._size += len(part)
+        if (run.stream, whole) != (self._stream, self._whole) or self._size > whole or whole > MAX_EVENT:
+            raise BadFrame(peer, f"a piece of an event of {whole} bytes that does not fit to those before it")
+        self._parts.append(part)
+        if self._size < whole:
+            return None
+        records = memoryview(b"".join(self._parts))
+        self._parts.clear()
+        return Run(RECORDS, run.stream, 1, records)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._parts)
+
+
+def data_payload(runs: Sequence[Run]) -> bytes:
+    """The runs of a DATA frame."""
+    return b"".join([run_bytes(*run) for run in runs])
 
 
 def data_frame(lane: int, batch: Batch[bytes]) -> list[Buffer]:
@@ -220,17 +272,21 @@ def read_data(frame: memoryview, peer: str) -> tuple[int, Batch[memoryview]]:
     return lane, Batch(first, count, frame[_DATA.size :])
 
 
-def read_runs(payload: memoryview, peer: str) -> Iterator[Run]:
+def read_runs(payload: memoryview, peer: str) -> list[Run]:
+    runs: list[Run] = []
     place, end = 0, len(payload)
     while place < end:
         if end - place < _RUN.size:
             raise BadFrame(peer, "a run of records is cut short")
-        stream, size = _RUN.unpack_from(payload, place)
+        form, stream, count, size = _RUN.unpack_from(payload, place)
         place += _RUN.size
         if size > end - place:
             raise BadFrame(peer, f"a run of {size} bytes in a frame with {end - place} left")
-        yield Run(stream, payload[place : place + size])
+        if form > PIECE:
+            raise BadFrame(peer, f"a run of the form {form}")
+        runs.append(Run(form, stream, count, payload[place : place + size]))
         place += size
+    return runs
 
 
 def array_of(encoded: Sequence[bytes]) -> bytes:
@@ -250,8 +306,11 @@ def count_records(records: memoryview, peer: str) -> int:
     raise BadFrame(peer, "a run of records that is no array")
 
 
-def read_messages(records: memoryview, peer: str) -> list[Message]:
-    return decoded(_read_messages, records, peer)
+def read_messages(run: Run, peer: str) -> list[Message]:
+    told = decoded(_read_messages, run.records, peer)
+    if len(told) != run.length:
+        raise BadFrame(peer, f"a run of {run.length} messages has {len(told)}")
+    return told
 
 
 def decoded(decode: Callable[[Any], T], data: Buffer, peer: str) -> T:

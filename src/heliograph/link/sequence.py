@@ -83,6 +83,13 @@ class Inbox(Generic[P]):
         self._early: dict[int, Batch[P]] = {}
         self._announced = 0
 
+    def follows(self, first: int, count: int) -> bool:
+        """Take in records that come right after all that came before, if these do: the usual case."""
+        if first != self.received + 1 or self._early:
+            return False
+        self.received += count
+        return True
+
     def take(self, batch: Batch[P]) -> Sequence[tuple[Batch[P], int]]:
         """The batches that can be let through now, each with how many of its records to skip."""
         if batch.last <= self.received:

@@ -1,0 +1,168 @@
+"""What waits at gateways becomes numbered batches: runs of one class, several in a frame, none too large.
+
+One packer belongs to one link and is used under its lock for sending.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph.event import info_of
+from heliograph.link import messages as m
+from heliograph.link.contract import CONTROL, LANES
+from heliograph.link.gateway import GatewayLane
+from heliograph.link.sequence import Batch, Outbox
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable
+
+    from heliograph.channel.lane import Item
+    from heliograph.event import Event
+    from heliograph.link.gateway import Gateway
+    from heliograph.link.runs import EventWriter
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE: Final = 1_024
+"""Events in one frame: enough to share the cost of a system call, few enough for others to have a turn."""
+FRAME_BYTES: Final = 4 << 20
+"""Bytes of events or messages from which on they are sent in several frames, a single event in pieces."""
+
+
+class Packer:
+    """See the module.
+
+    Args:
+        writer: turns events into runs.
+        stream_of: the number of the stream of a channel and a format.
+    """
+
+    def __init__(self, writer: EventWriter, stream_of: Callable[[str, bytes], int]) -> None:
+        self._writer = writer
+        self._stream_of = stream_of
+        self._told: set[tuple[int, int]] = set()
+        self._known: dict[tuple[str, type[Event]], int] = {}
+        self.out: list[Outbox[bytes]] = []
+        self.has_room = True
+        self.events_sent = 0
+        self.lost = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, because the other station does."""
+        self.lost += sum(outbox.unacked for outbox in self.out[1:])
+        self.out = [Outbox() for _ in range(LANES)]
+        self.has_room = True
+        self._told.clear()
+
+    def look_for_room(self) -> None:
+        self.has_room = all(outbox.has_room for outbox in self.out)
+
+    def messages(self, waiting: deque[m.Message]) -> Batch[bytes]:
+        """The next batch of messages."""
+        posted: list[bytes] = []
+        size = 0
+        while waiting and len(posted) < MOST_AT_ONCE and size < FRAME_BYTES:
+            posted.append(m.encode(waiting.popleft()))
+            size += len(posted[-1])
+        payload = m.data_payload([m.Run(m.RECORDS, m.MESSAGES, len(posted), m.array_of(posted))])
+        return self.out[CONTROL].add(len(posted), payload, len(payload))
+
+    def events(self, gateway: Gateway) -> list[tuple[int, Batch[bytes]]]:
+        """Take events of a gateway and put them into batches of one lane each; empty when none wait."""
+        lane = gateway.lane
+        if isinstance(lane, GatewayLane):
+            item = lane.take_only()
+            if item is not None:
+                return self._only(gateway, item)
+            priority, items = lane.drain(MOST_AT_ONCE)
+            self.events_sent += len(items)
+            return self._batches(gateway, priority, items) if items else []
+        items = lane.take(MOST_AT_ONCE)
+        by_lane: dict[int, list[Item]] = {}
+        for item in items:
+            by_lane.setdefault(item[1].priority, []).append(item)
+        lane.done += len(items)
+        lane.settle()
+        self.events_sent += len(items)
+        return [batch for number, some in by_lane.items() for batch in self._batches(gateway, number, some)]
+
+    def _only(self, gateway: Gateway, item: Item) -> list[tuple[int, Batch[bytes]]]:
+        """As `events` for one event, by the shortest way: somebody may wait for it."""
+        cls, lane = item[0].__class__, item[1].priority
+        stream = self._known.get((gateway.channel.name, cls))
+        form, records = self._writer.run(cls, (item,))
+        self.events_sent += 1
+        if stream is None or (lane, stream) not in self._told or len(records) > FRAME_BYTES:
+            return self._batches(gateway, lane, [item])
+        payload = m.run_bytes(form, stream, 1, records)
+        outbox = self.out[lane]
+        batch = outbox.add(1, payload, len(payload))
+        self.has_room = self.has_room and outbox.has_room
+        return [(lane, batch)]
+
+    def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
+        """One batch, or several where the events are large."""
+        several = len(gateway.channel.types) > 1
+        runs = [(cls, len(run), *self._writer.run(cls, run)) for cls, run in _runs(items, several=several)]
+        size = sum([len(records) for _, _, _, records in runs])
+        if size > FRAME_BYTES and len(items) > 1:
+            half = len(items) // 2
+            return [*self._batches(gateway, lane, items[:half]), *self._batches(gateway, lane, items[half:])]
+        if size > FRAME_BYTES:
+            return self._pieces(gateway, lane, items[0], runs[0][3])
+        return [(lane, self._batch(gateway.channel.name, lane, runs, len(items)))]
+
+    def _pieces(
+        self, gateway: Gateway, lane: int, item: Item, records: bytes
+    ) -> list[tuple[int, Batch[bytes]]]:
+        """One event that is too large for a frame."""
+        if len(records) > m.MAX_EVENT:
+            log.error("%s: an event of %d bytes is too large for a link", item[1].id, len(records))
+            self.lost += 1
+            return []
+        announced, stream = self._stream(gateway.channel.name, lane, type(item[0]))
+        payloads = [m.run_bytes(*run) for run in announced] + m.pieces(stream, records, FRAME_BYTES)
+        outbox = self.out[lane]
+        batches = [(lane, outbox.add(1, payload, len(payload))) for payload in payloads]
+        self.has_room = self.has_room and outbox.has_room
+        return batches
+
+    def _batch(
+        self, channel: str, lane: int, runs: list[tuple[type[Event], int, int, bytes]], count: int
+    ) -> Batch[bytes]:
+        parts: list[m.Run] = []
+        for cls, events, form, records in runs:
+            announced, stream = self._stream(channel, lane, cls)
+            parts += announced
+            count += len(announced)
+            parts.append(m.Run(form, stream, events, records))
+        payload = m.data_payload(parts)
+        outbox = self.out[lane]
+        batch = outbox.add(count, payload, len(payload))
+        self.has_room = self.has_room and outbox.has_room
+        return batch
+
+    def _stream(self, channel: str, lane: int, cls: type[Event]) -> tuple[list[m.Run], int]:
+        """The stream of a channel's events of a class; before its first use on a lane it is announced."""
+        fmt = info_of(cls).format
+        stream = self._known[channel, cls] = self._stream_of(channel, fmt.id)
+        if (lane, stream) in self._told:
+            return [], stream
+        self._told.add((lane, stream))
+        announce = m.Announce(stream, channel, fmt.id, fmt.description)
+        return [m.Run(m.RECORDS, m.MESSAGES, 1, m.encode([announce]))], stream
+
+
+def _runs(items: list[Item], *, several: bool) -> list[tuple[Any, list[Item]]]:
+    """Items in runs of one class."""
+    if not several:
+        return [(type(items[0][0]), items)]
+    runs: list[tuple[Any, list[Item]]] = []
+    for item in items:
+        if not runs or runs[-1][0] is not type(item[0]):
+            runs.append((type(item[0]), []))
+        runs[-1][1].append(item)
+    return runs

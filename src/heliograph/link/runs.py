@@ -1,0 +1,392 @@
+"""Events in runs: as bytes on one side of a link, and as events of this station's classes on the other.
+
+A run is consecutive events of one channel in one format, in one of two forms:
+
+    RECORDS   [[body, header, 0], ...]   each event with its own header
+    UNIFORM   what the headers share once, then what differs in columns, then the bodies
+
+Most of a header is the same for all events that one supplier pushes, so a long run is written as UNIFORM: a
+quarter of the bytes, and made and read several times faster. Where a header says something of its own the
+run is written as RECORDS.
+
+The receiver makes right: a stream says once in which format its events come, and a reader made for that
+format and this station's class turns them into events, whole runs at a time where the two are the same. Of a
+header it believes nothing that it can know by itself: channel and type are the stream's, the key is taken
+from the event, and the number of links crossed is counted here.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import count, repeat
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from heliograph import fieldtypes as ft
+from heliograph.codec import decoder, encoder
+from heliograph.codec.packed import format_holds
+from heliograph.errors import BadFrame, DecodeError, FormatError
+from heliograph.event import Count, Event, Header, Instant, Name, info_of
+from heliograph.evolution import defaults_of
+from heliograph.link.messages import RECORDS, UNIFORM, Run, count_records, decoded, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from heliograph.channel.lane import Item
+    from heliograph.formats import Format
+    from heliograph.ports import Clock
+
+log = logging.getLogger(__name__)
+
+UNIFORM_FROM: Final = 4
+"""Events from which on a run is written in columns: for fewer, making them costs more than it saves."""
+SHARED: Final = 256
+"""Encoded bodies that are remembered for other links."""
+
+B = TypeVar("B")
+_deadline: Final = itemgetter(2)
+_set: Final = msgspec.structs.force_setattr
+_split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+
+class Uniform(msgspec.Struct, Generic[B], array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A run of one supplier, in columns. A number in place of a column: see each."""
+
+    supplier: Name
+    epoch: Count
+    priority: Annotated[int, Meta(ge=1, le=5)]
+    hops: Annotated[int, Meta(ge=0, le=254)]
+    partition: Name | None
+    sequences: Count | list[Count]
+    """A number: the first one, the others follow it."""
+    station_seqs: Count | list[Count]
+    """Likewise."""
+    source_ts: Instant | list[Instant]
+    """A number: all of them."""
+    append_ts: Instant | list[Instant] | None
+    """Likewise."""
+    offsets: Count | list[Count] | None
+    """A number: the first one, the others follow it."""
+    bodies: list[B]
+
+
+class EventWriter:
+    """Turns events into runs. One per station, so that links share what is encoded one by one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._plain: dict[type[Event], bool] = {}
+        self._shared: dict[int, tuple[Event, bytes]] = {}
+        self.links = 0
+        """How many links there are: with one, nothing is remembered."""
+
+    def run(self, cls: type[Event], items: Sequence[Item]) -> tuple[int, bytes]:
+        """Events of one class as a form and its bytes."""
+        plain = self._is_plain(cls)
+        if len(items) >= UNIFORM_FROM and _is_uniform(items, info_of(cls).format.id):
+            return UNIFORM, self._uniform(cls, items, plain=plain)
+        if plain and not any(map(_deadline, items)):
+            return RECORDS, encode(items)
+        return RECORDS, encode([self._record(cls, item, plain=plain) for item in items])
+
+    def _uniform(self, cls: type[Event], items: Sequence[Item], *, plain: bool) -> bytes:
+        headers = [item[1] for item in items]
+        first = headers[0]
+        journalled = first.partition is not None
+        bodies = [item[0] if plain else self._body(cls, item[0]) for item in items]
+        return encode(
+            (
+                first.supplier,
+                first.epoch,
+                first.priority,
+                first.hops,
+                first.partition,
+                _counted([header.sequence for header in headers]),
+                _counted([header.station_seq for header in headers]),
+                _same([header.source_ts for header in headers]),
+                _same([header.append_ts for header in headers]) if journalled else None,
+                _counted([header.offset for header in headers]) if journalled else None,
+                bodies,
+            )
+        )
+
+    def _record(self, cls: type[Event], item: Item, *, plain: bool) -> tuple[Any, Header, int]:
+        event, header, deadline = item
+        if deadline:
+            left = max(0, deadline - self._clock.monotonic_ns())
+            header = msgspec.structs.replace(header, lifetime_ns=left)
+        return (event if plain else self._body(cls, event), header, 0)
+
+    def _body(self, cls: type[Event], event: Event) -> bytes:
+        """The body of an event that msgspec alone cannot write; made once, however many links it crosses."""
+        if self.links < 2:
+            return encoder(cls).encode(event)
+        known = self._shared.get(id(event))
+        # An id may come again once its event is gone, so the event itself is kept and compared.
+        if known is not None and known[0] is event:
+            return known[1]
+        body = encoder(cls).encode(event)
+        if len(self._shared) >= SHARED:
+            self._shared.clear()
+        self._shared[id(event)] = (event, body)
+        return body
+
+    def _is_plain(self, cls: type[Event]) -> bool:
+        plain = self._plain.get(cls)
+        if plain is None:
+            plain = self._plain[cls] = is_plain(info_of(cls).format)
+        return plain
+
+
+def is_plain(fmt: Format) -> bool:
+    """Whether bodies of this format are one msgpack value, which can stand among others as it is."""
+    return fmt.body == "packed" and not format_holds(fmt, ft.Array)
+
+
+def _is_uniform(items: Sequence[Item], format_id: bytes) -> bool:
+    """Whether only columns of a run differ, and nothing says anything of its own."""
+    first = items[0][1]
+    supplier, epoch, priority, hops, partition = (
+        first.supplier,
+        first.epoch,
+        first.priority,
+        first.hops,
+        first.partition,
+    )
+    if first.format_id != format_id or hops == 255:
+        return False
+    for _, header, deadline in items:
+        if (
+            header.supplier != supplier
+            or header.correlation_id is not None
+            or header.headers is not None
+            or deadline
+            or header.epoch != epoch
+            or header.priority != priority
+            or header.partition != partition
+            or header.hops != hops
+            or header.redelivered
+            or header.lifetime_ns is not None
+            or header.format_id != format_id
+        ):
+            return False
+    return True
+
+
+def _counted(numbers: list[Any]) -> Any:
+    """The first number when the others follow it one by one, else all."""
+    first = numbers[0]
+    return first if numbers == list(range(first, first + len(numbers))) else numbers
+
+
+def _same(times: list[Any]) -> Any:
+    """The time that all have, or all."""
+    first = times[0]
+    return first if times.count(first) == len(times) else times
+
+
+class Stream:
+    """Reads the events of one channel in one wire format."""
+
+    def __init__(self, channel: str, wire: Format) -> None:
+        self.channel = channel
+        self.wire = wire
+        self.undecodable = 0
+        self._cls: type[Event] | None = None
+        self._prepared_for: tuple[type[Event], ...] | None = None
+        self._read_records: Callable[[Any], list[Any]] = _split
+        self._read_record: Callable[[Any], Any] = _split
+        self._decode_body: Callable[[Any], Any] = _split
+        self._read_uniform: Callable[[Any], Uniform[Any]] = _uniform_of_raw
+        self._convert: Callable[[Any], Any] | None = None
+        self._key_of: Callable[[Any], tuple[Any, ...]] = _no_key
+
+    def read(self, run: Run, types: tuple[type[Event], ...], peer: str, skip: int = 0) -> list[Item]:
+        """The events of a run, but for the first ones, as events of this station's class.
+
+        Those that cannot be are left out and counted.
+        """
+        if types != self._prepared_for:
+            self._prepare(types)
+        if run.form == UNIFORM:
+            return self._from_uniform(run, peer, skip)
+        return self._from_records(run, peer, skip)
+
+    # Records
+
+    def _from_records(self, run: Run, peer: str, skip: int) -> list[Item]:
+        if count_records(run.records, peer) != run.length:
+            raise BadFrame(peer, f"a run of {run.length} events has another number of them")
+        if self._cls is None:
+            self.undecodable += run.length - skip
+            return []
+        convert = self._convert
+        try:
+            found = self._read_records(run.records)
+            if skip:
+                found = found[skip:]
+            items = found if convert is None else [(convert(body), header, 0) for body, header, _ in found]
+        except (ValueError, RecursionError, DecodeError):
+            items = self._read_each(run.records, peer, skip)
+        for event, header, _ in items:
+            if header.channel != self.channel or header.type != self.wire.name or header.hops == 255:
+                raise BadFrame(peer, f"an event of {header.type[:40]!r} in a stream of {self.wire.name!r}")
+            _set(header, "hops", header.hops + 1)
+            key = self._key_of(event)
+            if header.key != key:
+                _set(header, "key", key)
+        return items
+
+    def _read_each(self, records: memoryview, peer: str, skip: int) -> list[Item]:
+        """One by one, so that one event that does not fit this station's class costs no other."""
+        items: list[Item] = []
+        for raw in decoded(_split, records, peer)[skip:]:
+            try:
+                body, header, _ = self._read_record(raw)
+                items.append((body if self._convert is None else self._convert(body), header, 0))
+            except (ValueError, RecursionError, DecodeError) as error:
+                self._left_out(error)
+        return items
+
+    # Columns
+
+    def _from_uniform(self, run: Run, peer: str, skip: int) -> list[Item]:
+        convert = self._convert
+        try:
+            uniform = self._read_uniform(run.records)
+            events: list[Any] = uniform.bodies if convert is None else list(map(convert, uniform.bodies))
+        except (ValueError, RecursionError, DecodeError):
+            uniform = decoded(_uniform_of_raw, run.records, peer)
+            events = [
+                None if place < skip else self._read_body(body) for place, body in enumerate(uniform.bodies)
+            ]
+        headers = self._headers(uniform, run.length, peer)
+        if self._cls is None:
+            self.undecodable += run.length - skip
+            return []
+        items: list[Any] = list(zip(events, headers, repeat(0)))
+        if skip:
+            items = items[skip:]
+        if events and None in events[skip:]:
+            items = [item for item in items if item[0] is not None]
+        if self._key_of is not _no_key:
+            for event, header, _ in items:
+                _set(header, "key", self._key_of(event))
+        return items
+
+    def _headers(self, uniform: Uniform[Any], length: int, peer: str) -> list[Header]:
+        _check_lengths(uniform, length, peer)
+        return list(
+            map(
+                Header,
+                repeat(self.channel, length),
+                repeat(self.wire.name),
+                repeat(uniform.supplier),
+                repeat(uniform.epoch),
+                _counting(uniform.sequences),
+                _repeated(uniform.source_ts),
+                repeat(self.wire.id),
+                repeat(uniform.priority),
+                repeat(()),
+                _counting(uniform.station_seqs),
+                _repeated(uniform.append_ts),
+                repeat(uniform.partition),
+                repeat(None) if uniform.offsets is None else _counting(uniform.offsets),
+                repeat(None),
+                repeat(uniform.hops + 1),
+            )
+        )
+
+    # For a class
+
+    def _prepare(self, types: tuple[type[Event], ...]) -> None:
+        self._prepared_for = types
+        self._cls = next((cls for cls in types if info_of(cls).name == self.wire.name), None)
+        self._convert, self._read_uniform, self._key_of = None, _uniform_of_raw, _no_key
+        if self._cls is None:
+            return
+        body: Any = msgspec.Raw if is_plain(self.wire) else bytes
+        try:
+            if _reads_at_once(self._cls, self.wire):
+                body = self._cls
+            else:
+                convert = decoder(self.wire, self._cls)
+                # A body among others is msgspec's own piece of the buffer; decoders take plain ones.
+                self._convert = convert if body is bytes else lambda raw: convert(memoryview(raw))
+        except FormatError as error:
+            log.error("events of %s cannot be read on channel %s: %s", self.wire, self.channel, error)  # noqa: TRY400 - the sentence says all
+            self._cls = None
+            return
+        record: Any = tuple[body, Header, int]
+        self._read_records = msgspec.msgpack.Decoder(list[record]).decode
+        self._read_record = msgspec.msgpack.Decoder(record).decode
+        self._read_uniform = msgspec.msgpack.Decoder(Uniform[body]).decode
+        self._decode_body = msgspec.msgpack.Decoder(body).decode
+        self._key_of = _key_function(info_of(self._cls).key)
+
+    def _read_body(self, raw: msgspec.Raw) -> Event | None:
+        """One body of a run in which some do not fit; None when it is this one."""
+        try:
+            body = self._decode_body(raw)
+            event: Event = body if self._convert is None else self._convert(body)
+        except (ValueError, RecursionError, DecodeError) as error:
+            self._left_out(error)
+            return None
+        return event
+
+    def _left_out(self, error: Exception) -> None:
+        if not self.undecodable:
+            log.error("an event of %s on channel %s is left out: %s", self.wire, self.channel, error)
+        self.undecodable += 1
+
+
+_uniform_of_raw: Final = msgspec.msgpack.Decoder(Uniform[msgspec.Raw]).decode
+
+
+def _reads_at_once(cls: type[Event], wire: Format) -> bool:
+    """Whether msgspec alone, decoding a whole run into the class, checks all that the codec would."""
+    return (
+        info_of(cls).format.id == wire.id
+        and wire.body == "packed"
+        and all(isinstance(field.type, ft.Scalar) for field in wire.fields)
+        and not defaults_of(cls)
+        and not hasattr(cls, "__post_init__")
+    )
+
+
+def _check_lengths(uniform: Uniform[Any], length: int, peer: str) -> None:
+    columns = (
+        uniform.bodies,
+        uniform.sequences,
+        uniform.station_seqs,
+        uniform.source_ts,
+        uniform.append_ts,
+        uniform.offsets,
+    )
+    lengths = {len(column) for column in columns if isinstance(column, list)}
+    if lengths != {length}:
+        raise BadFrame(peer, f"a run of {length} events has columns of {sorted(lengths)}")
+
+
+def _counting(column: int | list[int]) -> Iterable[int]:
+    return column if isinstance(column, list) else count(column)
+
+
+def _repeated(column: int | list[int] | None) -> Iterable[int | None]:
+    return column if isinstance(column, list) else repeat(column)
+
+
+def _no_key(_: Any) -> tuple[Any, ...]:
+    return ()
+
+
+def _key_function(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """What makes the key of an event of a class with these key fields."""
+    if not names:
+        return _no_key
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda event: (get(event),)
