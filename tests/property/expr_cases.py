@@ -296,7 +296,7 @@ class Writer:
                 return getattr(self, f"_make_{kind}")(depth - 1)  # type: ignore[no-any-return]
 
     def _make_int(self, depth: int) -> str:
-        match self._choose.pick(["arith", "arith", "neg", "abs", "length", "floor", "narrow"]):
+        match self._choose.pick(["arith", "arith", "neg", "abs", "length", "floor", "bitand", "narrow"]):
             case "arith":
                 op = self._choose.pick(["+", "-", "*", "%"])
                 return f"{self.value('int', depth)} {op} {self.value('int', depth)}"
@@ -308,6 +308,8 @@ class Writer:
                 kind = self._choose.pick(["text", "bytes", "list"])
                 of = self._choose.pick(COLUMNS["list"]) if kind == "list" else self.value(kind, depth)
                 return f"length({of})"
+            case "bitand":
+                return f"bitand({self.value('int', depth)}, {self.value('int', depth)})"
             case "floor":
                 return f"{self._choose.pick(['floor', 'ceil'])}({self.value('float', depth)})"
             case _:

@@ -137,6 +137,8 @@ class _Evaluation:
             return pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), pc.divide(left, right))
         if node.op == "%":
             return _remainder(left, right)
+        if node.op == "&":
+            return pc.bit_wise_and(left, right)
         if node.kind == "float":
             operation = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[node.op]
             return operation(left, right)

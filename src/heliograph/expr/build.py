@@ -255,6 +255,11 @@ def coalesce(*values: object) -> Built:
     return call("coalesce", *values)
 
 
+def bitand(left: object, right: object) -> Built:
+    """The bits that two ints have in common: `bitand(hg.col("flags"), 0x3) == 0x1`."""
+    return call("bitand", left, right)
+
+
 def sqrt(number: object) -> Built:
     """The square root; NULL below zero."""
     return call("sqrt", number)

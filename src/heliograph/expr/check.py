@@ -337,6 +337,11 @@ class _Checker:
                 return k.Call(
                     "sqrt", (_convert(self._number(first, "sqrt"), "float"),), "float", nullable=True
                 )
+            case "bitand":
+                left, right = (self._number(arg, "bitand") for arg in tree.args)
+                if "float" in (left.kind, right.kind):
+                    raise self.error("bitand takes two ints", tree.at)
+                return k.Arith("&", left, right, "int", left.nullable or right.nullable)
             case "abs":
                 node = self._number(first, "abs")
                 return k.Call("abs", (node,), node.kind, node.nullable or node.kind == "int")

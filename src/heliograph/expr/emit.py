@@ -333,7 +333,7 @@ class Emitter:
         elif node.op == "/":
             divisor = right.again if right.nullable else right.first
             body = f"{a} / {right.again} if {divisor} else None"
-        elif node.kind == "int":
+        elif node.kind == "int" and node.op != "&":
             body = self._in_range(f"{a} {node.op} {right.again}")
         else:
             body = f"{a} {node.op} {right.again}"

@@ -42,6 +42,7 @@ FUNCTIONS: Final = {
     "floor": (1, 1),
     "ceil": (1, 1),
     "sqrt": (1, 1),
+    "bitand": (2, 2),
 }
 """The functions there are, and how few and how many arguments each takes."""
 

@@ -22,7 +22,7 @@ from heliograph.expr.tree import MAX_INT, MIN_INT
 from heliograph.fieldtypes import EPOCH
 
 if TYPE_CHECKING:
-    from heliograph.expr.tree import Arithmetic, Comparison
+    from heliograph.expr.tree import Comparison
 
 # Wide enough for every digit of the largest double and fifteen after the point.
 _EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
@@ -118,7 +118,7 @@ def _convert(kind: str, value: int) -> int | float | None:
             return _integer(value)
 
 
-def _arithmetic(op: Arithmetic, kind: str, left: Any, right: Any) -> int | float | None:
+def _arithmetic(op: k.Operation, kind: str, left: Any, right: Any) -> int | float | None:
     match op:
         case "+":
             result = left + right
@@ -128,6 +128,8 @@ def _arithmetic(op: Arithmetic, kind: str, left: Any, right: Any) -> int | float
             result = left * right
         case "/":
             return None if right == 0 else float(left / right)
+        case "&":
+            return int(left & right)
         case "%":
             # The remainder has the sign of the dividend, as in SQL.
             return None if right == 0 else int(math.copysign(1, left)) * (abs(left) % abs(right))

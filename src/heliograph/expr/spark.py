@@ -80,6 +80,8 @@ class _Writer:
                 return f"try_subtract(0L, {self.text(node.of)})"
             case k.Negate():
                 return f"(- {self.text(node.of)})"
+            case k.Arith(op="&"):
+                return f"({self.text(node.left)} & {self.text(node.right)})"
             case k.Arith():
                 return f"{_TRY[node.op]}({self.text(node.left)}, {self.text(node.right)})"
             case k.Case():

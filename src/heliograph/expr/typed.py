@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from heliograph.expr.tree import Arithmetic, Comparison
+    from heliograph.expr.tree import Comparison
     from heliograph.formats import Format
 
 Kind: TypeAlias = Literal["bool", "int", "wide", "float", "text", "bytes", "datetime", "list", "other"]
 Scalar: TypeAlias = bool | int | float | str | bytes | datetime | None
+Operation: TypeAlias = Literal["+", "-", "*", "/", "%", "&"]
 Load: TypeAlias = Literal["plain", "f64", "f32", "enum", "datetime", "datetime_ns", "opaque"]
 Function: TypeAlias = Literal["abs", "lower", "upper", "length", "coalesce", "round", "floor", "ceil", "sqrt"]
 
@@ -113,9 +114,9 @@ class Negate(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class Arith(msgspec.Struct, frozen=True, cache_hash=True):
-    """Both operands are of `kind`. `/` is only on floats, `%` only on ints."""
+    """Both operands are of `kind`. `/` is only on floats, `%` and `&` (`bitand`) only on ints."""
 
-    op: Arithmetic
+    op: Operation
     left: Node
     right: Node
     kind: Literal["int", "float"]

@@ -96,6 +96,7 @@ def test_every_expression_has_a_kind_and_may_or_may_not_be_null(
         ("region + 1 = 2", 1, r"\+ takes numbers, and this is region \(text\)"),
         ("-region = 2", 2, "- takes numbers"),
         ("speed % 2 = 1", 7, "% takes two ints"),
+        ("bitand(speed, 2) = 1", 1, "bitand takes two ints"),
         ("serial + 18446744073709551615 = 1", 10, r"end at 2\*\*63-1 in arithmetic"),
         ("extra = 1", 1, r"extra \(nested data\) cannot be compared, only tested with IS NULL"),
         ("samples = 1", 1, "cannot be compared, only tested with IS NULL"),
