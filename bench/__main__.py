@@ -22,6 +22,7 @@ MODULES = (
     "bench.peers.journals",
     "bench.peers.recovery",
     "bench.peers.links",
+    "bench.peers.rings",
 )
 
 
