@@ -28,11 +28,11 @@ from heliograph.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.expr.typed import Checked
     from heliograph.formats import Format
     from heliograph.journal.folder import StationFolder
     from heliograph.journal.inspection import Report
     from heliograph.journal.records import Record, Rows
+    from heliograph.spark.shape import Shape
 
 DAMAGED = 1
 AT_ONCE = 4096
@@ -230,19 +230,24 @@ class _History:
         self._ranges: dict[str, list[tuple[int, int]]] = {}
         for part in (*(part for file in plan.files for part in file.slices()), *plan.slices):
             self._ranges.setdefault(part.partition, []).append((part.first, part.next))
-        self._conditions = None if where is None else self._checked(where)
+        self._shapes = None if where is None else self._filters(where)
 
     def rows(self) -> Iterator[_Row]:
         return merge(*map(self._rows_of, self._ranges))
 
-    def _checked(self, where: str) -> dict[str, Checked]:
-        """The condition for each event type that the filter fits."""
+    def _filters(self, where: str) -> dict[str, Shape]:
+        """For each event type that the filter fits, what takes its offsets out of batches."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
         from heliograph.expr.parser import parse  # noqa: PLC0415 - as above
         from heliograph.spark.filtering import conditions  # noqa: PLC0415 - as above
         from heliograph.spark.planning import chosen_types  # noqa: PLC0415 - as above
+        from heliograph.spark.shape import Shape  # noqa: PLC0415 - as above
 
-        types = chosen_types(self._channel, self._formats.formats(), None)
-        return conditions(parse(where), types)
+        tree = parse(where)
+        offsets = pa.schema([("header", pa.struct([("offset", pa.int64())]))])
+        found = conditions(tree, chosen_types(self._channel, self._formats.formats(), None))
+        return {name: Shape(offsets, one.format, {name: [one.format]}, [tree]) for name, one in found.items()}
 
     def _rows_of(self, partition: str) -> Iterator[_Row]:
         from heliograph.journal.records import EVENT  # noqa: PLC0415 - as above
@@ -261,22 +266,21 @@ class _History:
 
     def _passing(self, partition: str, runs: list[Rows]) -> set[int] | None:
         """The offsets that pass the filter; None without one."""
-        if self._conditions is None or not runs:
+        if self._shapes is None or not runs:
             return None
-        from heliograph.expr.arrow import mask  # noqa: PLC0415 - as above
-        from heliograph.spark.rows import BatchMaker  # noqa: PLC0415 - as above
+        from heliograph.spark.rows import BatchMaker, Place  # noqa: PLC0415 - as above
 
         passing: set[int] = set()
-        for name, condition in self._conditions.items():
+        for name, shape in self._shapes.items():
             maker = BatchMaker(
-                self._channel,
-                partition,
-                joined=condition.format,
+                Place(self._channel, partition, ""),
+                shape,
                 types=frozenset({name}),
                 formats=self._formats,
+                evolving=None,
+                bad_records="null",
             )
-            batch = maker.batch(runs)
-            found = batch.filter(mask(condition, batch)).column("header").field("offset")
+            found = shape.finish(maker.batch(runs)).column("header").field("offset")
             passing.update(found.to_pylist())
         return passing
 

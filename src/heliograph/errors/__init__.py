@@ -4,8 +4,10 @@
     ├── FormatError                 a format description, an event class or its bytes cannot be right
     │   ├── IncompatibleFormats     one format cannot be read as the other; names each field and both types
     │   ├── TooManyFormats          more formats than are kept; somebody describes ever new ones
-    │   └── UnknownFormat           a format id nobody has described yet                        (retriable)
+    │   ├── UnknownFormat           a format id nobody has described yet                        (retriable)
+    │   └── SchemaChanged           events have fields for which a running Spark query has no column
     ├── DecodeError                 bytes do not hold what their format says; names the field's path
+    │   └── BadRecord               so of an event in a history; names its partition and offset
     ├── InvalidEvent                a value does not fit its field; names the path
     ├── ExpressionError             a filter or projection is wrong; points at the column
     ├── DiskError                   the disk refused                                            (retriable)
@@ -63,6 +65,7 @@
     │   └── RingDamaged             memory holds what no writer writes
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
     ├── NoJava                      Spark needs a Java and none will do; says what to set or install
+    ├── InvalidOption               an option of `format("heliograph")` that cannot be; says what can
     └── SimulationError             a simulated run went wrong; carries the seed that repeats it
         ├── SimDeadlock             every task waits and no time-out will end it; names each
         ├── SimStuck                a task runs on without ever letting time pass
@@ -100,11 +103,13 @@ from heliograph.errors.channel import (
     WrongEventType,
 )
 from heliograph.errors.data import (
+    BadRecord,
     DecodeError,
     ExpressionError,
     FormatError,
     IncompatibleFormats,
     InvalidEvent,
+    SchemaChanged,
     TooManyFormats,
     UnknownFormat,
 )
@@ -140,6 +145,7 @@ from heliograph.errors.outside import (
     FileExists,
     FileLocked,
     InvalidFileName,
+    InvalidOption,
     NoJava,
     NoSuchFile,
     QueueClosed,
@@ -166,6 +172,7 @@ __all__ = [
     "BadFrame",
     "BadJournalFile",
     "BadParam",
+    "BadRecord",
     "BatchRefused",
     "BatchTooLarge",
     "ChannelError",
@@ -192,6 +199,7 @@ __all__ = [
     "IncompatibleFormats",
     "InvalidEvent",
     "InvalidFileName",
+    "InvalidOption",
     "InvalidPattern",
     "InvalidQoS",
     "InvalidTask",
@@ -219,6 +227,7 @@ __all__ = [
     "RingError",
     "RingFull",
     "RingNotAvailable",
+    "SchemaChanged",
     "SimDeadlock",
     "SimStuck",
     "SimTaskFailed",

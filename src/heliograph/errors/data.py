@@ -75,6 +75,23 @@ class UnknownFormat(FormatError):
         self.format_id = format_id
 
 
+class SchemaChanged(FormatError):
+    """Events have fields for which a running query has no column.
+
+    Attributes:
+        event: name of the event type.
+        fields: one sentence per field.
+    """
+
+    def __init__(self, event: str, fields: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{event!r} has changed since the query was planned: {listed(fields, joint='; ')}. Start the "
+            "query again to get new columns, or choose schemaEvolution=ignore or rescue"
+        )
+        self.event = event
+        self.fields = fields
+
+
 class DecodeError(HeliographError):
     """Bytes do not hold what their format says. Nothing of the event is returned.
 
@@ -90,6 +107,26 @@ class DecodeError(HeliographError):
 
     def __str__(self) -> str:
         return f"{self.reason} (at {self.path})"
+
+
+class BadRecord(DecodeError):
+    """An event of a history does not hold what its format says.
+
+    Attributes:
+        partition: the folder of the partition.
+        offset: where in it.
+    """
+
+    def __init__(self, partition: str, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.partition = partition
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return (
+            f"the event at offset {self.offset} of {self.partition!r} cannot be decoded: {self.reason}; "
+            "badRecords=skip leaves such events out, badRecords=column keeps their bytes"
+        )
 
 
 class InvalidEvent(HeliographError):

@@ -1,4 +1,4 @@
-"""What the machine refused: disk, names of files, queues, Java."""
+"""What the machine refused: disk, names of files, queues, Java; and options that Spark handed on."""
 
 from __future__ import annotations
 
@@ -102,3 +102,28 @@ class NoJava(HeliographError):
 
     def __str__(self) -> str:
         return f"Spark needs Java 17 or newer: {self.reason}"
+
+
+class InvalidOption(HeliographError):
+    """An option of `format("heliograph")` that does not exist, or a value that it cannot have.
+
+    Attributes:
+        option: its name.
+        value: what was given; None when it is missing.
+        allowed: what may stand there, or which options there are.
+        exists: False when there is no such option here.
+    """
+
+    def __init__(self, option: str, value: str | None, allowed: str, *, exists: bool = True) -> None:
+        super().__init__(option, value, allowed, exists)
+        self.option = option
+        self.value = value
+        self.allowed = allowed
+        self.exists = exists
+
+    def __str__(self) -> str:
+        if not self.exists:
+            return f"there is no option {self.option!r}; {self.allowed}"
+        if self.value is None:
+            return f"the option {self.option!r} is missing; it takes {self.allowed}"
+        return f"the option {self.option!r} cannot be {self.value!r}; allowed is {self.allowed}"

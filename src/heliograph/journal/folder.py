@@ -24,8 +24,7 @@ from heliograph.errors import (
     NoSuchFile,
     NotPossible,
 )
-from heliograph.journal.keeping import CHANNELS
-from heliograph.journal.names import HEADS, MANIFEST, SEALED, escaped, unescaped
+from heliograph.journal.names import CHANNELS, HEADS, MANIFEST, SEALED, escaped, unescaped
 from heliograph.journal.reader import PartitionReader
 from heliograph.ports import LocalDisk
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from heliograph.errors import FileLocked, FolderInUse, NoHistory
 from heliograph.formats import FormatRegistry
 from heliograph.journal.adoption import Inbox, Target
-from heliograph.journal.names import escaped
+from heliograph.journal.names import CHANNELS, escaped
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.store import JournalStore
 from heliograph.journal.writer import PartitionWriter
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHANNELS: Final = "channels"
 CONSUMERS: Final = "consumers"
 PARTITION: Final = "partition"
 

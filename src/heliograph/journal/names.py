@@ -14,6 +14,7 @@ from heliograph.errors import InvalidFileName
 MAX_ESCAPED: Final = 200
 """Bytes of an escaped name; file systems allow 255, and suffixes need room."""
 
+CHANNELS: Final = "channels"
 HEADS: Final = "heads"
 SEALED: Final = "sealed"
 LOCK: Final = "lock"

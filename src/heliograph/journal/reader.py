@@ -150,6 +150,14 @@ class PartitionReader:
                 break
         return found, reached
 
+    def sealed_at(self, offset: int) -> tuple[SegmentReader, int] | None:
+        """The sealed file with the row at an offset, and the offset behind it; None when that is in a head.
+
+        For whoever wants columns. Raises HistoryGone or HistoryDamaged as `read` does.
+        """
+        source, end = self._source_of(offset, self.watermark)
+        return (source, end) if isinstance(source, SegmentReader) else None
+
     def offset_at(self, append_ts: int) -> int:
         """The first offset appended at that time (ns) or later; the watermark when there is none yet."""
         below = self.watermark
@@ -171,6 +179,28 @@ class PartitionReader:
         except (BadJournalFile, NoSuchFile):
             return None
         return remark and f"{entry.name}: {remark}"
+
+    def sizes(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """A range in pieces, one per file: (first, next, about how many bytes of the file its rows take).
+
+        What no file holds any more is in no piece.
+        """
+        watermark = self.watermark
+        found = []
+        for source in self.manifest.sources:
+            stop = source.next or watermark
+            low, high = max(first, source.first), min(end, stop)
+            if low < high:
+                size = source.size or self._size_now(source.name)
+                found.append((low, high, size * (high - low) // (stop - source.first)))
+        return found
+
+    def _size_now(self, name: str) -> int:
+        try:
+            with self._disk.open(f"{self.folder}/{name}", readonly=True) as file:
+                return file.size()
+        except NoSuchFile:
+            return 0
 
     def wait(self, offset: int, timeout: float | None = None) -> bool:
         """Wait until the row at `offset` can be read; False when the time ran out first."""

@@ -98,6 +98,11 @@ class SegmentReader:
         offsets: list[int] = self._row_group(at, first).column("_offset").to_pylist()
         return offsets
 
+    @property
+    def parquet(self) -> pq.ParquetFile:
+        """The file, for whoever wants columns; `groups` and `offsets` say where its rows are."""
+        return self._file
+
     def offset_at(self, append_ts: int, below: int) -> int | None:
         """The first offset appended at that time or later. Times never decrease, so halving finds it."""
         for at in range(len(self._firsts) - 1):
@@ -179,18 +184,21 @@ class SegmentReader:
         except (KeyError, msgspec.MsgspecError, FormatError) as error:
             self._refuse(f"its formats cannot be read: {error}")
 
-    def _row_group(self, at: int, start: int) -> pa.Table:
+    def table(self, at: int, start: int, columns: Sequence[str]) -> pa.Table:
+        """Columns of a row group; HistoryDamaged, from `start` on, when they cannot be read."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
         if at in self._damaged:
             reason = f"the checksum of a row group in {self._entry.name} is wrong"
             raise HistoryDamaged(self._folder, start, self._firsts[at + 1], reason)
-        if self._group[0] != at:
-            import pyarrow as pa  # noqa: PLC0415 - as above
+        try:
+            return self._file.read_row_group(at, columns=list(columns), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise HistoryDamaged(self._folder, start, self._firsts[at + 1], str(error)) from error
 
-            try:
-                table = self._file.read_row_group(at, columns=self._columns)
-            except (pa.ArrowException, OSError) as error:
-                raise HistoryDamaged(self._folder, start, self._firsts[at + 1], str(error)) from error
-            self._group = (at, table)
+    def _row_group(self, at: int, start: int) -> pa.Table:
+        if self._group[0] != at:
+            self._group = (at, self.table(at, start, self._columns))
         return self._group[1]
 
 

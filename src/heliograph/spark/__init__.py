@@ -4,13 +4,15 @@
 
     spark = heliograph.spark.session()
     tracks = heliograph.spark.read(spark, "data", "air.tracks", where="speed > 300")
+    stream = spark.readStream.format("heliograph").options(path="data", channel="air.tracks").load()
 
 Importing this package does not import Spark; the first call does.
 """
 
 from __future__ import annotations
 
+from heliograph.spark.lag import Lag, lag
 from heliograph.spark.read import read
-from heliograph.spark.session import session
+from heliograph.spark.session import register, session
 
-__all__ = ["read", "session"]
+__all__ = ["Lag", "lag", "read", "register", "session"]

@@ -34,15 +34,16 @@ SLICE_ROWS: Final = 200_000
 """Rows per task of our source: about half a second of work."""
 
 
-def slices_of(partition: str, place: str, first: int, end: int) -> Iterator[Slice]:
+def slices_of(channel: str, partition: str, place: str, first: int, end: int) -> Iterator[Slice]:
     """A range in parts of a size for one task."""
     for start in range(first, end, SLICE_ROWS):
-        yield Slice(partition, place, start, min(start + SLICE_ROWS, end))
+        yield Slice(partition, place, start, min(start + SLICE_ROWS, end), channel)
 
 
 class SealedFile(NamedTuple):
     """A sealed file, or the part of it that is wanted."""
 
+    channel: str
     partition: str
     place: str
     path: str
@@ -55,7 +56,7 @@ class SealedFile(NamedTuple):
 
     def slices(self) -> Iterator[Slice]:
         """The same rows for our own source."""
-        return slices_of(self.partition, self.place, self.first, self.next)
+        return slices_of(self.channel, self.partition, self.place, self.first, self.next)
 
 
 class Plan(NamedTuple):
@@ -89,6 +90,37 @@ def plan_read(
             files += partition.files()
             slices += partition.slices()
     return Plan(station.path, formats.formats(), tuple(files), tuple(slices))
+
+
+def learn_formats(reader: PartitionReader, root: str) -> None:
+    """Fill `reader.formats` with the formats of everything that is kept; `root` is the station's folder.
+
+    A file that cannot be read is passed over: whoever reads its rows is told what is wrong.
+    """
+    for segment in reader.manifest.segments:
+        if any(format_id not in reader.formats for format_id in segment.formats):
+            found = _footer(str(Path(root, reader.folder, segment.name)))
+            for fmt in found.formats if found else ():
+                reader.formats.register(fmt)
+    learn_formats_of_heads(reader)
+
+
+class _Footer(NamedTuple):
+    schema: pa.Schema
+    layout: str
+    formats: tuple[Format, ...]
+
+
+def _footer(path: str) -> _Footer | None:
+    """What the end of a sealed file says; None when it has gone or cannot be read."""
+    try:
+        schema = pq.read_schema(path)
+        metadata = schema.metadata or {}
+        descriptions = msgspec.msgpack.decode(metadata[FORMATS_KEY], type=list[bytes])
+        formats = tuple(map(Format.from_description, descriptions))
+    except (pa.ArrowException, OSError, KeyError, msgspec.MsgspecError, FormatError):
+        return None
+    return _Footer(schema, metadata.get(LAYOUT_KEY, b"").decode(), formats)
 
 
 class _Partition:
@@ -144,7 +176,7 @@ class _Partition:
         """What the files leave over."""
         position = self._first
         for first, end in [*((file.first, file.next) for file in self._files), (self._next, self._next)]:
-            yield from slices_of(self._name, self._place, position, first)
+            yield from slices_of(self._channel, self._name, self._place, position, first)
             position = max(position, end)
 
     def _offset(self, point: Any) -> int:
@@ -161,22 +193,17 @@ class _Partition:
         path = str(Path(self._station.path, self._place, segment.name))
         if not self._trusts_files and not is_whole(self._station.disk, self._place, segment):
             return None
-        try:
-            schema = pq.read_schema(path)
-            metadata = schema.metadata or {}
-            descriptions = msgspec.msgpack.decode(metadata[FORMATS_KEY], type=list[bytes])
-            formats = tuple(map(Format.from_description, descriptions))
-        except (pa.ArrowException, OSError, KeyError, msgspec.MsgspecError, FormatError):
+        found = _footer(path)
+        if found is None:
             return None
-        for fmt in formats:
+        for fmt in found.formats:
             self._reader.formats.register(fmt)
-        layout = metadata.get(LAYOUT_KEY, b"").decode()
+        schema = found.schema
         plain = all(schema.field(name).type == pa.int64() for name in INTEGERS)
         if not plain or len({name.lower() for name in schema.names}) < len(schema.names):
             return None
-        return SealedFile(
-            self._name, self._place, path, layout, formats, segment.first, segment.next, whole=True
-        )
+        place = (self._channel, self._name, self._place)
+        return SealedFile(*place, path, found.layout, found.formats, segment.first, segment.next, whole=True)
 
 
 def chosen_types(

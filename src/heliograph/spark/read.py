@@ -11,8 +11,7 @@ Spark's own Parquet reader, the rest by `heliograph.spark.source`. `docs/spark.m
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     import os
@@ -95,6 +94,7 @@ def _frame(
 
     from heliograph.spark.rows import schema  # noqa: PLC0415 - as above
     from heliograph.spark.sealed import Sealed  # noqa: PLC0415 - as above
+    from heliograph.spark.session import register  # noqa: PLC0415 - as above
     from heliograph.spark.slices import Job  # noqa: PLC0415 - as above
     from heliograph.spark.source import RangeSource  # noqa: PLC0415 - as above
 
@@ -103,7 +103,6 @@ def _frame(
     by_us = [file for file in plan.files if file not in by_spark]
     job = Job(
         folder=plan.folder,
-        channel=channel,
         formats=tuple(fmt.description for fmt in plan.formats),
         joined=None if joined is None else joined.description,
         types=None if types is None else tuple(sorted(types)),
@@ -113,20 +112,10 @@ def _frame(
     columns = from_arrow_schema(schema(joined), prefer_timestamp_ntz=False)
     frames = sealed.frames(by_spark)
     if job.slices:
-        _register(spark, RangeSource)
+        register(spark)
         reader = spark.read.format(RangeSource.name()).schema(columns)
         frames.append(reader.option("job", msgspec.json.encode(job).decode()).load())
     return reduce(lambda a, b: a.union(b), frames or [spark.createDataFrame([], columns)])
-
-
-_registered: WeakSet[Any] = WeakSet()
-
-
-def _register(spark: SparkSession, source: Any) -> None:
-    """Once per session: Spark warns when a source is registered again."""
-    if spark not in _registered:
-        spark.dataSource.register(source)
-        _registered.add(spark)
 
 
 def _insist_on_own_names(spark: SparkSession, channel: str, joined: Format) -> None:

@@ -11,7 +11,7 @@ it does not need.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -19,17 +19,21 @@ import pyarrow as pa
 
 from heliograph import columns
 from heliograph.codec import mapping_decoder
-from heliograph.errors import DecodeError, FormatError, InvalidEvent
+from heliograph.errors import BadRecord, DecodeError, FormatError, InvalidEvent
 from heliograph.expr.arrow_columns import HEADER_COLUMN, KIND_TYPES
 from heliograph.expr.schema import HEADER_FIELDS, USER_HEADERS
 from heliograph.journal.records import EVENT
 from heliograph.journal.segmentwriter import TRANSPOSED_AT_ONCE, plain_decoder
+from heliograph.spark.evolving import rescued
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.formats import Format, FormatRegistry
     from heliograph.journal.records import Record, Rows
+    from heliograph.spark.evolving import Evolving
+    from heliograph.spark.options import BadRecords
+    from heliograph.spark.shape import Shape
 
 Columns: TypeAlias = Literal["typed", "envelope"]
 
@@ -63,35 +67,49 @@ def schema(joined: Format | None) -> pa.Schema:
     return pa.schema([header, *columns.schema(joined, spark_safe=True)])
 
 
+class Place(NamedTuple):
+    """A partition: of which channel, and its folder counted from the station's."""
+
+    channel: str
+    partition: str
+    folder: str
+
+
 class BatchMaker:
-    """Makes batches of the rows of one partition.
+    """Makes batches of the work columns of a shape from the rows of one partition.
 
     Args:
-        channel: whose rows; a column of the header.
-        partition: likewise.
-        joined: the format that has room for all events, or None for envelopes.
+        place: whose rows.
+        shape: the columns to make.
         types: names of the event types that are wanted; None: all.
         formats: knows the formats of the rows that will come.
+        evolving: judges formats that are new; None for envelopes, which take any.
+        bad_records: what becomes of a body that does not decode.
     """
 
     def __init__(
         self,
-        channel: str,
-        partition: str,
+        place: Place,
+        shape: Shape,
         *,
-        joined: Format | None,
         types: frozenset[str] | None,
         formats: FormatRegistry,
+        evolving: Evolving | None,
+        bad_records: BadRecords | Literal["null"],
     ) -> None:
-        self.schema = schema(joined)
-        self._channel = channel
-        self._partition = partition
-        self._joined = joined
+        self._place = place
+        self._shape = shape
+        self._header_fields = list(shape.work.field(HEADER_COLUMN).type)
         self._types = types
         self._formats = formats
+        self._evolving = evolving
+        self.bad_records = bad_records
         self._names: dict[bytes, str] = {}
+        self._lost: dict[bytes, tuple[str, ...]] = {}
         self._decoders: dict[bytes, Callable[[Any], dict[str, Any]]] = {}
         self._plain: dict[bytes, Callable[[bytes], tuple[Any, ...]]] = {}
+        self.skipped = 0
+        """Events that were left out because they do not decode."""
 
     def batch(self, runs: Sequence[Rows]) -> pa.RecordBatch:
         """The wanted rows among these."""
@@ -107,90 +125,141 @@ class BatchMaker:
             offsets = [offsets[place] for place in wanted]
             times = [times[place] for place in wanted]
             records = [records[place] for place in wanted]
-        header = self._header(offsets, times, records)
-        rest = self._envelope(records) if self._joined is None else self._typed(self._joined, records)
-        return pa.RecordBatch.from_arrays([header, *rest], schema=self.schema)
+        fields = self._shape.fields
+        bodies = None if fields is None else self._bodies(fields, offsets, records)
+        if bodies is None:
+            rest = [_column([getattr(r, name) for r in records], kind) for name, kind in self._envelope()]
+        else:
+            rest = bodies.arrays
+            if bodies.rows is not None:
+                offsets = [offsets[place] for place in bodies.rows]
+                times = [times[place] for place in bodies.rows]
+                records = [records[place] for place in bodies.rows]
+        return pa.RecordBatch.from_arrays(
+            [self._header(offsets, times, records), *rest], schema=self._shape.work
+        )
+
+    def learn(self, fmt: Format) -> None:
+        """Judge a format, if it is new; SchemaChanged when the query has no place for it."""
+        if fmt.id in self._names:
+            return
+        if self._evolving is not None and (self._types is None or fmt.name in self._types):
+            self._lost[fmt.id] = self._evolving.lost(fmt)
+            self._shape.learn(fmt)
+        self._names[fmt.id] = fmt.name
+        self._decoders[fmt.id] = mapping_decoder(fmt)
+        plain = plain_decoder(fmt)
+        if plain is not None and not self._lost.get(fmt.id):
+            self._plain[fmt.id] = plain
+
+    def loses(self, fmt: Format) -> bool:
+        """Whether a format has fields without a column."""
+        self.learn(fmt)
+        return bool(self._lost.get(fmt.id))
 
     def _wants_all(self, records: Sequence[Record]) -> bool:
         """Whether no row is left out, which it is quicker to find out of all together."""
         ids = {record.format_id for record in records}
         for format_id in ids - self._names.keys():
-            self._learn(self._formats[format_id])
+            self.learn(self._formats[format_id])
         if self._types is not None and not {self._names[format_id] for format_id in ids} <= self._types:
             return False
-        return self._joined is None or {record.kind for record in records} <= {EVENT}
-
-    def _learn(self, fmt: Format) -> None:
-        self._names[fmt.id] = fmt.name
-        self._decoders[fmt.id] = mapping_decoder(fmt)
-        plain = plain_decoder(fmt)
-        if plain is not None:
-            self._plain[fmt.id] = plain
+        return self._shape.fields is None or {record.kind for record in records} <= {EVENT}
 
     def _wants(self, record: Record) -> bool:
         if self._types is not None and self._names[record.format_id] not in self._types:
             return False
-        return self._joined is None or record.kind == EVENT
+        return self._shape.fields is None or record.kind == EVENT
+
+    def _envelope(self) -> list[tuple[str, pa.DataType]]:
+        return [(field.name, field.type) for field in list(self._shape.work)[1:]]
 
     def _header(self, offsets: list[int], times: list[int], records: Sequence[Record]) -> pa.StructArray:
+        arrays = [self._header_column(field, offsets, times, records) for field in self._header_fields]
+        if not arrays:
+            return pa.array([{}] * len(records), pa.struct([]))
+        return pa.StructArray.from_arrays(arrays, fields=self._header_fields)
+
+    def _header_column(
+        self, field: pa.Field, offsets: list[int], times: list[int], records: Sequence[Record]
+    ) -> pa.Array:
         count = len(records)
-        source_ns = _integers([record.source_ts for record in records])
-        append_ns = _integers(times)
-        users = [None if record.headers is None else list(record.headers.items()) for record in records]
-        arrays = {
-            "channel": pa.repeat(self._channel, count),
-            "type": pa.array([self._names[record.format_id] for record in records], pa.string()),
-            "supplier": pa.array([record.supplier for record in records], pa.string()),
-            "epoch": _integers([record.epoch for record in records]),
-            "sequence": _integers([record.sequence for record in records]),
-            "source_ts": _microseconds(source_ns),
-            "append_ts": _microseconds(append_ns),
-            "station_seq": _integers([record.station_seq for record in records]),
-            "offset": _integers(offsets),
-            "partition": pa.repeat(self._partition, count),
-            "priority": _integers([record.priority for record in records]),
-            "hops": _integers([record.hops for record in records]),
-            "correlation_id": pa.array([record.correlation_id for record in records], pa.string()),
-            "redelivered": pa.repeat(False, count),
-            USER_HEADERS: pa.array(users, USER_HEADERS_TYPE),
-            "source_ns": source_ns,
-            "append_ns": append_ns,
-            "lifetime_ns": _integers([record.lifetime_ns for record in records]),
-            "format_id": pa.array([record.format_id for record in records], pa.binary()),
-        }
-        return pa.StructArray.from_arrays(
-            [arrays[field.name] for field in HEADER_TYPE], fields=list(HEADER_TYPE)
-        )
+        match field.name:
+            case "channel":
+                return pa.repeat(self._place.channel, count)
+            case "partition":
+                return pa.repeat(self._place.partition, count)
+            case "redelivered":
+                return pa.repeat(False, count)
+            case "offset":
+                return pa.array(offsets, pa.int64())
+            case "append_ns":
+                return pa.array(times, pa.int64())
+            case "append_ts":
+                return microseconds(pa.array(times, pa.int64()))
+            case "source_ns":
+                return _column([record.source_ts for record in records], field.type)
+            case "source_ts":
+                return microseconds(_column([record.source_ts for record in records], pa.int64()))
+            case "type":
+                return _column([self._names[record.format_id] for record in records], field.type)
+            case "user":
+                users = [
+                    None if record.headers is None else list(record.headers.items()) for record in records
+                ]
+                return _column(users, field.type)
+            case name:
+                return _column([getattr(record, name) for record in records], field.type)
 
-    def _envelope(self, records: Sequence[Record]) -> list[pa.Array]:
-        return [
-            pa.array([getattr(record, name) for record in records], kind) for name, kind in ENVELOPE.items()
-        ]
-
-    def _typed(self, joined: Format, records: Sequence[Record]) -> list[pa.Array]:
-        """The columns of the fields; all null for a body that does not decode, as in sealed files."""
+    def _bodies(self, fields: Format, offsets: Sequence[int], records: Sequence[Record]) -> _Bodies:
+        """The columns of the fields, and of what goes beside them."""
         ids = {record.format_id for record in records}
         if len(ids) == 1 and ids <= self._plain.keys():
             with suppress(msgspec.MsgspecError, FormatError, InvalidEvent):
-                return self._typed_quickly(joined, records)
+                arrays = self._decoded_quickly(fields, records)
+                return _Bodies([*arrays, *self._special({}, {}, len(records))], None)
         mappings: list[dict[str, Any]] = []
         places: list[int | None] = []
-        decoders = self._decoders
-        for record in records:
+        bad: dict[int, bytes] = {}
+        lost: dict[int, str] = {}
+        for row, record in enumerate(records):
             try:
-                mapping = decoders[record.format_id](record.body)
-            except DecodeError:
+                mapping = self._decoders[record.format_id](record.body)
+            except DecodeError as error:
+                if self.bad_records == "fail":
+                    raise BadRecord(self._place.folder, offsets[row], str(error)) from error
+                bad[row] = record.body
                 places.append(None)
-            else:
-                places.append(len(mappings))
-                mappings.append(mapping)
-        arrays: list[pa.Array] = columns.to_batch(joined, mappings, spark_safe=True).columns
-        if len(mappings) == len(records):
-            return arrays
-        return [array.take(pa.array(places, pa.int64())) for array in arrays]
+                continue
+            names = self._lost.get(record.format_id)
+            if names:
+                if self._shape.wants_rescued:
+                    lost[row] = rescued(self._formats[record.format_id], names, mapping)
+                for name in names:
+                    del mapping[name]
+            places.append(len(mappings))
+            mappings.append(mapping)
+        arrays = columns.to_batch(fields, mappings, spark_safe=True).columns if fields.fields else []
+        if not bad:
+            return _Bodies([*arrays, *self._special({}, lost, len(records))], None)
+        if self.bad_records == "skip":
+            self.skipped += len(bad)
+            kept = [row for row in range(len(records)) if row not in bad]
+            again = {place: lost[row] for place, row in enumerate(kept) if row in lost}
+            return _Bodies([*arrays, *self._special({}, again, len(kept))], kept)
+        spread = [array.take(pa.array(places, pa.int64())) for array in arrays]
+        return _Bodies([*spread, *self._special(bad, lost, len(records))], None)
 
-    def _typed_quickly(self, joined: Format, records: Sequence[Record]) -> list[pa.Array]:
-        """The same for events of one format that is all numbers and text; raises when one is not so plain."""
+    def _special(self, bad: dict[int, bytes], lost: dict[int, str], count: int) -> list[pa.Array]:
+        found = []
+        if self._shape.wants_rescued:
+            found.append(_column([lost.get(row) for row in range(count)], pa.string()))
+        if self._shape.wants_bad:
+            found.append(_column([bad.get(row) for row in range(count)], pa.binary()))
+        return found
+
+    def _decoded_quickly(self, fields: Format, records: Sequence[Record]) -> list[pa.Array]:
+        """For events of one format that is all numbers and text; raises when one is not so plain."""
         format_id = records[0].format_id
         decode = self._plain[format_id]
         values: list[list[Any]] = [[] for _ in self._formats[format_id].fields]
@@ -200,9 +269,27 @@ class BatchMaker:
                 column.extend(part)
         by_name = dict(zip(self._formats[format_id].by_name, values, strict=True))
         nothing = [None] * len(records)
-        named = [by_name.get(field.name, nothing) for field in joined.fields]
-        arrays: list[pa.Array] = columns.columns_to_batch(joined, named, spark_safe=True).columns
+        named = [by_name.get(field.name, nothing) for field in fields.fields]
+        if not named:
+            return []
+        arrays: list[pa.Array] = columns.columns_to_batch(fields, named, spark_safe=True).columns
         return arrays
+
+
+class _Bodies(NamedTuple):
+    """Decoded columns, and which rows they are of; None: all."""
+
+    arrays: list[pa.Array]
+    rows: list[int] | None
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column of values that are often all the same."""
+    if values and values.count(values[0]) == len(values) and not isinstance(values[0], list):
+        values, count = values[:1], len(values)
+        one = _integers(values) if kind == pa.int64() else pa.array(values, kind)
+        return pa.repeat(one[0], count)
+    return _integers(values) if kind == pa.int64() else pa.array(values, kind)
 
 
 def _integers(values: Sequence[int | None]) -> pa.Array:
@@ -214,7 +301,7 @@ def _integers(values: Sequence[int | None]) -> pa.Array:
         return pa.array(fitting, pa.int64())
 
 
-def _microseconds(nanoseconds: pa.Array) -> pa.Array:
+def microseconds(nanoseconds: pa.Array) -> pa.Array:
     """What is below a microsecond is dropped, towards the past, as in filters."""
     mask = nanoseconds.is_null().to_numpy(zero_copy_only=False)
     floored = np.floor_divide(nanoseconds.fill_null(0).to_numpy(), 1000)

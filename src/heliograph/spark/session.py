@@ -4,7 +4,8 @@
     spark = heliograph.spark.session(master="spark://host:7077")
     spark = heliograph.spark.session(config={"spark.driver.memory": "4g"})
 
-Everywhere: times in UTC, Arrow between Python and the JVM, filters pushed into Python data sources. With a
+Everywhere: `format("heliograph")` registered, times in UTC, Arrow between Python and the JVM, filters pushed
+into Python data sources. With a
 local master besides: Java is found (`heliograph.spark.java`), workers run this very Python, nothing listens
 beyond 127.0.0.1, no web interface, a heap of 1 GB. `config` has the last word over all of it.
 """
@@ -15,6 +16,7 @@ import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +27,8 @@ Setting: TypeAlias = "str | int | float | bool"
 
 LOOPBACK: Final = "127.0.0.1"
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+
+_registered: WeakSet[SparkSession] = WeakSet()
 
 _EVERYWHERE: Final[dict[str, Setting]] = {
     "spark.sql.session.timeZone": "UTC",
@@ -64,7 +68,20 @@ def session(
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Make `format("heliograph")` known to a session that was started otherwise, also over Spark Connect."""
+    from heliograph.spark.source import HeliographSource, RangeSource  # noqa: PLC0415 - as above
+
+    if spark not in _registered:  # Spark warns when a source is registered again
+        for source in (HeliographSource, RangeSource):
+            spark.dataSource.register(source)
+        _registered.add(spark)
+    return spark
 
 
 def _prepare_environment(*, is_local: bool) -> None:

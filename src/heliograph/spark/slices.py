@@ -1,8 +1,9 @@
 """Ranges of offsets, read wherever the rows lie when it comes to them.
 
 A slice knows no file, only a partition and two offsets, and looks up the rest in the manifest: rows that
-were in a head when a read was planned may have been sealed since. Rows that retention has taken, or that are
-damaged, are an error with the exact range, unless the job says to go on without them.
+were in a head when a read was planned may have been sealed since, and sealed files merged. Rows that
+retention has taken, or that are damaged, are an error with the exact range, unless the job says to go on
+without them.
 
 Everything a task needs is in its job, and it imports the formats, the codec and the journal's reader only:
 any executor that can import `heliograph` and sees the folder can run it.
@@ -10,7 +11,8 @@ any executor that can import `heliograph` and sees the folder can run it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import logging
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -18,12 +20,21 @@ from heliograph.errors import HistoryDamaged, HistoryGone
 from heliograph.formats import Format, FormatRegistry
 from heliograph.journal.reader import PartitionReader
 from heliograph.ports import LocalDisk
-from heliograph.spark.rows import BatchMaker
+from heliograph.spark.evolving import Evolving
+from heliograph.spark.filtering import parsed
+from heliograph.spark.options import BadRecords, Evolution  # noqa: TC001 - a Job is decoded by them
+from heliograph.spark.rows import BatchMaker, Place, schema
+from heliograph.spark.segments import SegmentColumns
+from heliograph.spark.shape import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     import pyarrow as pa
+
+    from heliograph.expr.tree import Expr
+
+log = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 10_000
 """Rows per Arrow batch: few enough to hold, and many enough that each costs little on its way into Java."""
@@ -38,47 +49,120 @@ class Slice(msgspec.Struct, frozen=True):
     """The partition's folder, counted from the station's."""
     first: int
     next: int
+    channel: str
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What all tasks of one read share."""
 
     folder: str
-    channel: str
     formats: tuple[bytes, ...]
-    """Descriptions of the formats that the rows may have."""
+    """Descriptions of the formats that were known at planning."""
     joined: bytes | None
     """Description of the format that has room for all events; None for envelopes."""
     types: tuple[str, ...] | None
     fail_on_data_loss: bool
-    slices: tuple[Slice, ...]
+    slices: tuple[Slice, ...] = ()
+    where: str | None = None
+    params: dict[str, Any] | list[Any] | None = None
+    evolution: Evolution = "fail"
+    explicit: bool = False
+    """Whether the user chose the columns."""
+    bad_records: BadRecords | Literal["null"] = "null"
+
+    def known(self) -> list[Format]:
+        return [Format.from_description(description) for description in self.formats]
+
+    def shape(self, wanted: pa.Schema | None, pushed: Sequence[Expr]) -> Shape:
+        """The columns; all of them unless some are wanted."""
+        joined = None if self.joined is None else Format.from_description(self.joined)
+        types: dict[str, list[Format]] = {}
+        for fmt in self.known():
+            if self.types is None or fmt.name in self.types:
+                types.setdefault(fmt.name, []).append(fmt)
+        filters = () if self.where is None or (joined and not types) else (parsed(self.where, self.params),)
+        return Shape(schema(joined) if wanted is None else wanted, joined, types, filters, pushed)
 
 
-def batches(job: Job, part: Slice) -> Iterator[pa.RecordBatch]:
+def batches(
+    job: Job, part: Slice, wanted: pa.Schema | None = None, pushed: Sequence[Expr] = ()
+) -> Iterator[pa.RecordBatch]:
     """The rows of one slice."""
+    with PartitionReader(LocalDisk(job.folder, create=False), part.place, formats=_registry(job)) as reader:
+        yield from _Task(job, part, reader, wanted, pushed).batches()
+
+
+def _registry(job: Job) -> FormatRegistry:
     formats = FormatRegistry()
-    for description in job.formats:
-        formats.register(Format.from_description(description))
-    with PartitionReader(LocalDisk(job.folder, create=False), part.place, formats=formats) as reader:
-        maker = BatchMaker(
-            job.channel,
-            part.partition,
-            joined=None if job.joined is None else Format.from_description(job.joined),
-            types=None if job.types is None else frozenset(job.types),
-            formats=formats,
+    for fmt in job.known():
+        formats.register(fmt)
+    return formats
+
+
+class _Task:
+    """One slice being read."""
+
+    def __init__(
+        self,
+        job: Job,
+        part: Slice,
+        reader: PartitionReader,
+        wanted: pa.Schema | None,
+        pushed: Sequence[Expr],
+    ) -> None:
+        self._job = job
+        self._part = part
+        self._reader = reader
+        self._shape = job.shape(wanted, pushed)
+        place = Place(part.channel, part.partition, part.place)
+        types = None if job.types is None else frozenset(job.types)
+        known = [fmt.id for fmt in job.known()]
+        joined = None if job.joined is None else Format.from_description(job.joined)
+        self._maker = BatchMaker(
+            place,
+            self._shape,
+            types=types,
+            formats=reader.formats,
+            evolving=None
+            if joined is None
+            else Evolving(job.evolution, known, joined, explicit=job.explicit),
+            bad_records=job.bad_records,
         )
-        position = part.first
-        while position < part.next:
+        self._columns = SegmentColumns(place, self._shape, types, self._maker)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        position = self._part.first
+        while position < self._part.next:
             try:
-                runs, reached = reader.read_on(position, BATCH_ROWS, BATCH_BYTES, part.next)
-                if reached == position:
-                    reason = "the history ends before them: is this the folder that was planned for?"
-                    raise HistoryDamaged(part.place, position, part.next, reason)  # noqa: TRY301 - a loss like the others
+                position = yield from self._some(position)
             except (HistoryGone, HistoryDamaged) as gap:
-                if job.fail_on_data_loss:
+                if self._job.fail_on_data_loss:
                     raise
-                position = gap.next_available
-                continue
-            if runs:
-                yield maker.batch(runs)
-            position = reached
+                log.warning("%s; they are left out", gap)
+                position = max(gap.next_available, position + 1)
+        if self._maker.skipped:
+            log.warning(
+                "%d events of %s do not decode and are left out", self._maker.skipped, self._part.place
+            )
+
+    def _some(self, position: int) -> Generator[pa.RecordBatch, None, int]:
+        """Batches of the file that holds a row; returns the offset behind them."""
+        found = self._reader.sealed_at(position) if position < self._reader.watermark else None
+        if found is not None and self._columns.can_read(found[0]):
+            segment, end = found
+            end = min(end, self._part.next)
+            for batch in self._columns.batches(segment, position, end):
+                yield from self._finished(batch)
+            return end
+        runs, reached = self._reader.read_on(position, BATCH_ROWS, BATCH_BYTES, self._part.next)
+        if reached == position:
+            reason = "the history ends before them: is this the folder that was planned for?"
+            raise HistoryDamaged(self._part.place, position, self._part.next, reason)
+        if runs:
+            yield from self._finished(self._maker.batch(runs))
+        return reached
+
+    def _finished(self, work: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        batch = self._shape.finish(work)
+        if batch.num_rows:
+            yield batch

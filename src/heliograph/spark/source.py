@@ -1,30 +1,209 @@
-"""The Python data source: one task per slice of the rows that are not in sealed files.
+"""The classes that Spark calls: `format("heliograph")` for users, `heliograph_ranges` for our own `read`.
 
-Spark pickles these classes by name and hands each task its slice; what is done with it is in
-`heliograph.spark.slices`.
+Spark pickles them by name, plans with them in a process beside the driver and hands each task its slice. What
+they do is elsewhere: options in `options`, columns in `shape`, the way of a stream in `stream`, rows in
+`slices`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
+from heliograph.errors import HistoryGone
+from heliograph.formats import Format
+from heliograph.journal.folder import partition_folder
+from heliograph.spark.filtering import joined_format
+from heliograph.spark.options import parse_options
+from heliograph.spark.planning import chosen_types, slices_of
+from heliograph.spark.pushing import as_expression
+from heliograph.spark.shape import full_schema, insist_on_columns
 from heliograph.spark.slices import Job, Slice, batches
+from heliograph.spark.stream import Stream
+from heliograph.spark.watching import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
+
+    from heliograph.expr.tree import Expr
+    from heliograph.spark.options import Options
 
 
 class SlicePartition(InputPartition):
-    """A slice as Spark carries it."""
+    """A slice as Spark carries it; None when there is nothing to read."""
 
-    def __init__(self, part: Slice) -> None:
+    def __init__(self, part: Slice | None) -> None:
         self.value = part
+
+
+class HeliographSource(DataSource):
+    """`format("heliograph")`, for `spark.read` and `spark.readStream`."""
+
+    _known: tuple[bytes, ...] | None = None
+    """Descriptions of the formats that the columns were made for; None while the user chooses columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "heliograph"
+
+    def schema(self) -> StructType:
+        options = parse_options(self.options, stream=None)
+        watch = Watch(options)
+        self._known = tuple(fmt.description for fmt in watch.learned())
+        watch.close()
+        return from_arrow_schema(_columns(options, self._joined(options)), prefer_timestamp_ntz=False)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_options(self.options, stream=False)
+        watch = Watch(options)
+        job, wanted = self._job(options, watch, schema)
+        return HistoryReader(options, watch, job, wanted)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        options = parse_options(self.options, stream=True)
+        watch = Watch(options)
+        job, wanted = self._job(options, watch, schema)
+        return ChannelStreamReader(options, watch, job, wanted)
+
+    def _job(self, options: Options, watch: Watch, schema: StructType) -> tuple[Job, pa.Schema]:
+        explicit = self._known is None
+        if self._known is None:
+            self._known = tuple(fmt.description for fmt in watch.learned())
+        joined = self._joined(options)
+        wanted = to_arrow_schema(schema, timezone="UTC")
+        insist_on_columns(wanted, _columns(options, joined, everything=True))
+        job = Job(
+            folder=watch.folder.path,
+            formats=self._known,
+            joined=None if joined is None else joined.description,
+            types=options.types,
+            fail_on_data_loss=options.fail_on_data_loss,
+            where=options.where,
+            params=options.params,
+            evolution=options.evolution,
+            explicit=explicit,
+            bad_records=options.bad_records,
+        )
+        job.shape(wanted, ())  # refuses a filter that is wrong before anything runs
+        return job, wanted
+
+    def _joined(self, options: Options) -> Format | None:
+        """The format for all events that are known; None for envelopes."""
+        assert self._known is not None
+        formats = [Format.from_description(description) for description in self._known]
+        of = ", ".join(options.channels) or str(options.pattern)
+        chosen = chosen_types(of, formats, options.types)
+        return joined_format(chosen) if options.mode == "typed" else None
+
+
+def _columns(options: Options, joined: Format | None, *, everything: bool = False) -> pa.Schema:
+    return full_schema(
+        joined,
+        include_headers=everything or options.include_headers,
+        rescued=options.evolution == "rescue",
+        bad=options.bad_records == "column",
+    )
+
+
+class HistoryReader(DataSourceReader):
+    """What is durable between two points when an action runs."""
+
+    def __init__(self, options: Options, watch: Watch, job: Job, wanted: pa.Schema) -> None:
+        self._options = options
+        self._watch: Watch | None = watch
+        self._job = job
+        self._wanted = wanted
+        self._pushed: list[Expr] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take filters along to skip rows by; Spark looks at those that come through once more."""
+        self._pushed = [found for one in filters if (found := as_expression(one)) is not None]
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        assert self._watch is not None
+        parts: list[InputPartition] = []
+        for (channel, partition), reader in self._watch.readers().items():
+            place = partition_folder(channel, partition)
+            end = min(self._options.ending.offset(reader, channel, partition), reader.watermark)
+            first = self._options.starting.offset(reader, channel, partition)
+            if self._job.fail_on_data_loss and first < min(reader.earliest, end):
+                raise HistoryGone(place, first, reader.earliest)
+            parts += map(SlicePartition, slices_of(channel, partition, place, first, end))
+        return parts or [SlicePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is not None:
+            yield from batches(self._job, partition.value, self._wanted, self._pushed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_watch": None}
+
+
+class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream; its `read` runs in tasks, everything else on the driver."""
+
+    def __init__(self, options: Options, watch: Watch, job: Job, wanted: pa.Schema) -> None:
+        self._options = options
+        self._stream: Stream | None = Stream(options, watch)
+        self._watch: Watch | None = watch
+        self._job = job
+        self._wanted = wanted
+
+    @property
+    def _driver(self) -> Stream:
+        assert self._stream is not None, "tasks only read"
+        return self._stream
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return self._driver.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Spark knows one limit at a time; `latestOffset` goes by all that were given."""
+        if self._options.max_events is not None:
+            return ReadMaxRows(self._options.max_events)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        if self._options.min_events is not None:
+            return ReadMinRows(self._options.min_events)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return self._driver.latest(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._driver.stop_at_now()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return self._driver.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [SlicePartition(part) for part in self._driver.slices(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from batches(self._job, partition.value, self._wanted)
+
+    def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stream": None, "_watch": None}
 
 
 class RangeReader(DataSourceReader):

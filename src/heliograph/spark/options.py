@@ -1,0 +1,321 @@
+"""What can be said to `spark.read.format("heliograph")` and to `readStream`, checked before anything is read.
+
+    options = parse_options({"path": "data", "channel": "air.tracks", "filter": "speed > 300"}, stream=True)
+
+An option that does not exist, a value that is not of its kind, and options that do not go together are
+refused with what is allowed. `docs/spark.md` has the table; names and meanings follow Spark's Kafka source
+where it has the same thing. Names are compared without case, as Spark hands them on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from heliograph.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from heliograph.journal.reader import PartitionReader
+
+ByPartition: TypeAlias = dict[str, dict[str, int]]
+"""Channels to partitions to offsets or times."""
+Mode: TypeAlias = Literal["typed", "envelope"]
+Evolution: TypeAlias = Literal["ignore", "fail", "rescue"]
+BadRecords: TypeAlias = Literal["fail", "skip", "column"]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""How offsets in JSON say so, as for Kafka."""
+
+MAX_PATTERN: Final = 1000
+"""Characters of `subscribePattern`."""
+
+
+class Points(msgspec.Struct, frozen=True):
+    """A point in each partition: by time if one is given, else by offset, else at an end of the history."""
+
+    named: Literal["earliest", "latest"] = "earliest"
+    offsets: ByPartition | None = None
+    times_ns: ByPartition | None = None
+    time_ns: int | None = None
+
+    def offset(self, reader: PartitionReader, channel: str, partition: str) -> int:
+        """Where it is in one partition. One that the JSON does not name is at its beginning."""
+        if self.time_ns is not None:
+            return reader.offset_at(self.time_ns)
+        if self.times_ns is not None:
+            time_ns = self.times_ns.get(channel, {}).get(partition)
+            return reader.earliest if time_ns is None else reader.offset_at(time_ns)
+        if self.offsets is not None:
+            offset = self.offsets.get(channel, {}).get(partition, EARLIEST)
+        else:
+            offset = EARLIEST if self.named == "earliest" else LATEST
+        return reader.earliest if offset == EARLIEST else reader.watermark if offset == LATEST else offset
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was asked for. `channels` or `pattern` is given, not both."""
+
+    path: str
+    channels: tuple[str, ...] = ()
+    pattern: str | None = None
+    where: str | None = None
+    params: dict[str, Any] | list[Any] | None = None
+    types: tuple[str, ...] | None = None
+    mode: Mode = "typed"
+    include_headers: bool = False
+    evolution: Evolution = "fail"
+    bad_records: BadRecords = "fail"
+    fail_on_data_loss: bool = True
+    starting: Points
+    ending: Points
+    max_events: int | None = None
+    max_bytes: int | None = None
+    min_events: int | None = None
+    max_delay: float = 900.0
+    """Seconds for which `min_events` is waited for."""
+
+
+def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
+    """The options of a batch read or of a stream; InvalidOption names the first that is wrong.
+
+    With None it is not known yet which of the two it will be, and options of both are let through.
+    """
+    by_name = {name.lower(): value for name, value in given.items()}
+    parsers = {
+        **_EVERYWHERE,
+        **({} if stream is True else _BATCH_ONLY),
+        **({} if stream is False else _STREAM_ONLY),
+    }
+    _insist_on_known(by_name, {name.lower(): name for name in parsers})
+    parsed = {
+        name: parse(name, by_name[name.lower()]) for name, parse in parsers.items() if name.lower() in by_name
+    }
+    if "path" not in parsed:
+        raise InvalidOption("path", None, "the folder of the station that keeps the channel")
+    _insist_on_one(parsed)
+    _insist_on_companions(parsed)
+    return Options(
+        **{field: parsed[option] for option, field in _FIELDS.items() if option in parsed},
+        starting=_points(parsed, "starting", "latest" if stream else "earliest"),
+        ending=_points(parsed, "ending", "latest"),
+    )
+
+
+def _insist_on_known(given: Mapping[str, str], known: Mapping[str, str]) -> None:
+    for name, value in given.items():
+        if name in known:
+            continue
+        if name in {option.lower() for option in _STREAM_ONLY}:
+            allowed = "it is for streams only"
+        elif name in {option.lower() for option in _BATCH_ONLY}:
+            allowed = "it is for batch reads only"
+        else:
+            near = difflib.get_close_matches(name, known, n=1)
+            allowed = (
+                f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(known.values())}"
+            )
+        raise InvalidOption(name, value, allowed, exists=False)
+
+
+def _insist_on_one(parsed: Mapping[str, Any]) -> None:
+    given = [name for name in _CHOICES if name in parsed]
+    if not given:
+        raise InvalidOption("channel", None, f"a channel; or give {_CHOICES[1]!r} or {_CHOICES[2]!r}")
+    if len(given) > 1:
+        raise InvalidOption(given[1], str(parsed[given[1]]), f"one of {', '.join(_CHOICES)}, not two")
+
+
+def _insist_on_companions(parsed: Mapping[str, Any]) -> None:
+    least, most = parsed.get("minEventsPerTrigger"), parsed.get("maxEventsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise InvalidOption("minEventsPerTrigger", str(least), f"at most maxEventsPerTrigger, {most}")
+    if "maxTriggerDelay" in parsed and least is None:
+        raise InvalidOption("minEventsPerTrigger", None, "a number of events, when maxTriggerDelay is given")
+    if "params" in parsed and "filter" not in parsed:
+        raise InvalidOption("filter", None, "a condition, when params are given")
+
+
+def _points(parsed: Mapping[str, Any], which: str, default: Literal["earliest", "latest"]) -> Points:
+    if f"{which}Timestamp" in parsed:
+        return Points(time_ns=parsed[f"{which}Timestamp"])
+    if f"{which}OffsetsByTimestamp" in parsed:
+        return Points(times_ns=parsed[f"{which}OffsetsByTimestamp"])
+    found: Points = parsed.get(f"{which}Offsets", Points(named=default))
+    return found
+
+
+# Kinds of values
+
+
+def _text(name: str, value: str) -> str:
+    if not value:
+        raise InvalidOption(name, value, "a text that is not empty")
+    return value
+
+
+def _one(name: str, value: str) -> tuple[str, ...]:
+    return (_text(name, value),)
+
+
+def _several(name: str, value: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
+    if not all(found):
+        raise InvalidOption(name, value, "names with commas between them")
+    return found
+
+
+def _pattern(name: str, value: str) -> str:
+    try:
+        re.compile(_text(name, value))
+    except re.error as error:
+        raise InvalidOption(name, value, f"a regular expression of Python ({error})") from None
+    if len(value) > MAX_PATTERN:
+        raise InvalidOption(name, value, f"a regular expression of at most {MAX_PATTERN} characters")
+    return value
+
+
+def _choice(*allowed: str) -> Callable[[str, str], str]:
+    def parse(name: str, value: str) -> str:
+        if value.lower() not in allowed:
+            raise InvalidOption(name, value, " or ".join(allowed))
+        return value.lower()
+
+    return parse
+
+
+def _truth(name: str, value: str) -> bool:
+    return _choice("true", "false")(name, value) == "true"
+
+
+def _count(name: str, value: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,17}", value):
+        raise InvalidOption(name, value, "a whole number from 1 on")
+    return int(value)
+
+
+def _size(name: str, value: str) -> int:
+    found = re.fullmatch(r"([1-9][0-9]{0,14})\s*([kmg]?)b?", value.strip().lower())
+    if not found:
+        raise InvalidOption(name, value, "a number of bytes from 1 on, such as 500000, 512k, 64m or 1g")
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]
+
+
+def _seconds(name: str, value: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h|d)", value.strip().lower())
+    if not found:
+        raise InvalidOption(name, value, "a time such as 500ms, 30s, 15m or 1h")
+    return int(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2]]
+
+
+def _json(name: str, value: str, kind: Any, allowed: str) -> Any:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        raise InvalidOption(name, value, allowed) from None
+
+
+def _params(name: str, value: str) -> Any:
+    return _json(name, value, dict[str, Any] | list[Any], "a JSON object for :names or a JSON array for %0")
+
+
+class _Position(msgspec.Struct):
+    """An offset as a stream reports it; what else it says does not matter for where to start."""
+
+    offset: int
+
+
+def _offsets(name: str, value: str) -> Points:
+    if value.lower() in ("earliest", "latest"):
+        return Points(named="earliest" if value.lower() == "earliest" else "latest")
+    allowed = (
+        'earliest, latest, or JSON such as {"air.tracks": {"5f0c…": 1200}}, '
+        "in which -2 is the earliest offset and -1 the latest"
+    )
+    found = _json(name, value, dict[str, dict[str, int | _Position]], allowed)
+    offsets = {
+        channel: {partition: p if isinstance(p, int) else p.offset for partition, p in partitions.items()}
+        for channel, partitions in found.items()
+    }
+    if any(offset < EARLIEST for partitions in offsets.values() for offset in partitions.values()):
+        raise InvalidOption(name, value, allowed)
+    return Points(offsets=offsets)
+
+
+def _time(name: str, value: str) -> int:
+    if re.fullmatch(r"[0-9]{1,15}", value):
+        return int(value) * 1_000_000
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        allowed = "milliseconds since 1970, or a time with its zone such as 2026-11-05T10:00:00+00:00"
+        raise InvalidOption(name, value, allowed)
+    return round(time.timestamp() * 1e6) * 1000
+
+
+def _times(name: str, value: str) -> ByPartition:
+    allowed = 'JSON such as {"air.tracks": {"5f0c…": 1762336800000}}, in milliseconds since 1970'
+    found = _json(name, value, dict[str, dict[str, int]], allowed)
+    if any(time < 0 for partitions in found.values() for time in partitions.values()):
+        raise InvalidOption(name, value, allowed)
+    return {
+        channel: {partition: time * 1_000_000 for partition, time in partitions.items()}
+        for channel, partitions in found.items()
+    }
+
+
+_CHOICES: Final = ("channel", "subscribe", "subscribePattern")
+_EVERYWHERE: Final[dict[str, Callable[[str, str], Any]]] = {
+    "path": _text,
+    "channel": _one,
+    "subscribe": _several,
+    "subscribePattern": _pattern,
+    "startingOffsets": _offsets,
+    "startingTimestamp": _time,
+    "startingOffsetsByTimestamp": _times,
+    "filter": _text,
+    "params": _params,
+    "types": _several,
+    "mode": _choice("typed", "envelope"),
+    "includeHeaders": _truth,
+    "schemaEvolution": _choice("ignore", "fail", "rescue"),
+    "badRecords": _choice("fail", "skip", "column"),
+    "failOnDataLoss": _truth,
+}
+_STREAM_ONLY: Final[dict[str, Callable[[str, str], Any]]] = {
+    "maxEventsPerTrigger": _count,
+    "maxBytesPerTrigger": _size,
+    "minEventsPerTrigger": _count,
+    "maxTriggerDelay": _seconds,
+}
+_BATCH_ONLY: Final[dict[str, Callable[[str, str], Any]]] = {
+    "endingOffsets": _offsets,
+    "endingTimestamp": _time,
+    "endingOffsetsByTimestamp": _times,
+}
+_FIELDS: Final = {
+    "path": "path",
+    "channel": "channels",
+    "subscribe": "channels",
+    "subscribePattern": "pattern",
+    "filter": "where",
+    "params": "params",
+    "types": "types",
+    "mode": "mode",
+    "includeHeaders": "include_headers",
+    "schemaEvolution": "evolution",
+    "badRecords": "bad_records",
+    "failOnDataLoss": "fail_on_data_loss",
+    "maxEventsPerTrigger": "max_events",
+    "maxBytesPerTrigger": "max_bytes",
+    "minEventsPerTrigger": "min_events",
+    "maxTriggerDelay": "max_delay",
+}

@@ -1,0 +1,87 @@
+"""The partitions that a read covers, kept open: what `format("heliograph")` plans with, on the driver.
+
+    watch = Watch(options)
+    for (channel, partition), reader in watch.readers().items(): ...
+
+A stream asks every fraction of a second how far each partition is, so readers stay open and a look at one
+costs less than a microsecond. New channels and partitions are looked for at most once a second.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from heliograph.errors import NoHistory, NoSuchFile
+from heliograph.formats import FormatRegistry
+from heliograph.journal.folder import StationFolder
+from heliograph.spark.planning import learn_formats
+
+if TYPE_CHECKING:
+    from heliograph.formats import Format
+    from heliograph.journal.reader import PartitionReader
+    from heliograph.spark.options import Options
+
+LOOK_AGAIN: Final = 1.0
+"""Seconds after which new partitions are looked for."""
+
+
+class Key(NamedTuple):
+    """A partition of a channel."""
+
+    channel: str
+    partition: str
+
+
+class Watch:
+    """Opens the channels that were asked for; NoHistory when there is no such folder or channel."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._pattern = None if options.pattern is None else re.compile(options.pattern)
+        self.folder = StationFolder(options.path)
+        self.formats = FormatRegistry()
+        self._readers: dict[Key, PartitionReader] = {}
+        self._looked_at = float("-inf")
+        self.readers()
+
+    def readers(self, *, now: bool = False) -> dict[Key, PartitionReader]:
+        """All partitions that there are; with `now`, also those that are a moment old."""
+        at = time.monotonic()
+        if now or at - self._looked_at >= LOOK_AGAIN:
+            self._look()
+            self._looked_at = at
+        return self._readers
+
+    def learned(self) -> tuple[Format, ...]:
+        """The formats of everything that is kept."""
+        for reader in self._readers.values():
+            learn_formats(reader, self.folder.path)
+        return self.formats.formats()
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    def _look(self) -> None:
+        for channel in self._channels():
+            for partition in self._partitions(channel):
+                key = Key(channel, partition)
+                if key not in self._readers:
+                    self._readers[key] = self.folder.reader(channel, partition, self.formats)
+
+    def _channels(self) -> tuple[str, ...]:
+        if self._pattern is None:
+            return self._options.channels
+        return tuple(name for name in self.folder.channels() if self._pattern.fullmatch(name))
+
+    def _partitions(self, channel: str) -> tuple[str, ...]:
+        try:
+            return self.folder.partitions(channel)
+        except (NoHistory, NoSuchFile):
+            # A channel that was there and is gone: what that means is for whoever has read from it to say.
+            if self._pattern is None and not any(key.channel == channel for key in self._readers):
+                raise
+            return ()

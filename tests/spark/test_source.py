@@ -1,0 +1,219 @@
+"""`format("heliograph")` in a real Spark, as batch and as stream: each durable event once, and no other."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's documents use
+
+import heliograph as hg
+import heliograph.spark
+from tests.unit.spark.histories import Keeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Track(hg.Event, name="air.track", key="id"):
+    id: int
+    speed: float = 0.0
+
+
+class WiderTrack(hg.Event, name="air.track", key="id"):
+    id: int
+    speed: float = 0.0
+    region: str = "unknown"
+
+
+class Alarm(hg.Event, name="air.alarm"):
+    level: int
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[Keeper]:
+    """A hundred events sealed, a hundred in the head."""
+    with Keeper(tmp_path / "data") as kept:
+        kept.push(*(Track(n, n * 0.5) for n in range(100)), headers={"unit": "kt"})
+        kept.seal()
+        kept.push(*(Track(n, n * 0.5) for n in range(100, 200)))
+        yield kept
+
+
+def batch(spark: SparkSession, folder: Path, **options: Any) -> DataFrame:
+    said = {"path": str(folder / "data"), "channel": "air.tracks", **options}
+    return spark.read.format("heliograph").options(**said).load()
+
+
+def stream(spark: SparkSession, folder: Path, **options: Any) -> DataFrame:
+    said = {"path": str(folder / "data"), "channel": "air.tracks", "startingOffsets": "earliest", **options}
+    return spark.readStream.format("heliograph").options(**said).load()
+
+
+def ids(frame: DataFrame) -> list[int]:
+    return sorted(row[0] for row in frame.select("id").collect())
+
+
+def run(frame: DataFrame, folder: Path, seen: list[list[int]], **trigger: Any) -> StreamingQuery:
+    """Start a query that notes the ids of each batch."""
+    noted = frame.writeStream.foreachBatch(lambda rows, _: seen.append(ids(rows)))
+    checkpoint = str(folder / "checkpoint")
+    return noted.option("checkpointLocation", checkpoint).trigger(**trigger or {"availableNow": True}).start()
+
+
+def finished(query: StreamingQuery) -> None:
+    assert query.awaitTermination(120)
+
+
+def test_a_batch_read_gives_each_event_once(spark: SparkSession, keeper: Keeper, tmp_path: Path) -> None:
+    assert ids(batch(spark, tmp_path)) == list(range(200))
+    assert ids(batch(spark, tmp_path, filter="speed < :most", params='{"most": 2}')) == [0, 1, 2, 3]
+    assert ids(batch(spark, tmp_path).filter("id >= 98 AND speed < 51")) == [98, 99, 100, 101]
+    cut = {"startingOffsets": '{"air.tracks": {"p1": 90}}', "endingOffsets": '{"air.tracks": {"p1": 110}}'}
+    assert ids(batch(spark, tmp_path, **cut)) == list(range(90, 110))
+    envelopes = batch(spark, tmp_path, mode="envelope", includeHeaders="true")
+    assert envelopes.columns == ["header", "kind", "format_id", "body", "key"]
+    assert envelopes.filter(F.col("header.user")["unit"] == "kt").count() == 100
+
+
+def test_sql_reads_a_channel_as_a_view(spark: SparkSession, keeper: Keeper, tmp_path: Path) -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW tracks USING heliograph "
+        f"OPTIONS (path '{tmp_path / 'data'}', channel 'air.tracks')"
+    )
+    assert spark.sql("SELECT count(*) FROM tracks WHERE id % 2 = 0").collect()[0][0] == 100
+
+
+def test_batches_of_a_stream_have_the_size_that_was_asked_for_and_end(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path
+) -> None:
+    seen: list[list[int]] = []
+    frame = stream(spark, tmp_path, maxEventsPerTrigger=70, filter="id % 2 = 0")
+    finished(run(frame, tmp_path, seen))
+    assert [len(one) for one in seen] == [35, 35, 30]
+    keeper.push(Track(200), Track(201), Track(202))
+    keeper.seal()
+    query = run(frame, tmp_path, seen)
+    finished(query)
+    assert list(chain(*seen)) == list(range(0, 203, 2))
+    assert heliograph.spark.lag(query) == (0, 0, 0.0)
+    keeper.push(Track(203), Track(204))
+    behind = heliograph.spark.lag(query)
+    assert behind is not None
+    assert behind.events == 2
+    assert behind.bytes > 0
+    assert behind.seconds > 0
+
+
+def test_a_running_stream_sees_what_is_appended_and_sealed(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path
+) -> None:
+    seen: list[list[int]] = []
+    query = run(stream(spark, tmp_path), tmp_path, seen, processingTime="0 seconds")
+    try:
+        for n in range(200, 206):
+            keeper.push(Track(n))
+            if n % 2:
+                keeper.seal()
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert list(chain(*seen)) == list(range(206))
+
+
+def test_several_channels_share_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    with Keeper(tmp_path / "data", "air.tracks") as tracks, Keeper(tmp_path / "data", "air.alarms") as alarms:
+        tracks.push(Track(1), Track(2))
+        alarms.push(Alarm(7))
+        said = {"path": str(tmp_path / "data"), "subscribePattern": r"air\..*"}
+        frame = spark.read.format("heliograph").options(**said).load()
+        found = sorted(map(tuple, frame.select("header.channel", "header.type", "id", "level").collect()))
+        assert found == [
+            ("air.alarms", "air.alarm", None, 7),
+            ("air.tracks", "air.track", 1, None),
+            ("air.tracks", "air.track", 2, None),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("fail", None), ("ignore", [(300, None)]), ("rescue", [(300, '{"region":"north"}')])],
+)
+def test_a_class_that_changes_in_mid_query(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path, policy: str, expected: Any
+) -> None:
+    rows: list[tuple[Any, ...]] = []
+
+    def note(frame: DataFrame, _: int) -> None:
+        column = F.col("_rescued") if policy == "rescue" else F.lit(None)
+        rows.extend(map(tuple, frame.filter("id >= 300").select("id", column).collect()))
+
+    frame = stream(spark, tmp_path, schemaEvolution=policy)
+    writer = frame.writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start()
+    try:
+        query.processAllAvailable()
+        keeper.push(WiderTrack(300, region="north"))
+        if expected is None:
+            with pytest.raises(Exception, match="region has no column"):
+                query.processAllAvailable()
+            # Started again it has the new column, and goes on where it was.
+            again = stream(spark, tmp_path, schemaEvolution=policy)
+            seen: list[list[int]] = []
+            finished(run(again.filter("region = 'north'"), tmp_path, seen))
+            assert seen == [[300]]
+        else:
+            query.processAllAvailable()
+            assert rows == expected
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_retention_that_overtakes_a_stream(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path, strict: bool
+) -> None:
+    seen: list[list[int]] = []
+    frame = stream(spark, tmp_path, failOnDataLoss=str(strict).lower(), maxEventsPerTrigger=50)
+    query = run(frame, tmp_path, seen, once=True)
+    finished(query)
+    seen.clear()
+    keeper.push(*map(Track, range(200, 300)))
+    keeper.seal()
+    keeper.push(Track(300))
+    _drop_sealed(keeper)
+    query = run(frame, tmp_path, seen)
+    if strict:
+        with pytest.raises(Exception, match="retention has removed offsets 200 to 299"):
+            query.awaitTermination(120)
+        assert seen == []
+    else:
+        finished(query)
+        assert list(chain(*seen)) == [300]
+
+
+def _drop_sealed(keeper: Keeper) -> None:
+    """What retention does, at once."""
+    from dataclasses import replace
+
+    partition = keeper.writer._partition
+    partition.limits = replace(partition.limits, keep_bytes=0)
+    partition.retain()
+
+
+def test_a_wrong_option_is_refused_when_the_frame_is_made(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match="did you mean 'channel'"):
+        batch(spark, tmp_path, chanel="x")
+    with pytest.raises(Exception, match="no option 'endingoffsets'; it is for batch reads only"):
+        finished(run(stream(spark, tmp_path, endingOffsets="latest"), tmp_path, []))
+    with pytest.raises(Exception, match="holds no history of 'sea'"):
+        batch(spark, tmp_path, channel="sea")
+    with pytest.raises(Exception, match="nothing"):
+        batch(spark, tmp_path, filter="nothing > 3").count()
