@@ -210,7 +210,7 @@ def test_a_wrong_option_is_refused_when_the_frame_is_made(
     spark: SparkSession, keeper: Keeper, tmp_path: Path
 ) -> None:
     with pytest.raises(Exception, match="did you mean 'channel'"):
-        batch(spark, tmp_path, chanel="x")
+        batch(spark, tmp_path, channels="x")
     with pytest.raises(Exception, match="no option 'endingoffsets'; it is for batch reads only"):
         finished(run(stream(spark, tmp_path, endingOffsets="latest"), tmp_path, []))
     with pytest.raises(Exception, match="holds no history of 'sea'"):

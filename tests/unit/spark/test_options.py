@@ -86,7 +86,7 @@ def test_delays_are_written_as_spark_writes_them() -> None:
         ({"channel": "c"}, True, "'path' is missing"),
         ({"path": "d"}, True, "'channel' is missing"),
         ({**LEAST, "subscribe": "b"}, True, "one of channel, subscribe, subscribePattern"),
-        ({**LEAST, "chanel": "b"}, True, "there is no option 'chanel'; did you mean 'channel'?"),
+        ({**LEAST, "channels": "b"}, True, "there is no option 'channels'; did you mean 'channel'?"),
         ({**LEAST, "zzz": "b"}, False, "there is no option 'zzz'; there are path, channel"),
         ({**LEAST, "endingOffsets": "latest"}, True, "it is for batch reads only"),
         ({**LEAST, "maxEventsPerTrigger": "1"}, False, "it is for streams only"),

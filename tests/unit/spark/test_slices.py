@@ -295,7 +295,7 @@ def test_a_schema_with_other_columns_or_types_is_refused(twice: Path) -> None:
     for wrong, sentence in [
         (pa.schema([("sped", pa.float64())]), "columns of this history: header, level, id"),
         (pa.schema([("speed", pa.int64())]), "the type double"),
-        (pa.schema([("header", pa.struct([("ofset", pa.int64())]))]), "columns of this history: channel"),
+        (pa.schema([("header", pa.struct([("place", pa.int64())]))]), "columns of this history: channel"),
     ]:
         with pytest.raises(InvalidOption) as refused:
             insist_on_columns(wrong, there)
