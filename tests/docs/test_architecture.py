@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PACKAGE = ROOT / "src" / "heliograph"
-WITH_ROOMS_OF_ITS_OWN = "channel"
+WITH_ROOMS_OF_THEIR_OWN = ("channel", "spark")
 
 
 def rooms_in(folder: Path) -> set[str]:
@@ -28,12 +28,14 @@ def documented() -> set[str]:
     return {room for cell in first_cells for room in re.findall(r"`(\w+)`", cell)}
 
 
-@pytest.mark.parametrize("folder", [PACKAGE, PACKAGE / WITH_ROOMS_OF_ITS_OWN], ids=lambda path: path.name)
+FOLDERS = [PACKAGE, *(PACKAGE / name for name in WITH_ROOMS_OF_THEIR_OWN)]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_every_room_has_a_line_in_the_tables(folder: Path) -> None:
     assert rooms_in(folder) - documented() == set()
 
 
 def test_every_line_of_the_tables_is_a_room() -> None:
-    rooms = rooms_in(PACKAGE) | rooms_in(PACKAGE / WITH_ROOMS_OF_ITS_OWN)
-    assert documented() - rooms == set()
+    assert documented() - set().union(*map(rooms_in, FOLDERS)) == set()
     assert documented()
