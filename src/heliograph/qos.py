@@ -32,6 +32,9 @@ DEFAULT_QUEUE: Final = 100_000
 """Events that wait for one consumer before its overflow policy acts."""
 DEFAULT_MAX_BLOCKING: Final = 1.0
 """Seconds a push waits for room in a full queue: longer than a pause of the collector."""
+DEFAULT_ACK_TIMEOUT: Final = 1.0
+"""Seconds: a consumer that is alive has taken an event and dealt with it by then, or is worth a reminder."""
+DEFAULT_RESENDS: Final = 3
 
 
 class QoS(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,12 @@ class QoS(msgspec.Struct, frozen=True, kw_only=True):
     overflow: Overflow | None = None
     """What happens when they do; None: `journal` on persistent channels, `block` on other reliable ones,
     `drop_oldest` on best-effort ones."""
+    ack_timeout: float = DEFAULT_ACK_TIMEOUT
+    """With `ack="delivered"`: seconds for all acknowledgements of an event before it is sent again."""
+    resends: int = DEFAULT_RESENDS
+    """How often it is sent again, to those who lack it, before `push` returns False."""
+    dead_letter: str | None = None
+    """The channel that gets what could not be delivered; None: it is reported to `on_error`."""
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -93,9 +102,11 @@ _RANGES: Final = (
     ("priority", LOWEST_PRIORITY, HIGHEST_PRIORITY),
     ("max_blocking", 0, 1e6),
     ("queue", 1, 1 << 31),
+    ("ack_timeout", 1e-3, 1e6),
+    ("resends", 0, 1000),
 )
 _OPTIONAL: Final = frozenset({"history", "lifespan"})
-_WHOLE: Final = frozenset({"history", "priority", "queue"})
+_WHOLE: Final = frozenset({"history", "priority", "queue", "resends"})
 
 
 def _check_range(qos: QoS, name: str, low: float, high: float) -> None:
@@ -112,8 +123,10 @@ def _check_range(qos: QoS, name: str, low: float, high: float) -> None:
 
 def _check_together(qos: QoS) -> None:
     """Policies that contradict each other are refused here, where both are written."""
-    if qos.ack == "delivered":
-        raise InvalidQoS("ack", qos.ack, "'memory', 'journal' or 'synced': nobody watches deliveries yet")
+    if qos.ack == "delivered" and qos.reliability != "reliable":
+        raise InvalidQoS("ack", qos.ack, "another level unless reliability='reliable'")
+    if qos.dead_letter is not None and (qos.ack != "delivered" or type(qos.dead_letter) is not str):
+        raise InvalidQoS("dead_letter", qos.dead_letter, "the name of a channel, with ack='delivered'")
     if qos.ack in ("journal", "synced") and not qos.journalled:
         raise InvalidQoS("ack", qos.ack, "'memory' unless durability='persistent'")
     if qos.overflow == "journal" and not qos.journalled:
@@ -175,6 +188,9 @@ POLICIES: Final = (
     Policy("max_blocking", changeable=True),
     Policy("queue", changeable=False),
     Policy("overflow", changeable=False),
+    Policy("ack_timeout", changeable=False),
+    Policy("resends", changeable=False),
+    Policy("dead_letter", changeable=False),
 )
 
 

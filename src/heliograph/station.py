@@ -22,6 +22,7 @@ from heliograph.channel.core import Channel, Services
 from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
 from heliograph.channel.selection import check_options
 from heliograph.delivery.desk import Desk
+from heliograph.delivery.watch import Watching
 from heliograph.errors import (
     ChannelExists,
     Closed,
@@ -118,6 +119,7 @@ class Station:
             on_error or _log_error,
             self._store_opener(),
             partial(Desk, self.ports),
+            self._open_monitor,
             self._open_beside,
             self._channel_changed,
         )
@@ -309,6 +311,13 @@ class Station:
         if self._keeping is not None:
             return self._keeping.open_store
         return None if self.mesh is None else self.mesh.open_store
+
+    def _open_monitor(
+        self, channel: str, qos: QoS, resend: Callable[..., object], bury: Callable[..., object]
+    ) -> Watching:
+        return Watching(
+            self.ports, channel, timeout=qos.ack_timeout, resends=qos.resends, resend=resend, bury=bury
+        )
 
     def _open_beside(self, name: str, types: tuple[type[Event], ...], qos: QoS) -> Channel[Any]:
         """A channel that another one of this station needs; one that is there is taken as it is."""

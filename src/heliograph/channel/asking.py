@@ -54,14 +54,16 @@ class Asking(Generic[T]):
         # Comes before the channel's own lock.
         self._lock = services.ports.tasks.lock(f"consumers of {channel.name}")
         self._groups: dict[str, Shared] = {}
+        self._acknowledges = journal is not None or channel.monitor is not None
+        """Whether groups of this channel always do."""
 
     def open(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
         if selection.group is not None:
-            if acking or self._journal is not None or selection.group in self._groups:
+            if self._acknowledges or acking or selection.group in self._groups:
                 return self._open_member(how, selection, acking)
         elif how.name is not None and self._journal is not None:
             return self._open_durable(how.name, how, selection, self._agree(selection, acking))
-        terms = self._agree(selection, acking) if acking else None
+        terms = self._agree(selection, acking) if acking or self._channel.monitor is not None else None
         return self._joined(self._members.claim_name(how.name or "consumer"), how, selection, terms)
 
     def member_left(self, member: Consumer[T]) -> None:
@@ -168,14 +170,14 @@ class Asking(Generic[T]):
             grave = self._services.open_channel(terms.dead_letter, self._channel.types, qos)
 
         def open_desk(name: str, lane: Lane, taken: Sequence[Item]) -> Desk:
-            def bury(item: Item, attempts: int) -> None:
+            def give_up(item: Item, attempts: int) -> None:
                 if grave is None:
                     error = GivenUp(name, str(item[1].id), attempts)
                     self._services.on_error(name, item[1], error)
                 else:
-                    _bury(grave, name, item, attempts)
+                    bury(grave, name, item, attempts)
 
-            return self._services.open_desk(name, lane, terms, cursor=cursor, taken=taken, bury=bury)
+            return self._services.open_desk(name, lane, terms, cursor=cursor, taken=taken, bury=give_up)
 
         return open_desk
 
@@ -189,7 +191,7 @@ def _wants_the_same(one: Selection, other: Selection) -> bool:
     )
 
 
-def _bury(grave: Channel[Any], consumer: str, item: Item, attempts: int) -> None:
+def bury(grave: Channel[Any], consumer: str, item: Item, attempts: int) -> None:
     """Push a dead event to the dead-letter channel, with where it comes from in its headers."""
     event, header, _ = item
     where = {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overlo
 import msgspec
 
 from heliograph.channel.accounts import Accounts
-from heliograph.channel.asking import Asked, Asking
+from heliograph.channel.asking import Asked, Asking, bury
 from heliograph.channel.consumer import (
     AsyncSubscription,
     Consumer,
@@ -36,6 +36,7 @@ from heliograph.channel.lane import CoalescingLane, Lane
 from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.members import Members
 from heliograph.channel.neighbours import Neighbours
+from heliograph.channel.observer import Both
 from heliograph.channel.selection import (
     Options,
     Selection,
@@ -44,21 +45,23 @@ from heliograph.channel.selection import (
     select,
 )
 from heliograph.channel.supplier import Supplier
-from heliograph.errors import Closed, ForkedStation, NotPossible
+from heliograph.channel.watching import MonitoredDurableSupplier, MonitoredSupplier, Watching
+from heliograph.errors import Closed, ForkedStation, GivenUp, NotPossible
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
+from heliograph.qos import QoS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.handing import OpenDesk
+    from heliograph.channel.lane import Item
     from heliograph.channel.observer import Observer
     from heliograph.channel.stamp import Said
     from heliograph.channel.store import OnDurable, Store
     from heliograph.channel.supplier import Receipt
     from heliograph.ports import Ports
-    from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +81,8 @@ class Services(msgspec.Struct, frozen=True):
     open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable], Store] | None
     """Opens the store of a journalled channel: (channel, its types, what to tell); None without a folder."""
     open_desk: OpenDesk
+    open_monitor: Callable[[str, QoS, Callable[..., object], Callable[..., object]], Watching]
+    """Makes the monitor of a channel: (channel, its QoS, how to send again, what to do when it gives up)."""
     open_channel: Callable[[str, tuple[type[Event], ...], QoS], Channel[Any]]
     """Opens another channel of the station; what is open keeps its quality of service."""
     changed: Callable[[Channel[Any]], object] = lambda _: None
@@ -100,6 +105,11 @@ class Channel(Generic[T]):
         self.pool = services.pool
         self.next_station_seq = services.next_station_seq
         self.observer = services.observe(name, qos)
+        self.monitor: Watching | None = None
+        """Watches deliveries where `push` waits for them: `array()` and `stats()`."""
+        if qos.ack_level == "delivered":
+            self.monitor = services.open_monitor(name, qos, self._send_again, self._give_up)
+            self.observer = self.monitor if self.observer is None else Both(self.observer, self.monitor)
         self._services = services
         self._members: Members[T] = Members(name, types, qos, services.ports)
         self._accounts = Accounts()
@@ -109,6 +119,8 @@ class Channel(Generic[T]):
         if qos.journalled:
             self._journal = Journalled(name, qos, services, lambda: self._members.types)
             self._members.feed = self._journal.feed
+            if self.monitor is not None:
+                self._journal.feed.passing = self.monitor.passing
         self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal)
         self._asking: Asking[T] = Asking(self, self._members, self._journal, services)
         self._members.rebuild()
@@ -166,9 +178,14 @@ class Channel(Generic[T]):
         full_name = name or self._services.new_supplier_name()
         supplier: Supplier[T]
         if self._journal is None:
-            supplier = Supplier(self, full_name, epoch)
-        else:
+            if self.monitor is None:
+                supplier = Supplier(self, full_name, epoch)
+            else:
+                supplier = MonitoredSupplier(self, full_name, epoch, self.monitor)
+        elif self.monitor is None:
             supplier = DurableSupplier(self, full_name, epoch, self._journal.store)
+        else:
+            supplier = MonitoredDurableSupplier(self, full_name, epoch, self._journal.store, self.monitor)
         with self._members.lock:
             self._members.check_open()
             if any(other.name == supplier.name for other in self._members.suppliers):
@@ -221,12 +238,14 @@ class Channel(Generic[T]):
         if not callable(callback):
             raise TypeError(f"{callback!r} cannot be called; a filter goes into where=")
         selection = self._placed(self.select(**options), start, None)
-        if selection.group is not None and self._journal is not None:
-            raise NotPossible(self.name, "group= on a persistent channel: use consumer(), which acknowledges")
+        if selection.group is not None and (self._journal is not None or self.monitor is not None):
+            raise NotPossible(self.name, "group= on such a channel: use consumer(), which acknowledges")
         own_name: str = getattr(callback, "__name__", type(callback).__name__)
         full_name = self._members.claim_name(name or own_name)
         receiver: Receiver
         if inline:
+            if self.monitor is not None:
+                raise NotPossible(full_name, "inline=True: where push waits for consumers they are queued")
             if self._journal is not None:
                 raise NotPossible(full_name, "inline=True: on a persistent channel nobody runs inside push")
             if selection.group is not None or selection.queue is not None or selection.overflow is not None:
@@ -355,6 +374,8 @@ class Channel(Generic[T]):
             if pending and not isinstance(receiver, Consumer | Shared):
                 left[receiver.name] = pending
             receiver.close()
+        if self.monitor is not None:
+            self.monitor.close()
         if self._journal is not None:
             self._journal.store.close()
         if left:
@@ -394,6 +415,8 @@ class Channel(Generic[T]):
             self._accounts.fold(self._members.receivers)
             self._accounts.leave(receiver)
             self._members.leave(receiver, reason)
+        if self.monitor is not None:
+            self.monitor.left(receiver.name)
         if is_local:
             self._services.changed(self)
 
@@ -457,6 +480,29 @@ class Channel(Generic[T]):
         # Last, so that other stations know what is wanted before anything is read from them.
         if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
             receiver.lane.start()
+
+    # For the monitor
+
+    def _send_again(self, item: Item, receivers: tuple[str, ...]) -> None:
+        """Put an event into the queues of these receivers once more, whatever else waits there."""
+        with self._members.still():
+            for name in receivers:
+                receiver = self._members.receivers.get(name)
+                if isinstance(receiver, QueuedReceiver):
+                    receiver.lane.put_extra(item)
+                    if self._journal is None:
+                        self._accounts.matched += 1
+                    else:
+                        self._journal.feed.count_again()
+
+    def _give_up(self, item: Item, attempts: int, lacking: tuple[str, ...]) -> None:
+        name = ", ".join(lacking)
+        if self.qos.dead_letter is None:
+            self._services.on_error(name, item[1], GivenUp(name, str(item[1].id), attempts))
+        else:
+            qos = QoS(durability="persistent") if self._journal is not None else QoS()
+            grave = self._services.open_channel(self.qos.dead_letter, self.types, qos)
+            bury(grave, name, item, attempts)
 
     # Inside
 

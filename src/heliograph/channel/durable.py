@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.lane import Item
     from heliograph.channel.store import Level, Store, StoreReceipt
 
 T = TypeVar("T", bound=Event)
@@ -88,15 +89,20 @@ class DurableSupplier(Supplier[T]):
         if not events:
             return NOTHING, cast("Header", None)
         with self._lock:
-            items = []
-            for event in events:
-                route = self._routes.get(event.__class__) or self._refuse(event)
-                header = self._header(route, event, said)
-                deadline = 0
-                if route.lifetime_ns is not None:
-                    deadline = self._clock.monotonic_ns() + route.lifetime_ns
-                items.append((event, header, deadline))
-            return self._store.append(items, self._level), header
+            items = self._items(events, said)
+            return self._store.append(items, self._level), items[-1][1]
+
+    def _items(self, events: Sequence[T], said: Stamp) -> list[Item]:
+        """Under the lock: events with their headers."""
+        items: list[Item] = []
+        for event in events:
+            route = self._routes.get(event.__class__) or self._refuse(event)
+            header = self._header(route, event, said)
+            deadline = 0
+            if route.lifetime_ns is not None:
+                deadline = self._clock.monotonic_ns() + route.lifetime_ns
+            items.append((event, header, deadline))
+        return items
 
     def _append_together(self, events: Sequence[T]) -> StoreReceipt:
         """Events of one class, which most batches have, get no headers here; see `Bulk`."""

@@ -45,6 +45,8 @@ class Feed:
         self._next = 0
         self._bounded: set[JournalLane] = set()
         self._lanes: WeakSet[JournalLane] = WeakSet()
+        self.passing: Callable[[Item, list[str]], object] | None = None
+        """Told to which receivers an event is passed, before it is, where `push` waits for them."""
 
     def begin(self, next_offset: int) -> None:
         """What is below has been durable before; called before the first push."""
@@ -60,14 +62,18 @@ class Feed:
             if items is None:
                 for reader in self._lanes:
                     reader.fall_behind(self._next)
-            elif any(route.queued is not None for route in self._routes.values()):
+            elif self.passing is not None or any(r.queued is not None for r in self._routes.values()):
                 for item in items:
                     event, header, _ = item
                     route = self._routes.get(event.__class__)
-                    if route is not None and route.queued is not None:
-                        for lane in route.queued(event, header):
-                            assert isinstance(lane, JournalLane)
-                            self._matched += lane.accept(item)
+                    if route is None:
+                        continue
+                    lanes = () if route.queued is None else route.queued(event, header)
+                    if self.passing is not None:
+                        self.passing(item, [lane.name for lane in lanes])
+                    for lane in lanes:
+                        assert isinstance(lane, JournalLane)
+                        self._matched += lane.accept(item)
             self._next = next_offset
             for lane in tuple(self._bounded):
                 if lane.passed(self._next):
@@ -89,6 +95,10 @@ class Feed:
     def join(self, lane: JournalLane) -> None:
         """Another lane is there from now on, for as long as somebody has it."""
         self._lanes.add(lane)
+
+    def count_again(self) -> None:
+        """An event was put into a lane a second time."""
+        self._matched += 1
 
     def watch(self, lane: JournalLane) -> None:
         """Tell this lane when its end has been passed: the last events may not be for it."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from heliograph.channel.consumer import QueuedReceiver
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.intake import FeedIntake, Intake
-from heliograph.event import Event
+from heliograph.channel.watching import MonitoredFeedIntake, MonitoredIntake
+from heliograph.event import Event, EventId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.core import Channel
@@ -28,12 +29,25 @@ class Neighbours(Generic[T]):
         self._members = members
         self._journal = journal
 
-    def intake(self, name: str) -> Intake[T] | FeedIntake:
-        """A way in for events that were pushed elsewhere: they go to this station's receivers only."""
+    def intake(
+        self, name: str, on_acked: Callable[[EventId], object] = lambda _: None
+    ) -> Intake[T] | FeedIntake:
+        """A way in for events that were pushed elsewhere: they go to this station's receivers only.
+
+        Where receivers acknowledge, `on_acked` is told of each event that all of them have.
+        """
+        monitor = self._channel.monitor
         if self._journal is not None:
-            return FeedIntake(self._journal.feed, self._journal.store.partition)
+            feed, partition = self._journal.feed, self._journal.store.partition
+            if monitor is None:
+                return FeedIntake(feed, partition)
+            return MonitoredFeedIntake(feed, partition, monitor, on_acked)
         with self._members.lock:
-            intake: Intake[T] = Intake(self._channel, name, 1)
+            intake: Intake[T]
+            if monitor is None:
+                intake = Intake(self._channel, name, 1)
+            else:
+                intake = MonitoredIntake(self._channel, name, monitor, on_acked)
             self._members.check_open()
             self._members.suppliers.append(intake)
         with self._members.still():

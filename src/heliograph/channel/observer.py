@@ -38,6 +38,23 @@ class Observer(Protocol):
         ...
 
 
+class Both:
+    """Two observers of one channel."""
+
+    def __init__(self, first: Observer, second: Observer) -> None:
+        self._first = first
+        self._second = second
+
+    def watch(self, receiver: str) -> Watch:
+        first, second = self._first.watch(receiver), self._second.watch(receiver)
+
+        def watch(header: Header, outcome: Outcome, reason: str = "", sends: int = 1) -> None:
+            first(header, outcome, reason, sends)
+            second(header, outcome, reason, sends)
+
+        return watch
+
+
 def watched(
     watch: Watch, callback: Callable[..., object], *, with_header: bool
 ) -> Callable[[Any, Header], None]:

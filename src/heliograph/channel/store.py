@@ -61,6 +61,8 @@ class Store(Protocol):
     """One partition of a channel's history, kept by this station."""
 
     partition: str
+    kept_here: bool
+    """Whether this station appends, or asks another one to."""
 
     @property
     def watermark(self) -> int:

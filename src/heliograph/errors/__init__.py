@@ -44,6 +44,7 @@
     │   ├── ChannelExists, NoSuchChannel
     │   ├── WrongEventType          the channel does not carry events of this type
     │   ├── NotPossible             options that do not go together here; says what to write instead
+    │   ├── DeliveryTimeout         not acknowledged by all in time; it may be yet               (retriable)
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
     │   ├── WouldDeadlock           the queue to wait for is drained by this very thread
@@ -86,6 +87,7 @@ from heliograph.errors.channel import (
     ChannelError,
     ChannelExists,
     Closed,
+    DeliveryTimeout,
     Disconnected,
     FolderInUse,
     ForkedStation,
@@ -182,6 +184,7 @@ __all__ = [
     "CursorFenced",
     "CursorHeld",
     "DecodeError",
+    "DeliveryTimeout",
     "Disconnected",
     "DiskError",
     "DiskFull",

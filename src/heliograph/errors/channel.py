@@ -204,6 +204,29 @@ class QueueFull(ChannelError):
         )
 
 
+class DeliveryTimeout(ChannelError):
+    """Not everybody had acknowledged the event in the time that the caller gave; they may yet.
+
+    Attributes:
+        name: of the channel.
+        event: the id of the event.
+        waited: seconds.
+    """
+
+    retriable = True
+
+    def __init__(self, name: str, event: str, waited: float) -> None:
+        super().__init__(name, event, waited)
+        self.event = event
+        self.waited = waited
+
+    def __str__(self) -> str:
+        return (
+            f"channel {self.name!r}: not all have acknowledged event {self.event} within {self.waited:g} s; "
+            "it is on its way, and they may yet"
+        )
+
+
 class GivenUp(ChannelError):
     """An event was handed out as often as may be, and nobody acknowledged it.
 

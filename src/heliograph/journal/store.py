@@ -70,6 +70,8 @@ class JournalStore:
         on_durable: told, in the order of offsets, what has been synced, and the offset behind it.
     """
 
+    kept_here = True
+
     def __init__(
         self,
         ports: Ports,

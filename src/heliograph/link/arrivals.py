@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
+    from heliograph.event import EventId
     from heliograph.ports import Tasks
 
 
@@ -22,10 +23,15 @@ class Arrivals:
     """What came in over one link for one channel."""
 
     def __init__(
-        self, channel: Channel[Any], peer: str, tasks: Tasks, on_pause: Callable[[str, bool], None]
+        self,
+        channel: Channel[Any],
+        peer: str,
+        tasks: Tasks,
+        on_pause: Callable[[str, bool], None],
+        on_acked: Callable[[EventId], None],
     ) -> None:
         self.channel = channel
-        self._intake = channel.neighbours.intake(f"link from {peer}")
+        self._intake = channel.neighbours.intake(f"link from {peer}", on_acked)
         self._tasks = tasks
         self._on_pause = on_pause
         self._lock = tasks.lock(f"aside of {channel.name}")

@@ -107,6 +107,7 @@ class Gates:
                 link.name,
                 self._tasks,
                 lambda channel_name, paused: link.post(m.Flow(channel_name, paused)),
+                lambda event: link.post(m.Acked(name, (event,))),
             )
         except (Closed, ForkedStation):
             return None
@@ -143,6 +144,14 @@ class Gates:
                 peer.link.name,
                 channel.name,
                 "; ".join(map(str, apart)),
+            )
+            return {}
+        if channel.monitor is not None and state.wants and not state.acks:
+            log.warning(
+                "station %s receives nothing of channel %s from here: it has it without ack='delivered', so "
+                "nobody there would acknowledge",
+                peer.link.name,
+                channel.name,
             )
             return {}
         found: dict[type[Event], Any] = {}

@@ -265,6 +265,8 @@ class RemoteStore:
         keeper: finds the link to the station that keeps it now, waiting up to so many seconds.
     """
 
+    kept_here = False
+
     def __init__(
         self,
         channel: str,

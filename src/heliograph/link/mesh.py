@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.errors import BadFrame, FormatError, LinkLost, LinkRefused, QueryFailed
-from heliograph.event import info_of
+from heliograph.event import EventId, info_of
 from heliograph.link import messages as m
 from heliograph.link.conditions import from_data, to_data
 from heliograph.link.contract import KNOCK
@@ -385,6 +385,11 @@ class Mesh:
                 gateway = peer.gateways.get(name)
                 if gateway is not None:
                     link.pause(gateway, paused=paused)
+            case m.Acked(channel=name, events=events):
+                gateway = peer.gateways.get(name)
+                if gateway is not None and gateway.channel.monitor is not None:
+                    for event in events:
+                        gateway.channel.monitor.acked(EventId(*event), gateway.name)
             case m.Ask():
                 self._questions.on_ask(link, message)
             case m.Answer():
@@ -458,6 +463,7 @@ def _describe(channel: Channel[Any]) -> m.ChannelState:
         len(receivers),
         tuple(wants.values()),
         None if store is None or isinstance(store, RemoteStore) else store.partition,
+        channel.monitor is not None,
     )
 
 

@@ -103,6 +103,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     wants: tuple[Want, ...]
     keeper: str | None = None
     """The partition that this station keeps of the channel's history."""
+    acks: bool = False
+    """Whether its receivers acknowledge, and its pushes wait for others to."""
 
     @property
     def qos(self) -> QoS:
@@ -137,6 +139,13 @@ class Flow(msgspec.Struct, array_like=True, frozen=True, tag="flow"):
     paused: bool
 
 
+class Acked(msgspec.Struct, array_like=True, frozen=True, tag="acked"):
+    """All receivers of the station that says so have acknowledged these events of a channel."""
+
+    channel: str
+    events: tuple[tuple[str, int, int], ...]
+
+
 class Ask(msgspec.Struct, array_like=True, frozen=True, tag="ask"):
     """A question; `topic` says who answers it."""
 
@@ -153,7 +162,7 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, tag="answer"):
     problem: str | None = None
 
 
-Message: TypeAlias = ChannelState | ChannelGone | FormatNote | Announce | Flow | Ask | Answer
+Message: TypeAlias = ChannelState | ChannelGone | FormatNote | Announce | Flow | Acked | Ask | Answer
 
 _read_hello: Final = msgspec.msgpack.Decoder(Hello).decode
 _read_state: Final = msgspec.msgpack.Decoder(State).decode

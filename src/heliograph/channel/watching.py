@@ -1,0 +1,277 @@
+"""The way in where `push` waits for consumers: what such a channel asks of its monitor, and its suppliers.
+
+`heliograph.delivery` fulfils `Watching`. A supplier opens a ticket for an event before anybody can have it,
+the channel says to whom it passes it, each receiver's watch says what became of it there, and in the end the
+ticket says whether everybody has acknowledged it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+
+from heliograph.channel.durable import MANY, DurableSupplier
+from heliograph.channel.intake import FeedIntake, Intake
+from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
+from heliograph.channel.supplier import Receipt, Supplier
+from heliograph.errors import DeliveryTimeout, NotPossible, WouldDeadlock
+from heliograph.event import Event, EventId
+
+if TYPE_CHECKING:
+    from collections import defaultdict
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from heliograph.channel.core import Channel
+    from heliograph.channel.feed import Feed
+    from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.observer import Watch
+    from heliograph.channel.pipeline import Route
+    from heliograph.channel.store import StoreReceipt
+    from heliograph.event import Header
+
+T = TypeVar("T", bound=Event)
+
+
+class Ticket(Protocol):
+    """What becomes of one event."""
+
+    def wait(self, timeout: float | None = None) -> bool | None:
+        """Whether everybody has acknowledged it; None when that is not known in time."""
+        ...
+
+    def forget(self) -> None:
+        """Nobody gets the event after all."""
+        ...
+
+
+class Watching(Protocol):
+    """The monitor of one channel, for all its suppliers."""
+
+    def expect(self, event: EventId, on_all: Callable[[], object] | None = None) -> Ticket:
+        """An event will be passed on; `on_all` is called when everybody has acknowledged it."""
+        ...
+
+    def passing(self, item: Item, receivers: Iterable[str]) -> None:
+        """It is passed to these receivers now. Events that nobody expects are not watched."""
+        ...
+
+    def watch(self, receiver: str) -> Watch:
+        """Told what became of events at a receiver."""
+        ...
+
+    def acked(self, event: EventId, receiver: str) -> None:
+        """A receiver has acknowledged an event."""
+        ...
+
+    def left(self, receiver: str) -> None:
+        """A receiver is not on the channel any more."""
+        ...
+
+    def array(self) -> Sequence[Any]:
+        """The monitor array; see `heliograph.delivery.monitor.Row`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def check_thread(channel: Channel[Any]) -> None:
+    """WouldDeadlock when this thread is inside a callback of the channel that it would wait for."""
+    for receiver in channel.neighbours.local_receivers():
+        lane: Lane | None = getattr(receiver, "lane", None)
+        if lane is not None and channel.pool.runs_here(lane):
+            raise WouldDeadlock(lane.name)
+
+
+def outcome(ticket: Ticket, header: Header, timeout: float | None) -> bool:
+    delivered = ticket.wait(timeout)
+    if delivered is None:
+        raise DeliveryTimeout(header.channel, str(header.id), timeout or 0.0)
+    return delivered
+
+
+class MonitoredReceipt(Receipt):
+    """The outcome of `push_nowait` where consumers acknowledge."""
+
+    __slots__ = ("_stored", "_ticket")
+
+    def __init__(self, header: Header, ticket: Ticket, stored: StoreReceipt | None = None) -> None:
+        super().__init__(header)
+        self._ticket = ticket
+        self._stored = stored
+
+    def result(self, timeout: float | None = None) -> bool:
+        """True when everybody has acknowledged it, False when the monitor has given up."""
+        if self._stored is not None:
+            self._stored.result(timeout)
+        return outcome(self._ticket, self.header, timeout)
+
+
+class MonitoredSupplier(Supplier[T]):
+    """A supplier whose `push` waits until every receiver has acknowledged."""
+
+    def __init__(self, channel: Channel[T], name: str, epoch: int, watching: Watching) -> None:
+        super().__init__(channel, name, epoch)
+        self._watching = watching
+        self._tickets: dict[EventId, Ticket] = {}
+
+    def push(
+        self,
+        event: T,
+        *,
+        priority: int | None = None,
+        source_ts: int | None = None,
+        correlation_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Hand an event over; True when all have acknowledged it, False when the monitor has given up."""
+        check_thread(self._channel)
+        header, ticket = self._pass(event, stamp(priority, source_ts, correlation_id, headers), None)
+        return outcome(ticket, header, timeout)
+
+    def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
+        """As `push`, without waiting; the receipt waits for the acknowledgements."""
+        return MonitoredReceipt(*self._pass(event, stamp(**said), 0.0))
+
+    def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
+        """Push events in order; True when all have acknowledged all of them."""
+        check_thread(self._channel)
+        batch = self._as_events(events)
+        for event in batch:
+            (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+        passed = [self._pass(event, PLAIN, None) for event in batch]
+        return all(outcome(ticket, header, None) for header, ticket in passed)
+
+    async def apush(self, event: T, **said: Unpack[Said]) -> bool:
+        """As `push`, for asyncio."""
+        return await asyncio.to_thread(self.push, event, **said)
+
+    def _pass(self, event: T, said: Stamp, max_blocking: float | None) -> tuple[Header, Ticket]:
+        (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+        header = self._push_slowly(event, said, max_blocking)
+        return header, self._tickets.pop(header.id)
+
+    def _enqueue(self, route: Route, event: T, header: Header) -> Lane | None:
+        lanes = [] if route.queued is None else route.queued(event, header)
+        for lane in lanes:
+            if lane.waiting >= lane.blocks_at:
+                return lane
+        item = self._item(event, header)
+        self._tickets[header.id] = self._watching.expect(header.id)
+        self._watching.passing(item, [lane.name for lane in lanes])
+        for lane in lanes:
+            lane.put(item)
+        self.matched += len(lanes)
+        if route.keep is not None:
+            route.keep(item)
+        return None
+
+
+class MonitoredDurableSupplier(DurableSupplier[T]):
+    """The same on a journalled channel: the event is on disk, and then acknowledged by all."""
+
+    def __init__(self, channel: Channel[T], name: str, epoch: int, store: Any, watching: Watching) -> None:
+        super().__init__(channel, name, epoch, store)
+        self._waits = True
+        self._watching = watching
+
+    def push(
+        self,
+        event: T,
+        *,
+        priority: int | None = None,
+        source_ts: int | None = None,
+        correlation_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Keep an event; True when all have acknowledged it, False when the monitor has given up."""
+        check_thread(self._channel)
+        said = stamp(priority, source_ts, correlation_id, headers)
+        return self._pass([event], said)[0].result(timeout)
+
+    def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
+        """As `push`, without waiting."""
+        return self._pass([event], stamp(**said))[0]
+
+    def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
+        """Push events in order; True when all have acknowledged all of them."""
+        check_thread(self._channel)
+        batch = self._as_events(events)
+        passed = [self._pass(batch[start : start + MANY], PLAIN) for start in range(0, len(batch), MANY)]
+        return all(receipt.result(timeout) for receipts in passed for receipt in receipts)
+
+    async def apush(self, event: T, **said: Unpack[Said]) -> bool:
+        """As `push`, for asyncio."""
+        return await asyncio.to_thread(self.push, event, **said)
+
+    def _pass(self, events: Sequence[T], said: Stamp) -> list[MonitoredReceipt]:
+        if not self._store.kept_here:
+            raise NotPossible(
+                self._channel.name,
+                "ack='delivered': push in the station that keeps the channel: it hears all acknowledgements",
+            )
+        for event in events:
+            (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+        with self._lock:
+            items = self._items(events, said)
+            tickets = [self._watching.expect(item[1].id) for item in items]
+            try:
+                stored = self._store.append(items, self._level)
+            except BaseException:
+                for ticket in tickets:
+                    ticket.forget()
+                raise
+
+        def stored_or_not(receipt: StoreReceipt) -> None:
+            if receipt.error() is not None:
+                for ticket in tickets:
+                    ticket.forget()
+
+        stored.add_done_callback(stored_or_not)
+        return [
+            MonitoredReceipt(item[1], ticket, stored) for item, ticket in zip(items, tickets, strict=True)
+        ]
+
+
+class MonitoredIntake(Intake[T]):
+    """Events from another station, which is told when all receivers here have acknowledged one."""
+
+    def __init__(
+        self, channel: Channel[T], name: str, watching: Watching, tell: Callable[[EventId], object]
+    ) -> None:
+        super().__init__(channel, name, 1)
+        self._watching = watching
+        self._tell = tell
+
+    def _allot(
+        self, lanes: Sequence[Lane], event: T, header: Header, lots: defaultdict[Lane, list[Item]]
+    ) -> Lane | None:
+        full = super()._allot(lanes, event, header, lots)
+        if full is None:
+            item = (event, header, 0)
+            _expect_for(self._watching, item, self._tell)
+            self._watching.passing(item, [lane.name for lane in lanes])
+        return full
+
+
+class MonitoredFeedIntake(FeedIntake):
+    """The same where another station keeps the history."""
+
+    def __init__(
+        self, feed: Feed, partition: str, watching: Watching, tell: Callable[[EventId], object]
+    ) -> None:
+        super().__init__(feed, partition)
+        self._watching = watching
+        self._tell = tell
+
+    def take_in(self, arrived: Sequence[Any], *, wait: bool = False) -> int:
+        for item in arrived:
+            _expect_for(self._watching, item, self._tell)
+        return super().take_in(arrived, wait=wait)
+
+
+def _expect_for(watching: Watching, item: Any, tell: Callable[[EventId], object]) -> None:
+    """Watch an event for the station where it was pushed."""
+    event = item[1].id
+    watching.expect(event, lambda: tell(event))

@@ -1,0 +1,112 @@
+"""Acknowledgements across stations: a push waits for consumers elsewhere, and they get it again there."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import heliograph as hg
+from heliograph.errors import DeliveryTimeout
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _meeting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+
+
+@pytest.fixture(params=["volatile", "persistent"])
+def durability(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[hg.Station, hg.Station]]:
+    """The first one keeps."""
+    with (
+        hg.Station(tmp_path / "data", domain="air", on_error=lambda *_: None) as a,
+        hg.Station(domain="air", on_error=lambda *_: None) as b,
+    ):
+        yield a, b
+
+
+def both(pair: tuple[hg.Station, hg.Station], **qos: Any) -> tuple[hg.Channel[Track], hg.Channel[Track]]:
+    chosen = hg.QoS(**{"ack": "delivered", "ack_timeout": 60.0, **qos})
+    return pair[0].channel("air.tracks", Track, qos=chosen), pair[1].channel("air.tracks", Track, qos=chosen)
+
+
+def test_push_waits_for_a_consumer_in_another_station(
+    pair: tuple[hg.Station, hg.Station], durability: Any
+) -> None:
+    ours, theirs = both(pair, durability=durability)
+    with theirs.consumer(ack="manual") as consumer:
+        assert ours.wait_matched(1, LIMIT)
+        receipt = ours.push_nowait(Track(1))
+        delivery = next(consumer.deliveries(timeout=LIMIT))
+        with pytest.raises(DeliveryTimeout):
+            receipt.result(timeout=0.05)
+        delivery.ack()
+        assert receipt.result(timeout=LIMIT)
+
+
+def test_a_callback_elsewhere_gets_it_again_there_and_nobody_else_does(
+    pair: tuple[hg.Station, hg.Station], durability: Any
+) -> None:
+    ours, theirs = both(pair, durability=durability, ack_timeout=0.05, resends=100)
+    good: list[int] = []
+    tries: list[bool] = []
+
+    def shaky(_: Track, header: hg.Header) -> None:
+        tries.append(header.redelivered)
+        if len(tries) < 3:
+            raise ValueError("not yet")
+
+    ours.subscribe(lambda track: good.append(track.id))
+    theirs.subscribe(lambda track: good.append(track.id + 100))
+    theirs.subscribe(shaky)
+    assert ours.wait_matched(3, LIMIT)
+    assert ours.push(Track(1))
+    assert sorted(good) == [1, 101]
+    assert tries == [False, True, True]
+
+
+def test_push_is_false_when_nobody_elsewhere_acknowledges(
+    pair: tuple[hg.Station, hg.Station], durability: Any
+) -> None:
+    ours, theirs = both(pair, durability=durability, ack_timeout=0.02, resends=1)
+    with theirs.consumer(ack="manual"):
+        assert ours.wait_matched(1, LIMIT)
+        assert ours.push(Track(1)) is False
+
+
+def test_nobody_waits_for_a_station_that_has_left(
+    pair: tuple[hg.Station, hg.Station], durability: Any
+) -> None:
+    ours, theirs = both(pair, durability=durability)
+    theirs.consumer(ack="manual")
+    assert ours.wait_matched(1, LIMIT)
+    receipt = ours.push_nowait(Track(1))
+    pair[1].close()
+    assert receipt.result(timeout=LIMIT)
+
+
+def test_a_station_that_would_not_acknowledge_is_not_sent_anything(
+    pair: tuple[hg.Station, hg.Station], caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = pair[0].channel("air.tracks", Track, qos=hg.QoS(ack="delivered"))
+    with caplog.at_level(logging.WARNING):
+        pair[1].channel("air.tracks", Track).consumer()
+        assert wait_until(lambda: "nobody there would acknowledge" in caplog.text)
+    assert ours.push(Track(1))
+
+
+def test_only_the_keeper_hears_all_acknowledgements(pair: tuple[hg.Station, hg.Station]) -> None:
+    _, theirs = both(pair, durability="persistent")
+    with pytest.raises(hg.NotPossible, match="in the station that keeps"):
+        theirs.push(Track(1))

@@ -1,0 +1,265 @@
+"""Where `push` waits for consumers: acknowledged by all, sent again to those who lack it, or given up."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import heliograph as hg
+from heliograph.delivery.watch import Watching
+from heliograph.errors import DeliveryTimeout, GivenUp
+from heliograph.event import EventId, Header
+from heliograph.ports import Ports, ThreadTasks
+from heliograph.sim import SimRandom
+from heliograph.testing import JumpingClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LIMIT = 20.0
+
+
+class Track(hg.Event, name="air.track", key="id"):
+    id: int
+    speed: float = 0.0
+
+
+@pytest.fixture(params=["volatile", "persistent"])
+def durability(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def errors() -> list[BaseException]:
+    return []
+
+
+@pytest.fixture
+def station(tmp_path: Path, errors: list[BaseException]) -> Iterator[hg.Station]:
+    with hg.Station(tmp_path / "data", on_error=lambda _, __, error: errors.append(error)) as opened:
+        yield opened
+
+
+def opened(station: hg.Station, durability: Any, **qos: Any) -> hg.Channel[Track]:
+    qos = {"ack_timeout": 30.0, "ack": "delivered", "durability": durability, **qos}
+    return station.channel("air.tracks", Track, qos=hg.QoS(**qos))
+
+
+def test_push_is_true_when_everybody_has_acknowledged(station: hg.Station, durability: Any) -> None:
+    tracks = opened(station, durability)
+    seen: list[int] = []
+    tracks.subscribe(lambda track: seen.append(track.id))
+    assert tracks.push(Track(1))
+    assert seen == [1]
+    with tracks.consumer(ack="manual", start="now") as consumer:
+        receipt = tracks.push_nowait(Track(2))
+        delivery = next(consumer.deliveries(timeout=LIMIT))
+        with pytest.raises(DeliveryTimeout, match="they may yet"):
+            receipt.result(timeout=0.01)
+        delivery.ack()
+        assert receipt.result(timeout=LIMIT)
+    assert tracks.push_many([Track(3), Track(4)])
+    assert seen == [1, 2, 3, 4]
+    assert tracks.stats().balanced
+
+
+def test_with_nobody_there_everybody_has_it(station: hg.Station, durability: Any) -> None:
+    assert opened(station, durability).push(Track(1))
+
+
+def test_a_callback_that_raised_gets_it_again_and_nobody_else_does(
+    station: hg.Station, durability: Any
+) -> None:
+    tracks = opened(station, durability, ack_timeout=0.02, resends=50)
+    good: list[int] = []
+    tries: list[bool] = []
+
+    def shaky(_: Track, header: hg.Header) -> None:
+        tries.append(header.redelivered)
+        if len(tries) < 3:
+            raise ValueError("not yet")
+
+    tracks.subscribe(lambda track: good.append(track.id))
+    tracks.subscribe(shaky)
+    assert tracks.push(Track(1))
+    assert good == [1]
+    assert tries == [False, True, True]
+    assert tracks.stats().balanced
+
+
+def test_a_slow_callback_is_not_sent_what_it_has_in_hand(station: hg.Station, durability: Any) -> None:
+    tracks = opened(station, durability, ack_timeout=0.01, resends=1000)
+    calls: list[int] = []
+    came, go = threading.Event(), threading.Event()
+
+    def slow(track: Track) -> None:
+        calls.append(track.id)
+        came.set()
+        go.wait(LIMIT)
+
+    tracks.subscribe(slow)
+    receipt = tracks.push_nowait(Track(1))
+    assert came.wait(LIMIT)
+    with pytest.raises(DeliveryTimeout):
+        receipt.result(timeout=0.1)
+    go.set()
+    assert receipt.result(timeout=LIMIT)
+    assert calls == [1]
+
+
+def test_after_so_many_resends_push_is_false_and_the_event_is_with_the_dead(
+    station: hg.Station, durability: Any
+) -> None:
+    tracks = opened(station, durability, ack_timeout=0.01, resends=2, dead_letter="air.dead")
+    dead = station.channel("air.dead", Track)
+    buried: list[Any] = []
+    dead.subscribe(lambda track, header: buried.append((track.id, header.headers["dead.consumer"])))
+    calls: list[int] = []
+
+    def broken(track: Track) -> None:
+        calls.append(track.id)
+        raise ValueError("never")
+
+    tracks.subscribe(broken)
+    tracks.subscribe(lambda _: None)
+    assert tracks.push(Track(7)) is False
+    dead.settle(LIMIT)
+    assert buried == [(7, "broken")]
+    assert calls == [7, 7, 7]
+    assert isinstance(tracks.monitor, Watching)
+    assert tracks.monitor.stats().given_up == 1
+    assert tracks.monitor.array() == ()
+
+
+def test_without_a_dead_letter_channel_giving_up_is_reported(
+    station: hg.Station, durability: Any, errors: list[BaseException]
+) -> None:
+    tracks = opened(station, durability, ack_timeout=0.01, resends=0)
+    consumer = tracks.consumer(name="idle")
+    assert tracks.push(Track(7)) is False
+    (given_up,) = errors
+    assert isinstance(given_up, GivenUp)
+    assert (given_up.name, given_up.attempts) == ("idle", 1)
+    assert consumer.pull(LIMIT) == Track(7)
+
+
+def test_nobody_waits_for_a_consumer_that_has_left(station: hg.Station, durability: Any) -> None:
+    tracks = opened(station, durability)
+    consumer = tracks.consumer(ack="manual")
+    receipt = tracks.push_nowait(Track(1))
+    consumer.close()
+    assert receipt.result(timeout=LIMIT)
+
+
+def test_the_array_shows_who_lacks_what(station: hg.Station, durability: Any) -> None:
+    tracks = opened(station, durability)
+    with tracks.consumer(name="a", ack="manual") as a, tracks.consumer(name="b", ack="manual"):
+        receipt = tracks.push_nowait(Track(1))
+        next(a.deliveries(timeout=LIMIT)).ack()
+        assert tracks.monitor is not None
+        (row,) = tracks.monitor.array()
+        assert (row.event, row.supplier) == (receipt.header.id, receipt.header.supplier)
+        assert row.state == {"a": True, "b": False}
+
+
+def test_a_group_acknowledges_as_one(station: hg.Station, durability: Any) -> None:
+    tracks = opened(station, durability)
+    with tracks.consumer(group="g", ack="manual") as one, tracks.consumer(group="g") as other:
+        receipt = tracks.push_nowait(Track(1))
+        for member in (one, other):
+            for delivery in member.deliveries(timeout=0.05):
+                delivery.ack()
+        assert receipt.result(timeout=LIMIT)
+
+
+def test_a_callback_cannot_wait_for_itself(
+    station: hg.Station, durability: Any, errors: list[BaseException]
+) -> None:
+    tracks = opened(station, durability, ack_timeout=0.1, resends=0)
+    tracks.subscribe(lambda _: tracks.push(Track(2)), where="id = 1", name="loop")
+    assert tracks.push(Track(1)) is False
+    assert [type(error) for error in errors] == [hg.WouldDeadlock, GivenUp]
+
+
+def test_what_cannot_acknowledge_is_refused(station: hg.Station, durability: Any) -> None:
+    tracks = opened(station, durability)
+    with pytest.raises(hg.NotPossible, match="queued"):
+        tracks.subscribe(print, inline=True)
+    with pytest.raises(hg.NotPossible, match=r"consumer\(\)"):
+        tracks.subscribe(print, group="g")
+
+
+def test_ten_suppliers_lose_no_acknowledgement(station: hg.Station) -> None:
+    tracks = opened(station, "volatile")
+    seen: Counter[tuple[str, int]] = Counter()
+    lock = threading.Lock()
+
+    def count(name: str, track: Track) -> None:
+        with lock:
+            seen[name, track.id] += 1
+
+    for name in "abc":
+        tracks.subscribe(lambda track, name=name: count(name, track), name=name)
+    outcomes: list[bool] = []
+
+    def supply(number: int) -> None:
+        with tracks.supplier(f"s{number}") as supplier:
+            outcomes.extend([supplier.push(Track(number * 1000 + n)) for n in range(50)])
+
+    threads = [threading.Thread(target=supply, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert outcomes == [True] * 500
+    assert set(seen.values()) == {1}
+    assert len(seen) == 1500
+    assert tracks.monitor is not None
+    assert tracks.monitor.array() == ()
+
+
+# The protocol, step by step
+
+
+def test_the_trace_of_an_event_is_the_six_steps() -> None:
+    clock = JumpingClock()
+    trace: list[tuple[str, str]] = []
+    again: list[tuple[str, ...]] = []
+    watching = Watching(
+        Ports(clock, ThreadTasks(), SimRandom("0"), None),
+        "air.tracks",
+        timeout=60.0,
+        resends=1,
+        resend=lambda item, receivers: again.append((str(item[1].redelivered), *receivers)),
+        bury=lambda *_: None,
+        trace=lambda step, _, receiver: trace.append((step, receiver)),
+    )
+    header = Header("air.tracks", "air.track", "s", 1, 1, 0, bytes(12))
+    event = EventId("s", 1, 1)
+    ticket = watching.expect(event)
+    watching.passing((Track(1), header, 0), ["a", "b"])
+    watching.watch("a")(header, "delivered")
+    watching.watch("b")(header, "failed")
+    clock.advance(60.0)
+    watching.tick()
+    watching.watch("b")(header, "delivered", sends=2)
+    assert trace == [
+        ("notify", ""),
+        ("timer", ""),
+        ("pass", "a"),
+        ("pass", "b"),
+        ("ack", "a"),
+        ("ack upward", "a"),
+        ("resend", "b"),
+        ("timer", ""),
+        ("ack", "b"),
+        ("ack upward", "b"),
+        ("delete", ""),
+    ]
+    assert again == [("True", "b")]
+    assert ticket.wait(0) is True
+    watching.close()
