@@ -12,16 +12,34 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from heliograph.errors import LeaseLost, RingClosed
 from heliograph.ring import RingFolder, RingReader, RingWriter
 from heliograph.ring.layout import COMMITTED
 from tests.ring_support import LIMIT, PORTS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 LARGEST = 700
 PATTERNS = (0, 2**64 - 1, 0x00000000FFFFFFFF, 0x0123456789ABCDEF)
+
+
+@contextmanager
+def victim(role: str, folder: RingFolder) -> Iterator[subprocess.Popen[str]]:
+    """That process in that role; killed at the end, or before by whoever wants to."""
+    command = [sys.executable, "-m", "tests.faults.ring_process", role, folder.path.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate(timeout=LIMIT)
 
 
 def event(n: int) -> bytes:

@@ -6,36 +6,28 @@ CI kills 20 times, `make fuzz` 400 times.
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from heliograph.errors import RingClosed
-from tests.faults.ring_process import check, event, ring_of
+from tests.faults.ring_process import check, event, ring_of, victim
 from tests.ring_support import LIMIT, PORTS, folder_for_a_test, needs_rings
 from tests.support import examples
 
 if TYPE_CHECKING:
+    import subprocess
+
     from heliograph.ring import RingFolder, RingReader
 
 pytestmark = needs_rings
 folder = pytest.fixture(folder_for_a_test)
 
 
-def victim(role: str, folder: RingFolder) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.ring_process", role, folder.path.name],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def kill(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.communicate(timeout=LIMIT)
+    process.wait(LIMIT)
 
 
 def read_some(reader: RingReader, timeout: float) -> None:
@@ -56,10 +48,11 @@ def read_to_the_end(reader: RingReader) -> str:
 
 @pytest.mark.parametrize("seed", range(examples(10)))
 def test_a_killed_writer_leaves_whole_events_and_an_end(folder: RingFolder, seed: int) -> None:
-    process = victim("writer", folder)
-    assert process.stdout is not None
-    process.stdout.readline()
-    with ring_of(folder, 1, reliable=True) as careful, ring_of(folder, 1, reliable=False) as casual:
+    with (
+        victim("writer", folder) as process,
+        ring_of(folder, 1, reliable=True) as careful,
+        ring_of(folder, 1, reliable=False) as casual,
+    ):
         end = time.monotonic() + random.Random(seed).uniform(0, 0.05)
         while time.monotonic() < end:
             read_some(careful, 0)
@@ -75,9 +68,9 @@ def test_a_killed_writer_leaves_whole_events_and_an_end(folder: RingFolder, seed
 
 def test_a_writer_that_is_killed_while_it_starts_leaves_nothing(folder: RingFolder) -> None:
     for delay in range(examples(6)):
-        process = victim("writer", folder)
-        time.sleep(0.05 + delay % 12 * 0.03)
-        kill(process)
+        with victim("writer", folder) as process:
+            time.sleep(0.05 + delay % 12 * 0.03)
+            kill(process)
         folder.rings()
         assert list(folder.path.iterdir()) == []
 
@@ -86,17 +79,15 @@ def test_a_writer_that_is_killed_while_it_starts_leaves_nothing(folder: RingFold
 def test_a_killed_reader_is_not_waited_for(folder: RingFolder, seed: int) -> None:
     chance = random.Random(seed)
     with folder.create(1, 0, PORTS, slots=256, lease=None, wait="spin") as writer:
-        process = victim("reader", folder)
-        try:
-            n = 0
+        with victim("reader", folder) as process:
             end = time.monotonic() + LIMIT
             while not writer.stats().readers and time.monotonic() < end:
                 time.sleep(0.001)
             end = time.monotonic() + chance.uniform(0, 0.05)
+            n = 0
             while time.monotonic() < end:
                 writer.append(event(n), LIMIT)
                 n += 1
-        finally:
             kill(process)
         # More than a lap, with a lease that never ends: only the lock can tell that nobody is there.
         for i in range(n, n + 300):

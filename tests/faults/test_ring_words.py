@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from heliograph.ring.layout import COMMITTED
 from heliograph.ring.segment import Segment
-from tests.faults.ring_process import PATTERNS
-from tests.ring_support import LIMIT, folder_for_a_test, needs_rings
+from tests.faults.ring_process import PATTERNS, victim
+from tests.ring_support import folder_for_a_test, needs_rings
 from tests.support import examples
 
 if TYPE_CHECKING:
@@ -22,18 +20,13 @@ folder = pytest.fixture(folder_for_a_test)
 
 
 def test_a_word_that_another_process_flips_is_never_seen_as_a_mixture(folder: RingFolder) -> None:
-    command = [sys.executable, "-m", "tests.faults.ring_process", "flip", folder.path.name]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        try:
-            assert other.stdout is not None
-            other.stdout.readline()
-            (path,) = folder.path.iterdir()
-            segment = Segment.open(path)
-            words = segment.words
-            seen = {words[COMMITTED] for _ in range(examples(2_000_000))}
-            segment.close()
-        finally:
-            other.kill()
-            other.communicate(timeout=LIMIT)
+    with victim("flip", folder) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        (path,) = folder.path.iterdir()
+        segment = Segment.open(path)
+        words = segment.words
+        seen = {words[COMMITTED] for _ in range(examples(2_000_000))}
+        segment.close()
     assert seen <= set(PATTERNS)
     assert len(seen) > 1
