@@ -122,6 +122,7 @@ class Station:
             self._open_monitor,
             self._open_beside,
             self._channel_changed,
+            None if self.mesh is None else self.mesh.fetch_kept,
         )
         _STATIONS.add(self)
 

@@ -1,4 +1,4 @@
-"""Persistent channels across stations: history, the seam, durable consumers and pushes through a keeper."""
+"""Histories across stations: on disk or in memory, the seam, durable consumers, pushes through a keeper."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ def test_a_late_joiner_elsewhere_gets_the_history_and_then_what_is_new(tmp_path:
             kept.push(Track(i))
         assert ids(consumer, 100) == list(range(2_000, 2_100))
         assert consumer.pull(0.01) is None
+
+
+def test_history_that_nobody_wants_there_costs_no_byte(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        kept.push_many([Track(i, region="x" * 100) for i in range(5_000)])
+        theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+        assert keeper.mesh is not None
+        (before,) = keeper.mesh.stats()
+        assert ids(theirs.consumer(start="earliest", where="id = 4999"), 1) == [4_999]
+        (after,) = keeper.mesh.stats()
+        assert after.bytes_sent - before.bytes_sent < 5_000
 
 
 def test_joins_at_any_instant_under_load_see_every_event_once_and_in_order(tmp_path: Path) -> None:
@@ -168,3 +180,75 @@ def test_a_keeper_that_comes_back_is_found_and_nothing_is_missed(tmp_path: Path)
             assert ids(consumer, 1) == [200]
             assert wait_until(lambda: theirs.push(Track(201)))
             assert ids(consumer, 1) == [201]
+
+
+@pytest.mark.parametrize("durability", ["transient", "transient-local"])
+def test_a_late_joiner_elsewhere_gets_what_was_kept_in_memory_and_then_what_is_new(durability: Any) -> None:
+    qos = hg.QoS(durability=durability, history=2)
+    with hg.Station(domain="air") as one, hg.Station(domain="air") as other:
+        ours, theirs = (station.channel("air.tracks", Track, qos=qos) for station in (one, other))
+        for speed in range(5):
+            ours.push_many([Track(i, float(speed)) for i in range(700)])
+        consumer = theirs.consumer(where="id >= 100")
+        got = [consumer.pull(LIMIT) for _ in range(1_200)]
+        ours.push(Track(100, 9.0))
+        got.append(consumer.pull(LIMIT))
+        assert [(t.id, t.speed) for t in got if t] == [
+            *((i, 3.0) for i in range(100, 700)),
+            *((i, 4.0) for i in range(100, 700)),
+            (100, 9.0),
+        ]
+        assert consumer.pull(0) is None
+        assert theirs.consumer(start="now").pull(0.05) is None
+        assert theirs.stats().matched == 1_201
+
+
+def test_what_was_kept_in_memory_goes_with_its_supplier_or_its_station() -> None:
+    local, kept = hg.QoS(durability="transient-local"), hg.QoS(durability="transient")
+    with hg.Station(domain="air") as other:
+        with hg.Station(domain="air") as one:
+            for name, qos in (("local", local), ("kept", kept)):
+                with one.channel(name, Track, qos=qos).supplier() as supplier:
+                    supplier.push(Track(1))
+                one.channel(name, Track).push(Track(2))
+            assert ids(other.channel("local", Track, qos=local).consumer(), 1) == [2]
+            assert ids(other.channel("kept", Track, qos=kept).consumer(), 2) == [1, 2]
+        assert other.mesh is not None
+        assert other.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+        assert other.channel("kept", Track).consumer().pull(0.05) is None
+
+
+def test_a_station_that_is_met_later_gives_out_what_it_has_kept() -> None:
+    qos = hg.QoS(durability="transient")
+    with hg.Station(domain="air") as early:
+        seen: list[int] = []
+        early.channel("air.tracks", Track, qos=qos).subscribe(lambda track: seen.append(track.id))
+        with hg.Station(domain="air") as late:
+            pushing = late.channel("air.tracks", Track, qos=qos)
+            for i in range(50):
+                pushing.push(Track(i))
+            assert wait_until(lambda: len(seen) == 50)
+            assert seen == list(range(50))
+
+
+def test_joins_at_any_instant_see_what_was_kept_and_then_every_event_once() -> None:
+    qos = hg.QoS(durability="transient", queue=10_000)
+    with hg.Station(domain="air") as one, hg.Station(domain="air") as other:
+        ours, theirs = (station.channel("air.tracks", Track, qos=qos) for station in (one, other))
+        joined: list[hg.Consumer[Track]] = [theirs.consumer()]
+        assert ours.wait_matched(1, LIMIT)
+        pushed = threading.Thread(
+            target=lambda: [ours.push_many([Track(40 * n + i) for i in range(40)]) for n in range(100)]
+        )
+        pushed.start()
+        while pushed.is_alive() and len(joined) < 20:
+            joined.append(theirs.consumer())
+            joined[-1].pull(LIMIT)
+        pushed.join()
+        assert ids(joined[0], 4_000) == list(range(4_000))
+        for consumer in joined[1:]:
+            assert ids(consumer, 3_999) == list(range(1, 4_000))
+            assert consumer.pull(0) is None
+        for consumer in joined:
+            consumer.close()
+        assert theirs.stats().balanced

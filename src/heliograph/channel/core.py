@@ -33,6 +33,7 @@ from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking
 from heliograph.channel.journalled import Journalled, Point
 from heliograph.channel.lane import CoalescingLane, Lane
+from heliograph.channel.late import LateCoalescingLane, LateLane
 from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.members import Members
 from heliograph.channel.neighbours import Neighbours
@@ -87,6 +88,8 @@ class Services(msgspec.Struct, frozen=True):
     """Opens another channel of the station; what is open keeps its quality of service."""
     changed: Callable[[Channel[Any]], object] = lambda _: None
     """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""
+    fetch_kept: Callable[[Channel[Any], LateLane], object] | None = None
+    """Fetches what other stations have kept in memory for a receiver that joined late; None without any."""
     observe: Callable[[str, QoS], Observer | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""
 
@@ -394,8 +397,11 @@ class Channel(Generic[T]):
         policy: Any = selection.overflow or self.qos.overflow_policy
         if self._journal is not None:
             return self._journal.lane(name, selection, on_ready)
+        late = self._members.history.keeps and self._services.fetch_kept is not None and kind is Lane
         if policy == "coalesce":
-            kind = CoalescingLane
+            kind = LateCoalescingLane if late else CoalescingLane
+        elif late:
+            kind = LateLane
         return kind(
             name,
             clock=self.ports.clock,
@@ -433,6 +439,10 @@ class Channel(Generic[T]):
             self._accounts.matched += supplier.matched
             self._members.suppliers.remove(supplier)
             self._members.history.supplier_left(supplier.name)
+
+    def count_matched(self, events: int) -> None:
+        """Events that matched a receiver without a push here. While still."""
+        self._accounts.matched += events
 
     def count_inline(self) -> None:
         """Bring the counts of inline callbacks up to date."""
@@ -477,6 +487,8 @@ class Channel(Generic[T]):
                 receiver.lane.joined()
         if receiver.name not in self._members.gateways:
             self._services.changed(self)
+        if keeps and isinstance(receiver, QueuedReceiver) and self._members.gets_history(receiver):
+            self._fetch_kept(receiver.lane)
         # Last, so that other stations know what is wanted before anything is read from them.
         if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
             receiver.lane.start()
@@ -505,6 +517,12 @@ class Channel(Generic[T]):
             bury(grave, name, item, attempts)
 
     # Inside
+
+    def _fetch_kept(self, lane: Lane) -> None:
+        """What other stations have kept in memory is for this lane too, if there are any."""
+        if isinstance(lane, LateLane) and self._services.fetch_kept is not None:
+            lane.wants_history = True
+            self._services.fetch_kept(self, lane)
 
     def _decorator(self, **options: Any) -> Callable[[Callback], Callback]:
         def decorate(callback: Callback) -> Callback:

@@ -51,13 +51,24 @@ class History:
 
     def replay(self, lane: Lane, conditions: Mapping[type[Event], Condition | AnyOf]) -> int:
         """Give a new lane what it would have matched, in the order of intake; returns how many."""
+        items = self.matching(conditions)
+        for item in items:
+            lane.put_extra(item)
+        return len(items)
+
+    def matching(self, conditions: Mapping[type[Event], Condition | AnyOf]) -> list[Item]:
+        """What is kept and meets a condition, in the order of intake."""
         now = self._clock.monotonic_ns()
         with self._lock:
             items = [item for kept in self._items.values() for item in kept if not item[2] or item[2] > now]
-        matched = 0
-        for item in sorted(items, key=lambda item: item[1].station_seq):
-            condition = conditions.get(type(item[0]))
-            if condition is not None and condition.holds(item[0], item[1]):
-                lane.put_extra(item)
-                matched += 1
-        return matched
+        return [item for item in sorted(items, key=_station_seq) if meets(conditions, item)]
+
+
+def _station_seq(item: Item) -> int:
+    return item[1].station_seq
+
+
+def meets(conditions: Mapping[type[Event], Condition | AnyOf], item: Item) -> bool:
+    """Whether the condition for an event's type holds for it; without one it does not."""
+    condition = conditions.get(type(item[0]))
+    return condition is not None and condition.holds(item[0], item[1])

@@ -112,7 +112,7 @@ class Members(Generic[T]):
             assert isinstance(receiver, QueuedReceiver)
             self._groups.setdefault(receiver.group, Group(receiver.group)).join(receiver.lane)
         matched = 0
-        if from_history and isinstance(receiver, QueuedReceiver) and self._is_first_of_its_group(receiver):
+        if from_history and isinstance(receiver, QueuedReceiver) and self.gets_history(receiver):
             matched = self.history.replay(receiver.lane, receiver.selection.conditions)
         if not self._is_for_the_crowd(receiver) or self._add_to_crowd(receiver):
             self.rebuild()
@@ -193,7 +193,7 @@ class Members(Generic[T]):
             for cls in self.types
         }
 
-    def _is_first_of_its_group(self, receiver: Receiver) -> bool:
+    def gets_history(self, receiver: Receiver) -> bool:
         """What was kept goes to one member of a group: the first."""
         return receiver.group is None or len(self._groups[receiver.group]) == 1
 

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from heliograph.channel.consumer import QueuedReceiver
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.intake import FeedIntake, Intake
+from heliograph.channel.late import LateLane
 from heliograph.channel.watching import MonitoredFeedIntake, MonitoredIntake
 from heliograph.event import Event, EventId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.core import Channel
     from heliograph.channel.journalled import Journalled
+    from heliograph.channel.lane import Item
+    from heliograph.channel.late import Floors
     from heliograph.channel.members import Members
 
 T = TypeVar("T", bound=Event)
@@ -80,6 +83,28 @@ class Neighbours(Generic[T]):
         with self._members.lock:
             self._members.remote_consumers[station] = consumers
             self._members.changed.notify_all()
+
+    def kept(self, conditions: Mapping[type[Event], Any]) -> tuple[list[Item], dict[tuple[str, int], int]]:
+        """What a late joiner elsewhere gets, and how far each supplier here is at that instant."""
+        with self._members.still():
+            items = self._members.history.matching(conditions)
+            floors = {(s.name, s.epoch): s.pushed for s in self._members.suppliers if s.forwards}
+        return items, floors
+
+    def late_lanes(self) -> dict[LateLane, Mapping[type[Event], Any]]:
+        """The lanes of this station that asked for what was kept, and what they want of it."""
+        with self._members.lock:
+            return {
+                r.lane: r.selection.conditions
+                for r in self._members.receivers.values()
+                if isinstance(r, QueuedReceiver) and isinstance(r.lane, LateLane) and r.lane.wants_history
+            }
+
+    def release(self, lane: LateLane, kept: Sequence[Item], floors: Floors) -> None:
+        """Give a lane what another station had kept for it."""
+        with self._members.still():
+            self._channel.count_matched(len(kept))
+            lane.release(kept, floors)
 
     def read_again(self) -> None:
         """Live events may have been missed: receivers read on from the last that came."""

@@ -7,6 +7,9 @@ Rooms, from the outside in:
     gateway      events on their way out        arrivals   and in
     packing      what waits becomes numbered batches
     runs         events as bytes and back, many at a time
+    pages        events that answer a question
+    kept         histories that another station keeps on disk
+    elsewhere    and what others have kept in memory
     conditions   filters on their way to the source
     messages     what stations say, as bytes
     sequence     nothing is lost on a lane

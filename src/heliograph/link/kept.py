@@ -11,11 +11,11 @@ its offset. When the keeper was away, consumers read again from the last offset 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Meta
 
+from heliograph.channel.history import meets
 from heliograph.errors import (
     AppendFailed,
     AppendTimeout,
@@ -25,17 +25,16 @@ from heliograph.errors import (
     NotPossible,
     QueryFailed,
 )
-from heliograph.event import info_of
-from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
+from heliograph.link.pages import MAX_PAGE, Page, PageReader, cut_page, page_size, read_page, to_page
 from heliograph.link.questions import GONE
-from heliograph.link.runs import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
+    from heliograph.channel.pipeline import AnyOf, Condition
     from heliograph.channel.store import Cursor, Level, Store, StoreReceipt
     from heliograph.event import Event
     from heliograph.link.link import Link
@@ -43,31 +42,10 @@ if TYPE_CHECKING:
     from heliograph.link.runs import EventWriter
     from heliograph.ports import Ports
 
-MAX_PAGE: Final = 10_000
-"""Events in one page."""
 KEEPER_LIMIT: Final = 5.0
 """Seconds to wait for a keeper when a channel is opened, and for its answers."""
 AWAY_LIMIT: Final = 0.25
 """Seconds between two looks for a keeper that is away, while a consumer waits to read."""
-
-
-class PageRun(msgspec.Struct, array_like=True):
-    """Events of one format."""
-
-    format_id: bytes
-    description: bytes
-    form: Annotated[int, Meta(ge=0, le=1)]
-    length: Annotated[int, Meta(ge=1, le=MAX_PAGE)]
-    records: msgspec.Raw
-
-
-class Page(msgspec.Struct, array_like=True):
-    """Events on their way, and where to go on."""
-
-    runs: list[PageRun]
-    reached: int = 0
-    gap: tuple[str, int, int] | None = None
-    """In place of events: "gone" or "damaged", the first offset and the next that can be read."""
 
 
 class ReadAsk(msgspec.Struct, array_like=True):
@@ -97,14 +75,11 @@ class Progress(msgspec.Struct, array_like=True):
     reach: int = 0
 
 
-PAGE_BYTES: Final = 8 << 20
-"""Bytes of a page from which on it is cut."""
 APPEND_BYTES: Final = 32 << 20
 """Bytes that can be appended through a keeper at once."""
 
 _read_ask: Final = msgspec.msgpack.Decoder(ReadAsk).decode
 _append_ask: Final = msgspec.msgpack.Decoder(AppendAsk).decode
-_page: Final = msgspec.msgpack.Decoder(Page).decode
 _marks: Final = msgspec.msgpack.Decoder(Marks).decode
 _text: Final = msgspec.msgpack.Decoder(str).decode
 _place: Final = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
@@ -114,58 +89,30 @@ _progress: Final = msgspec.msgpack.Decoder(Progress).decode
 _commit_ask: Final = msgspec.msgpack.Decoder(tuple[str, str, Progress]).decode
 
 
-def to_page(writer: EventWriter, items: Sequence[Item], reached: int = 0) -> Page:
-    page = Page([], reached)
-    run: list[Item] = []
-    for item in items:
-        if run and type(run[0][0]) is not type(item[0]):
-            page.runs.append(_run(writer, run))
-            run = []
-        run.append(item)
-    if run:
-        page.runs.append(_run(writer, run))
-    return page
-
-
-def page_size(page: Page) -> int:
-    return sum(len(memoryview(run.records)) for run in page.runs)
-
-
-def _run(writer: EventWriter, items: list[Item]) -> PageRun:
-    cls = type(items[0][0])
-    fmt = info_of(cls).format
-    form, records = writer.run(cls, items)
-    return PageRun(fmt.id, fmt.description, form, len(items), msgspec.Raw(records))
-
-
-class PageReader:
-    """Turns pages back into events of this station's classes."""
-
-    def __init__(self, channel: str) -> None:
-        self._channel = channel
-        self._formats = FormatRegistry()
-        self._streams: dict[bytes, Stream] = {}
-
-    def items(self, page: Page, types: tuple[type[Event], ...], peer: str) -> list[Item]:
-        found: list[Item] = []
-        for run in page.runs:
-            stream = self._streams.get(run.format_id)
-            if stream is None:
-                stream = Stream(self._channel, self._formats.learn(run.format_id, run.description))
-                self._streams[run.format_id] = stream
-            records = m.Run(run.form, 0, run.length, memoryview(run.records))
-            found += stream.read(records, types, peer)
-        return found
+Wanted: TypeAlias = "Callable[[int, str], Mapping[type[Event], Condition | AnyOf] | None]"
+"""What a station's consumers want of a channel, per type; None when that is not known."""
 
 
 class Keeper:
-    """Answers for the channels whose history this station keeps."""
+    """Answers for the channels whose history this station keeps.
+
+    Args:
+        questions: where it answers.
+        channel: a channel of this station by its name, or None.
+        writer: turns events into runs.
+        wanted: tells what a station wants of a channel, so that nothing else is sent.
+    """
 
     def __init__(
-        self, questions: Questions, channel: Callable[[str], Channel[Any] | None], writer: EventWriter
+        self,
+        questions: Questions,
+        channel: Callable[[str], Channel[Any] | None],
+        writer: EventWriter,
+        wanted: Wanted,
     ) -> None:
         self._channel = channel
         self._writer = writer
+        self._wanted = wanted
         self._readers: dict[str, PageReader] = {}
         self._cursors: dict[tuple[int, str, str], Cursor] = {}
         for topic, responder in (
@@ -199,22 +146,24 @@ class Keeper:
         name, append_ts = _time(body)
         reply(self._store(name).offset_at(append_ts))
 
-    def _read(self, _: int, body: msgspec.Raw, reply: Reply) -> None:
+    def _read(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        """A page of what anybody in that station wants; read on until there is something, up to a limit."""
         ask = _read_ask(body)
+        store, conditions = self._store(ask.channel), self._wanted(station, ask.channel)
+        start, reached, wanted = ask.start, -1, list[Any]()
         try:
-            items, reached = self._store(ask.channel).read(ask.start, min(ask.most, MAX_PAGE), ask.below)
+            while not wanted and reached != start and start - ask.start < MAX_PAGE:
+                start = ask.start if reached < 0 else reached
+                items, reached = store.read(start, min(ask.most, MAX_PAGE), ask.below)
+                wanted = items if conditions is None else [i for i in items if meets(conditions, i)]
         except (HistoryGone, HistoryDamaged) as gap:
-            kind = "gone" if isinstance(gap, HistoryGone) else "damaged"
-            reply(Page([], 0, (kind, gap.first, gap.next_available)))
+            if start == ask.start:
+                kind = "gone" if isinstance(gap, HistoryGone) else "damaged"
+                reply(Page([], 0, (kind, gap.first, gap.next_available)))
+            else:
+                reply(Page([], start))
             return
-        page = to_page(self._writer, items, reached)
-        while len(items) > 1 and page_size(page) > PAGE_BYTES:
-            half = len(items) // 2
-            offset = items[half][1].offset
-            assert offset is not None
-            items = items[:half]
-            page = to_page(self._writer, items, offset)
-        reply(page)
+        reply(cut_page(self._writer, wanted, reached))
 
     def _append(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = _append_ask(body)
@@ -321,7 +270,7 @@ class RemoteStore:
             )
         except QueryFailed:
             return [], start
-        page = m.decoded(_page, answer, link.name)
+        page = read_page(answer, link.name)
         if page.gap is not None:
             kind, first, following = page.gap
             if kind == "gone":

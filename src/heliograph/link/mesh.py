@@ -23,6 +23,7 @@ from heliograph.event import EventId, info_of
 from heliograph.link import messages as m
 from heliograph.link.conditions import from_data, to_data
 from heliograph.link.contract import KNOCK
+from heliograph.link.elsewhere import Elsewhere
 from heliograph.link.gates import Gates, Peer
 from heliograph.link.kept import Keeper, RemoteStore
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.late import LateLane
     from heliograph.channel.store import OnDurable
     from heliograph.event import Event
     from heliograph.formats import Format
@@ -95,7 +97,8 @@ class Mesh:
         self._stream_numbers = count(1)
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
-        self._keeper = Keeper(self._questions, channel, self._writer)
+        self._keeper = Keeper(self._questions, channel, self._writer, self._wanted)
+        self._elsewhere = Elsewhere(self._questions, channel, self._writer, self._wanted, ports.tasks)
         self._closed = False
 
     # The face
@@ -204,6 +207,12 @@ class Mesh:
             writer=self._writer,
             ports=self._ports,
         )
+
+    def fetch_kept(self, channel: Channel[Any], lane: LateLane) -> None:
+        """A receiver has joined late: give it what linked stations have kept in memory."""
+        with self._lock:
+            links = [peer.link for peer in self._peers.values() if _keeps(peer, channel.name)]
+        self._elsewhere.fetch(channel, [lane], links)
 
     def close(self, timeout: float = 1.0) -> None:
         """Let the others have what was sent, for up to `timeout` seconds, and leave."""
@@ -326,6 +335,7 @@ class Mesh:
         peer.link.close(reason)
         self._questions.fail_all(peer.link.station, GONE)
         self._keeper.station_left(peer.link.station)
+        self._elsewhere.station_left(peer.link.station)
         self._gates.drop(peer)
 
     def _stream_of(self, channel: str, format_id: bytes) -> int:
@@ -367,6 +377,8 @@ class Mesh:
                 _check_number(peer, peer.channels)
                 peer.channels[message.name] = message
                 self._gates.fit(peer, message.name)
+                if known is None and _keeps(peer, message.name):
+                    self._meet_kept(message.name, link)
                 if message.keeper is not None and (known is None or known.keeper != message.keeper):
                     self._keeper_came(message.name)
                 self._notify()
@@ -406,6 +418,12 @@ class Mesh:
         else:
             arrivals.add(stream.read(run, arrivals.channel.types, link.name, skip))
 
+    def _wanted(self, station: int, name: str) -> Mapping[type[Event], Any] | None:
+        """What a station has said that its consumers want of a channel of this one."""
+        peer = self._peers.get(station)
+        gateway = None if peer is None else peer.gateways.get(name)
+        return None if gateway is None else dict(gateway.selection.conditions)
+
     def _keeper_of(self, name: str, timeout: float) -> Link | None:
         """The link to the station that keeps the history of a channel."""
         found: list[Link] = []
@@ -420,6 +438,13 @@ class Mesh:
 
         self.wait_for(is_known, timeout)
         return found[0] if found else None
+
+    def _meet_kept(self, name: str, link: Link) -> None:
+        """A station that has the channel too is met: it may have kept what receivers here asked for."""
+        channel = self._channel(name)
+        lanes = [] if channel is None else list(channel.neighbours.late_lanes())
+        if channel is not None and lanes:
+            self._elsewhere.fetch(channel, lanes, [link])
 
     def _keeper_came(self, name: str) -> None:
         """While it was away events may have been kept that nobody sent here."""
@@ -465,6 +490,12 @@ def _describe(channel: Channel[Any]) -> m.ChannelState:
         None if store is None or isinstance(store, RemoteStore) else store.partition,
         channel.monitor is not None,
     )
+
+
+def _keeps(peer: Peer, name: str) -> bool:
+    """Whether a station may have kept events of a channel in memory."""
+    state = peer.channels.get(name)
+    return state is not None and state.durability in ("transient", "transient-local")
 
 
 def _check_number(peer: Peer, told: Mapping[Any, object]) -> None:
