@@ -5,7 +5,7 @@ This file is the on-disk format; `docs/journal.md` has it as a table. All intege
 A frame is written whole by one append and carries everything needed to judge it: a CRC32C over all of it,
 seeded with the random salt of its file so that no event's body can pass for a frame; the offset of its first
 row; and the durable watermark at the time of writing, by which a bad frame *before* it is known as corruption
-and not as a torn tail. Descriptions of formats stand in the frame that uses them first in each file.
+and not as a torn tail. Descriptions of formats stand in the first two frames that use them in each file.
 """
 
 from __future__ import annotations

@@ -72,6 +72,8 @@ class Report:
     """Offsets that have no row any more."""
     damaged: tuple[Range, ...]
     """What cannot be read, ascending."""
+    lost: tuple[Range, ...]
+    """What could not be read when somebody repaired the partition, and accepted that."""
     remarks: tuple[str, ...]
     """What is wrong with files though all their rows can be read: `repair` puts it right."""
     unlisted: tuple[str, ...]
@@ -80,7 +82,8 @@ class Report:
     @property
     def sound(self) -> bool:
         """Every event that should be there is, and no file has a wrong byte."""
-        complete = self.events + self.compacted == self.watermark - self.earliest
+        known = self.compacted + sum(lost.next - lost.first for lost in self.lost)
+        complete = self.events + known == self.watermark - self.earliest
         return complete and not self.damaged and not self.remarks
 
 
@@ -114,7 +117,8 @@ def verify(disk: Disk, folder: str) -> Report:
     """Read everything, and say exactly what could not be read."""
     with PartitionReader(disk, folder) as reader:
         manifest, watermark = reader.manifest, reader.watermark
-        events, damaged = _read_all(reader, manifest.earliest, watermark)
+        events, unreadable = _read_all(reader, manifest.earliest, watermark)
+        accepted = {(known.first, known.next) for known in manifest.damage if known.accepted}
         sources = manifest.sources
         remarks = tuple(filter(None, map(reader.remark, sources)))
     listed = {file.name for file in (*sources, *manifest.retired)}
@@ -130,7 +134,8 @@ def verify(disk: Disk, folder: str) -> Report:
         ),
         events=events,
         compacted=sum(s.next - s.first - s.events for s in manifest.segments),
-        damaged=tuple(damaged),
+        damaged=tuple(found for found in unreadable if (found.first, found.next) not in accepted),
+        lost=tuple(found for found in unreadable if (found.first, found.next) in accepted),
         remarks=remarks,
         unlisted=tuple(name for name in found if name not in listed),
     )

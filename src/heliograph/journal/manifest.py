@@ -89,6 +89,8 @@ class Damage(msgspec.Struct, array_like=True, frozen=True):
     next: int
     file: str
     reason: str
+    accepted: bool = False
+    """Somebody has repaired the partition knowing of it."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ from heliograph.faultpoints import reach
 from heliograph.journal import manifest as manifests
 from heliograph.journal.commitfile import Commit, CommitWriter
 from heliograph.journal.frames import CONTINUED, HEAD_SIZE, ROWS, RUNS, FrameMeta, HeadHeader, encode_frame
-from heliograph.journal.manifest import Head, Manifest, Segment
+from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.marks import Mark, encode_marks, remembered
 from heliograph.journal.names import HEADS, LOCK, head_name, segment_name
 from heliograph.journal.records import rows_payload
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DAY: Final = 86_400.0
+DESCRIBED: Final = 2
+"""Frames of a head in which each of its formats is described."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ class OpenHead:
     synced_end: int
     synced_ts: int = 0
     first_ts: int = 0
-    formats: set[bytes] = field(default_factory=set)
+    described: dict[bytes, int] = field(default_factory=dict)
+    """In how many frames a format has been described: two, so that no damaged frame takes it from others."""
 
 
 class Partition:
@@ -276,8 +279,7 @@ class Partition:
             events, size = events + end - head.first, size + head.size
         if not group or (ripe and not self._ripe(group, events, size)):
             return None
-        self._generation += 1
-        name = segment_name(group[0].first, group[-1].next or 0, self._generation)
+        name = self.new_segment_name(group[0].first, group[-1].next or 0)
         return SealJob(self.folder, name, self.manifest.partition, tuple(group))
 
     def _ripe(self, group: list[Head], events: int, size: int) -> bool:
@@ -298,6 +300,24 @@ class Partition:
         except DiskError:
             self._garbage.append(segment.name)
             raise
+
+    def substitute(self, name: str, segments: Sequence[Segment], damage: Sequence[Damage]) -> None:
+        """List segments, and what is lost, instead of a file, then remove it: somebody has repaired it."""
+        manifest = self.manifest
+        kept = msgspec.structs.replace(
+            manifest,
+            heads=tuple(head for head in manifest.heads if head.name != name),
+            segments=tuple(
+                sorted((*(s for s in manifest.segments if s.name != name), *segments), key=lambda s: s.first)
+            ),
+            damage=tuple(damage),
+        )
+        self._publish(kept, [name] if name else [])
+
+    def new_segment_name(self, first: int, end: int) -> str:
+        """A name that no segment has had."""
+        self._generation += 1
+        return segment_name(first, end, self._generation)
 
     def retain(self, places: Sequence[Place] = ()) -> None:
         """Drop what exceeds the limits, given how far the durable consumers are, and what had its grace."""
@@ -356,12 +376,14 @@ class Partition:
         flags: int = 0,
     ) -> None:
         marks = b"" if mark is None else encode_marks([mark])
-        new = frozenset().union(*(chunk.formats for chunk in chunks)) - head.formats
+        described = head.described
+        used = frozenset[bytes]().union(*(chunk.formats for chunk in chunks))
+        due = sorted(format_id for format_id in used if described.get(format_id, 0) < DESCRIBED)
         kind = RUNS if any(chunk.is_run for chunk in chunks) else ROWS
         rows = sum(1 if chunk.is_run else chunk.events for chunk in chunks)
         frame = encode_frame(
             FrameMeta(*written[:2], self.epoch, written.append_ts, self.watermark, kind, flags, marks),
-            [self._formats[format_id].description for format_id in sorted(new)],
+            [self._formats[format_id].description for format_id in due],
             rows_payload(rows, [chunk.rows for chunk in chunks]),
             head.salt,
         )
@@ -374,7 +396,7 @@ class Partition:
             raise
         head.end += sum(map(len, frame))
         head.first_ts = head.first_ts or written.append_ts
-        head.formats |= new
+        described.update({format_id: described.get(format_id, 0) + 1 for format_id in due})
 
     def _synced_head(self) -> OpenHead:
         """Sync the head; if that fails, move the rows in doubt to a new one and sync that."""

@@ -117,10 +117,11 @@ def _rescued(disk: Disk, folder: str, manifest: Manifest, survey: Survey, random
         disk.remove(f"{folder}/{name}")  # left by a recovery that was interrupted
     header = HeadHeader(manifest.partition, salt, first, survey.doubt[0].append_ts, epoch)
     buffers = [header.encode()]
+    descriptions = list(dict.fromkeys(survey.descriptions))
     for frame in survey.doubt:
         kept = frame.kind, frame.flags, bytes(frame.marks)
         meta = FrameMeta(frame.base, frame.events, epoch, frame.append_ts, first, *kept)
-        buffers += encode_frame(meta, survey.descriptions, bytes(frame.payload), salt)
+        buffers += encode_frame(meta, descriptions, bytes(frame.payload), salt)
     with disk.create(f"{folder}/{name}") as file:
         file.append(*buffers)
         file.sync()

@@ -51,17 +51,7 @@ def seal(disk: Disk, job: SealJob) -> Segment:
     formats = FormatRegistry()
     runs = _rows(disk, job, formats)  # 1
     data, ids = segment_file(runs, formats)
-    temporary = f"{job.folder}/{job.segment.rpartition('/')[2]}{TEMPORARY}"
-    try:
-        with disk.create(temporary) as file:
-            file.append(data)
-            file.sync()  # 2
-    except DiskError:
-        with suppress(DiskError):
-            disk.remove(temporary)
-        raise
-    disk.rename(temporary, f"{job.folder}/{job.segment}")  # 3
-    disk.sync_folder(f"{job.folder}/{SEALED}")  # 4
+    install_file(disk, job.folder, job.segment, data)  # 2, 3, 4
     return Segment(
         name=job.segment,
         first=job.heads[0].first,
@@ -73,6 +63,21 @@ def seal(disk: Disk, job: SealJob) -> Segment:
         crc=checksum(data),
         pieces=pieces_of(data),
     )
+
+
+def install_file(disk: Disk, folder: str, name: str, data: bytes) -> None:
+    """A sealed file, whole and durable under its name when this returns; steps 2 to 4."""
+    temporary = f"{folder}/{name.rpartition('/')[2]}{TEMPORARY}"
+    try:
+        with disk.create(temporary) as file:
+            file.append(data)
+            file.sync()  # 2
+    except DiskError:
+        with suppress(DiskError):
+            disk.remove(temporary)
+        raise
+    disk.rename(temporary, f"{folder}/{name}")  # 3
+    disk.sync_folder(f"{folder}/{SEALED}")  # 4
 
 
 def seal_in_process(disk: Disk, job: SealJob) -> Segment:

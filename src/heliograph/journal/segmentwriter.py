@@ -141,9 +141,11 @@ def _footer_size(data: bytes) -> int:
 def pieces_of(data: bytes) -> tuple[tuple[int, int], ...]:
     """Where each row group of a segment file ends, then its two footers, and the checksum of each piece.
 
-    Parquet's own checksums leave out the headers of pages and the footer.
+    Parquet's own checksums leave out the headers of pages and the footer. None for a file without the copy.
     """
     footer = _footer_size(data)
+    if data[-footer:] != data[-2 * footer : -footer]:
+        return ()  # written before there was a copy
     metadata = pq.read_metadata(pa.BufferReader(data))
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     starts = [min(_start(group.column(c)) for c in range(group.num_columns)) for group in groups]

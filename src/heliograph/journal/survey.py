@@ -153,6 +153,11 @@ class Survey:
         end = self.doubt[-1].next if self.doubt else self.next
         return [mark for behind, mark in self._adopted if behind <= end]
 
+    @property
+    def header_damage(self) -> str | None:
+        """What is wrong with the header of the file, if what the manifest knows of it was taken instead."""
+        return self._frames.header_damage
+
     def close(self) -> None:
         self._file.close()
 

@@ -251,3 +251,11 @@ def test_times_go_on_behind_those_of_rows_in_doubt() -> None:
     disk = disk.kill()
     writer = partition(disk, clock=HandClock())
     assert writer.write([chunk(tracks(2, 1))]).append_ts == 9_000
+
+
+def test_a_damaged_frame_takes_no_format_from_the_frames_behind_it() -> None:
+    disk, name, ends = killed(2, 2, 2)
+    disk.flip(name, ends[0] + 70, 3)
+    with PartitionReader(disk, FOLDER) as reader:
+        assert [row.record for row in reader.read(2)] == tracks(2, 4)
+        assert TRACK.id in reader.formats
