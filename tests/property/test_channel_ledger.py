@@ -39,12 +39,14 @@ def threads_change_often() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "queued"])
 @pytest.mark.usefixtures("threads_change_often")
-def test_ten_thousand_snapshots_under_load_churn_and_drops_all_balance() -> None:
+def test_ten_thousand_snapshots_under_load_churn_and_drops_all_balance(inline: bool) -> None:
     stop = threading.Event()
     with Station(on_error=lambda *_: None) as station:
         channel = station.channel("samples", Sample, qos=QoS(queue=50, max_blocking=0.001))
-        channel.subscribe(lambda _: None, inline=True)
+        if inline:
+            channel.subscribe(lambda _: None, inline=True)
         channel.subscribe(lambda _: None, overflow="drop_oldest", queue=5)
         channel.subscribe(lambda _: None, overflow="coalesce", queue=3)
         channel.subscribe(lambda _: 1 / 0, where="value > 0.9", overflow="drop_newest", queue=5)
@@ -71,7 +73,10 @@ def _push_until(stop: threading.Event, channel: Channel[Sample], seed: int) -> N
     with channel.supplier() as supplier:
         while not stop.is_set():
             try:
-                supplier.push(Sample(rng.randrange(10), rng.random()), priority=rng.randrange(1, 6))
+                if rng.random() < 0.1:
+                    supplier.push_many([Sample(rng.randrange(10), rng.random()) for _ in range(20)])
+                else:
+                    supplier.push(Sample(rng.randrange(10), rng.random()), priority=rng.randrange(1, 6))
             except hg.QueueFull:
                 continue
 

@@ -1,36 +1,99 @@
 """What a channel has counted besides its open suppliers and lanes: inline callbacks, and who has left.
 
 A member that leaves hands in what it had counted. A lane that still delivers when it is closed goes on
-counting among the leaving until it is done. Inline callbacks have no lane: pushing threads log what each did,
-and the log is counted when somebody looks.
+counting among the leaving until it is done.
+
+Inline callbacks have no lane and no lock. Each route has a tally of outcomes: which of its callbacks an event
+was for, and which of those raised, as bits of one number. A push raises the count of its outcome by one, and
+whoever looks adds up what has come since. Raising a count is one C call (`itertools.count`), so it is atomic
+under CPython's interpreter lock.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
 from heliograph.channel.ledger import LaneCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from heliograph.channel.consumer import Receiver
-    from heliograph.channel.pipeline import InlineResult
+    from heliograph.channel.consumer import InlineSubscription, Receiver
+
+MOST_OUTCOMES: Final = 1_000
+"""Outcomes of a route with a count of their own; what comes after them is counted callback by callback."""
+
+
+class InlineTally:
+    """The outcomes of one route; see the module."""
+
+    def __init__(self, subscriptions: tuple[InlineSubscription, ...]) -> None:
+        self.subscriptions = subscriptions
+        self.retired = False
+        """Whether there are newer routes: only a push that is half done may still count."""
+        self._ticks: dict[int, Callable[[], int]] = {}
+        self._seen: dict[int, int] = {}
+        self.known = self._ticks.get
+        """`known(outcome)` is what raises its count; None when it is new: then ask `tick`."""
+
+    def outcome(self, place: int, *, raised: bool = False) -> int:
+        """The outcome of one callback alone; several are joined by `|`."""
+        called = 1 << place
+        return called | called << len(self.subscriptions) if raised else called
+
+    def tick(self, outcome: int) -> Callable[[], object]:
+        """What raises the count of an outcome."""
+        if outcome in self._ticks or len(self._ticks) < MOST_OUTCOMES:
+            return self._ticks.setdefault(outcome, count().__next__)
+        return partial(self._tick_each, outcome)
+
+    def news(self) -> Iterator[tuple[int, int]]:
+        """Outcomes and how often each came since the last time."""
+        for outcome, tick in list(self._ticks.items()):
+            times = count_of(tick) - self._seen.get(outcome, 0)
+            if times:
+                self._seen[outcome] = self._seen.get(outcome, 0) + times
+                yield outcome, times
+
+    def _tick_each(self, outcome: int) -> None:
+        for place in range(len(self.subscriptions)):
+            if outcome & self.outcome(place):
+                alone = self.outcome(place, raised=True)
+                self._ticks.setdefault(outcome & alone, count().__next__)()
+
+
+def count_of(tick: Callable[[], int]) -> int:
+    """How often the `__next__` of an `itertools.count()` has been called."""
+    counter: count[int] = tick.__self__  # type: ignore[attr-defined]  # it is a bound method
+    return int(repr(counter)[len("count(") : -1])
 
 
 class Accounts:
-    """See the module. Used while no push is half done, except that anyone may append to `inline_log`."""
+    """See the module. Used while no push is half done, except for what inline callbacks count."""
 
     def __init__(self) -> None:
-        self.inline_log: deque[InlineResult] = deque()
         self.pushed = 0
         self.matched = 0
         self._departed = LaneCounts()
         self._leaving: list[Receiver] = []
+        self._tallies: list[InlineTally] = []
 
     def leave(self, receiver: Receiver) -> None:
         self._leaving.append(receiver)
+
+    def tally(self, subscriptions: tuple[InlineSubscription, ...]) -> InlineTally:
+        """The tally of a new route."""
+        tally = InlineTally(subscriptions)
+        self._tallies.append(tally)
+        return tally
+
+    def retire_tallies(self, receivers: Mapping[str, Receiver]) -> None:
+        """New routes are about to be made."""
+        self._fold_tallies(receivers)
+        for tally in self._tallies:
+            tally.retired = True
 
     @property
     def departed(self) -> LaneCounts:
@@ -39,23 +102,31 @@ class Accounts:
 
     def fold(self, receivers: Mapping[str, Receiver]) -> None:
         """Bring the counts of inline callbacks and of members that have left up to date."""
-        self.fold_inline(receivers)
+        self._fold_tallies(receivers)
         for receiver in list(self._leaving):
             counts = receiver.counts()
             if not counts.pending:
                 self._departed += counts
                 self._leaving.remove(receiver)
 
-    def fold_inline(self, receivers: Mapping[str, Receiver]) -> None:
-        """Each result adds to `matched` and to subscriptions alike; one may have left while it was called."""
-        results = Counter([self.inline_log.popleft() for _ in range(len(self.inline_log))])
-        for (targets, called, raised), times in results.items():
-            self.matched += called.bit_count() * times
-            for i, subscription in enumerate(targets.subscriptions):
-                if called >> i & 1:
-                    failed = bool(raised >> i & 1)
-                    known = receivers.get(subscription.name) is subscription
-                    if known or subscription in self._leaving:
-                        subscription.add(times, failed=failed)
-                    else:
-                        self._departed += LaneCounts(failed=times) if failed else LaneCounts(delivered=times)
+    def _fold_tallies(self, receivers: Mapping[str, Receiver]) -> None:
+        """A retired tally is kept as long as something came since the last time."""
+        self._tallies = [t for t in self._tallies if self._fold_tally(t, receivers) or not t.retired]
+
+    def _fold_tally(self, tally: InlineTally, receivers: Mapping[str, Receiver]) -> bool:
+        """Each outcome adds to `matched` and to subscriptions alike. Whether there was any."""
+        any_news = False
+        for outcome, times in tally.news():
+            any_news = True
+            for place, subscription in enumerate(tally.subscriptions):
+                if not outcome & tally.outcome(place):
+                    continue
+                self.matched += times
+                failed = (outcome & tally.outcome(place, raised=True)) != tally.outcome(place)
+                # One may have left while it was called.
+                known = receivers.get(subscription.name) is subscription
+                if known or subscription in self._leaving:
+                    subscription.add(times, failed=failed)
+                else:
+                    self._departed += LaneCounts(failed=times) if failed else LaneCounts(delivered=times)
+        return any_news

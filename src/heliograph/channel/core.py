@@ -114,9 +114,8 @@ class Channel(Generic[T]):
             self.monitor = services.open_monitor(name, qos, self._send_again, self._give_up)
             self.observer = self.monitor if self.observer is None else Both(self.observer, self.monitor)
         self._services = services
-        self._members: Members[T] = Members(name, types, qos, services.ports)
         self._accounts = Accounts()
-        self.inline_log = self._accounts.inline_log
+        self._members: Members[T] = Members(name, types, qos, services.ports, self._accounts)
         self.entry = self._members.entry
         self._journal: Journalled | None = None
         if qos.journalled:
@@ -444,11 +443,6 @@ class Channel(Generic[T]):
         """Events that matched a receiver without a push here. While still."""
         self._accounts.matched += events
 
-    def count_inline(self) -> None:
-        """Bring the counts of inline callbacks up to date."""
-        with self._members.still():
-            self._accounts.fold_inline(self._members.receivers)
-
     def report(self, receiver: str, header: Header, error: BaseException) -> None:
         """A callback raised."""
         self._services.on_error(receiver, header, error)
@@ -482,7 +476,8 @@ class Channel(Generic[T]):
         """Take a receiver in, from one instant on."""
         keeps = self._members.history.keeps and start in (None, "earliest")
         with self._members.still():
-            self._accounts.matched += self._members.join(receiver, from_history=keeps)
+            replayed = self._members.join(receiver, from_history=keeps)
+            self._accounts.matched += replayed
             if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
                 receiver.lane.joined()
         if receiver.name not in self._members.gateways:

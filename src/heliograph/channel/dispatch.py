@@ -136,6 +136,8 @@ class DispatchPool:
             while not worker.replaced and self._next_token(extra):
                 run = worker.running = self._pop_highest()
                 again = run.run_batch()
+                while again and not len(self._tokens) and not worker.replaced:
+                    again = run.run_batch()  # nobody else waits: going round by the queue would only cost
                 worker.running = None
                 if again:
                     self.schedule(run, run.lane.highest())

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from heliograph.channel.entry import FOLD_EVERY
 from heliograph.channel.supplier import Supplier
 from heliograph.errors import Closed, ForkedStation
 from heliograph.event import Event
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.feed import Feed
     from heliograph.channel.lane import Item, Lane
-    from heliograph.channel.pipeline import InlineResult, Route
+    from heliograph.channel.pipeline import Route
     from heliograph.event import Header
 
 T = TypeVar("T", bound=Event)
@@ -88,19 +87,19 @@ class Intake(Supplier[T]):
         arrived: Sequence[Item],
         first: int,
         routes: Mapping[type, Route],
-        inline: Callable[[Any, Header], InlineResult],
+        inline: Callable[[Any, Header], None],
     ) -> int:
         """Call inline callbacks for events of one class, until the routes change; returns how far it came.
 
         Nothing is queued, so nothing is to be kept in step and the lock is not needed.
         """
-        cls, done, log = arrived[first][0].__class__, first, self._inline_log.append
+        cls, done = arrived[first][0].__class__, first
         for event, header, _ in arrived[first:] if first else arrived:
             if event.__class__ is not cls or self._routes is not routes:
                 break
-            log(inline(event, header))
+            inline(event, header)
             done += 1
-        self._count(done - first)
+        self._taken_in += done - first
         return done
 
     def _queue_from(self, arrived: Sequence[Item], first: int) -> tuple[int, Lane | None]:
@@ -115,7 +114,8 @@ class Intake(Supplier[T]):
                     break
                 route = self._routes.get(event.__class__)
                 if route is not None and route.queued is not None:
-                    full = self._allot(route.queued(event, header), cast("T", event), header, lots)
+                    item = self._item(cast("T", event), header)
+                    full = self._allot(route.queued(event, header), item, lots)
                     if full is not None:
                         break
                 done += 1
@@ -125,29 +125,8 @@ class Intake(Supplier[T]):
             for lane, items in lots.items():
                 if items:
                     lane.put_many(items)
+                    self.matched += len(items)
         if inline is not None:
-            self._inline_log.append(inline(event, header))
-        self._count(done - first)
+            inline(event, header)
+        self._taken_in += done - first
         return done, full
-
-    def _allot(
-        self,
-        lanes: Sequence[Lane],
-        event: T,
-        header: Header,
-        lots: defaultdict[Lane, list[Item]],
-    ) -> Lane | None:
-        """Add an event to what will be put into each of these lanes, or return one that has no room."""
-        for lane in lanes:
-            if len(lots[lane]) >= lane.blocks_at - lane.waiting:
-                return lane
-        item = self._item(event, header)
-        for lane in lanes:
-            lots[lane].append(item)
-        self.matched += len(lanes)
-        return None
-
-    def _count(self, taken: int) -> None:
-        before, self._taken_in = self._taken_in, self._taken_in + taken
-        if before // FOLD_EVERY != self._taken_in // FOLD_EVERY:
-            self._channel.count_inline()

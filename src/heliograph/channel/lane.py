@@ -105,7 +105,12 @@ class Lane:
             if self.closed:
                 self._drop(item, "closed")
                 return
-            if not self._append(item) or self._watched:
+            if self.waiting < self.limit:
+                self._bands[self.priority or item[1].priority].append(item)
+                self.waiting += 1
+            elif not self._append(item):
+                return
+            if self._watched:
                 return
             self._watched = True
         finally:
@@ -289,9 +294,7 @@ class Lane:
                 return False
             if self.policy == "drop_oldest":
                 self._drop_oldest()
-        self._bands[self.priority or item[1].priority].append(item)
-        self.waiting += 1
-        return True
+        return self._append_extra(item)
 
     def _append_all(self, items: Sequence[Item]) -> bool:
         if self.waiting + len(items) > self.limit:
@@ -322,6 +325,9 @@ class Lane:
 
 class CoalescingLane(Lane):
     """Keeps one waiting event per key, the latest, in the place of the first."""
+
+    def put(self, item: Item) -> None:
+        self.put_many((item,))
 
     def _append(self, item: Item) -> bool:
         band = self._bands[self.priority or item[1].priority]

@@ -25,6 +25,7 @@ from heliograph.event import Event
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from heliograph.channel.accounts import Accounts
     from heliograph.channel.feed import Feed
     from heliograph.channel.lane import Item
     from heliograph.channel.supplier import Supplier
@@ -37,7 +38,9 @@ T = TypeVar("T", bound=Event)
 class Members(Generic[T]):
     """See the module. What is said to run while still, runs inside `with members.still():`."""
 
-    def __init__(self, channel: str, types: tuple[type[T], ...], qos: QoS, ports: Ports) -> None:
+    def __init__(
+        self, channel: str, types: tuple[type[T], ...], qos: QoS, ports: Ports, accounts: Accounts
+    ) -> None:
         check_names(channel, types)
         self.types = types
         self.lock = ports.tasks.lock(f"channel {channel}")
@@ -56,6 +59,7 @@ class Members(Generic[T]):
         self.closed = False
         self._channel = channel
         self._qos = qos
+        self._accounts = accounts
         self._names: set[str] = set()
         self._numbers = count(1)
         self._groups: dict[str, Group] = {}
@@ -153,6 +157,7 @@ class Members(Generic[T]):
 
     def rebuild(self) -> None:
         """Make the routes for the receivers of this moment and give them to all suppliers."""
+        self._accounts.retire_tallies(self.receivers)
         local = self._local_targets()
         gateways = [Target(g.selection.conditions, lane=g.lane) for g in self.gateways.values()]
         keep = self.history.keep if self.history.keeps else None
@@ -188,7 +193,13 @@ class Members(Generic[T]):
     def _build(self, targets: Sequence[Target], keep: Callable[[Item], None] | None) -> Mapping[type, Route]:
         return {
             cls: build_route(
-                self._channel, cls, self._qos, targets, keep=keep, crowd=self._crowd.matcher_of(cls)
+                self._channel,
+                cls,
+                self._qos,
+                targets,
+                new_tally=self._accounts.tally,
+                keep=keep,
+                crowd=self._crowd.matcher_of(cls),
             )
             for cls in self.types
         }

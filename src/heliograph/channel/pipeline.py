@@ -4,7 +4,7 @@
 configuration is asked while an event passes: a stage that is not configured is not in the code.
 
     queued(event, header)    the lanes that want it; a group gives the member whose turn it is
-    inline(event, header)    calls every inline callback that wants it; what it did, for the ledger
+    inline(event, header)    calls every inline callback that wants it, and counts what they did
 
 The source holds only names made here; callbacks, lanes and sources are bound as values. See
 `heliograph.expr.emit` for how conditions become code.
@@ -13,7 +13,7 @@ The source holds only names made here; callbacks, lanes and sources are bound as
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,6 +25,7 @@ from heliograph.validate import validator
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from heliograph.channel.accounts import InlineTally
     from heliograph.channel.consumer import InlineSubscription
     from heliograph.channel.groups import Group
     from heliograph.channel.lane import Item, Lane
@@ -79,16 +80,6 @@ class Target(msgspec.Struct, frozen=True):
     inline: InlineSubscription | None = None
 
 
-class InlineTargets(msgspec.Struct, frozen=True, eq=False):
-    """The inline subscriptions of one route; hashed by identity, so that results are cheap to count."""
-
-    subscriptions: tuple[InlineSubscription, ...]
-
-
-InlineResult: TypeAlias = tuple[InlineTargets, int, int]
-"""Which of the targets were called and which of those raised, as bits."""
-
-
 class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What a push of one event type needs, decided beforehand."""
 
@@ -99,9 +90,9 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     queued: Callable[[Any, Header], Sequence[Lane]] | None
     always: tuple[Lane, ...] | None
     """What `queued` would always give, when that is known."""
-    inline: Callable[[Any, Header], InlineResult] | None
-    sole_inline: InlineTargets | None
-    """The only inline subscription, when it has no condition: `inline` then only calls it."""
+    inline: Callable[[Any, Header], None] | None
+    sole_inline: InlineTally | None
+    """The tally of the only inline subscription, when it has no condition: `inline` then only calls it."""
     keep: Callable[[Item], None] | None
     """Remembers the event for late joiners, when the channel does."""
 
@@ -122,12 +113,14 @@ def build_route(
     qos: QoS,
     targets: Sequence[Target],
     *,
+    new_tally: Callable[[tuple[InlineSubscription, ...]], InlineTally],
     keep: Callable[[Item], None] | None,
     crowd: Callable[[Any, Header], list[Lane]] | None = None,
 ) -> Route:
     """The route of one event class to these targets, and to the lanes that `crowd` finds."""
     wanted = [(target, target.conditions[cls]) for target in targets if cls in target.conditions]
-    inline = [(t, c) for t, c in wanted if t.inline is not None]
+    inline = [(t.inline, c) for t, c in wanted if t.inline is not None]
+    tally = new_tally(tuple(subscription for subscription, _ in inline)) if inline else None
     queued = [(t, c) for t, c in wanted if t.inline is None]
     lifetime_ns = None if qos.lifespan is None else round(qos.lifespan * 1e9)
     has_queue = bool(queued) or keep is not None or crowd is not None
@@ -138,8 +131,8 @@ def build_route(
         Stamping(channel, info_of(cls), qos.priority, lifetime_ns),
         _queued_function(queued, crowd) if has_queue else None,
         _always(queued) if crowd is None else None,
-        _inline_function(inline) if inline else None,
-        _sole(inline),
+        None if tally is None else _inline_function(inline, tally),
+        tally if len(inline) == 1 and inline[0][1].is_open else None,
         keep,
     )
 
@@ -211,12 +204,6 @@ def _always(targets: Sequence[tuple[Target, Condition | AnyOf]]) -> tuple[Lane, 
     return lanes if len(lanes) == len(targets) else None
 
 
-def _sole(targets: Sequence[tuple[Target, Condition | AnyOf]]) -> InlineTargets | None:
-    if len(targets) == 1 and targets[0][1].is_open and targets[0][0].inline is not None:
-        return InlineTargets((targets[0][0].inline,))
-    return None
-
-
 def _queued_function(
     targets: Sequence[tuple[Target, Condition | AnyOf]],
     crowd: Callable[[Any, Header], list[Lane]] | None,
@@ -243,33 +230,28 @@ def _queued_function(
 
 
 def _inline_function(
-    targets: Sequence[tuple[Target, Condition | AnyOf]],
-) -> Callable[[Any, Header], InlineResult]:
+    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
+) -> Callable[[Any, Header], None]:
     function = _Function()
-    all_of_them = InlineTargets(tuple(t.inline for t, _ in targets if t.inline is not None))
-    subscriptions = function.bind(all_of_them)
-    steps: list[tuple[tuple[Any, ...], int, str, str]] = []
-    for bit, (target, condition) in enumerate(targets):
-        inline = target.inline
-        assert inline is not None
+    steps: list[tuple[tuple[Any, ...], str, str]] = []
+    for inline, condition in targets:
         arguments = "event, header" if inline.with_header else "event"
         call = f"{function.bind(inline.call)}({arguments})"
-        steps.append((function.test(condition), 1 << bit, call, function.bind(inline.raised)))
-
-    exception = function.bind(Exception)
+        steps.append((function.test(condition), call, function.bind(inline.raised)))
+    exception, known, tick = function.bind(Exception), function.bind(tally.known), function.bind(tally.tick)
 
     def body() -> list[str]:
-        lines = ["called = raised = 0"]
-        for test, bit, call, report in steps:
+        lines = ["outcome = 0"]
+        for place, (test, call, report) in enumerate(steps):
             lines += [
                 f"if {' and '.join(map(str, test)) or 'True'}:",
                 "    try:",
                 f"        {call}",
                 f"    except {exception} as error:",
-                f"        raised |= {bit}",
+                f"        outcome |= {tally.outcome(place, raised=True)}",
                 f"        {report}(header, error)",
-                f"    called |= {bit}",
+                f"    outcome |= {tally.outcome(place)}",
             ]
-        return [*lines, f"return {subscriptions}, called, raised"]
+        return [*lines, f"({known}(outcome) or {tick}(outcome))()"]
 
     return function.compile(body)

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from itertools import count
+from itertools import count, takewhile
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 
+from heliograph.channel.accounts import count_of
 from heliograph.channel.entry import Own
 from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
 from heliograph.errors import QueueFull, WouldDeadlock, WrongEventType
@@ -70,7 +72,6 @@ class Supplier(Generic[T]):
         self._clock = channel.ports.clock
         self._now = channel.ports.clock.time_ns
         self._next_station_seq = channel.next_station_seq
-        self._inline_log = channel.inline_log
         self._turn = channel.ports.tasks.condition(self._lock, f"turn of {name}")
         self._routes: Mapping[type, Route] = {}
         self._gone: Callable[[], Exception] | None = None
@@ -173,8 +174,6 @@ class Supplier(Generic[T]):
             self._lock.release,
             self._barred,
             self._push_slowly,
-            self._inline_log.append,
-            self._channel.count_inline,
         )
 
     def _push_slowly(self, event: T, said: Stamp, max_blocking: float | None) -> Header:
@@ -196,7 +195,7 @@ class Supplier(Generic[T]):
                     self._barred.clear()
                     self._turn.notify_all()
         if route.inline is not None:
-            self._inline_log.append(route.inline(event, header))
+            route.inline(event, header)
         return header
 
     def _queue_when_room(
@@ -228,30 +227,59 @@ class Supplier(Generic[T]):
 
     def _queue_together(self, events: Sequence[T]) -> int:
         """Queue events until one does not fit in with those before it; how many were queued."""
-        lots: defaultdict[Lane, list[Item]] = defaultdict(list)
-        done = 0
         with self._lock:
             if self._barred:
                 return 0
-            for event in events:
-                route = self._routes.get(event.__class__) or self._refuse(event)
-                if route.queued is None or route.inline is not None:
-                    break
-                header = self._header(route, event, PLAIN)
-                lanes = route.queued(event, header)
-                if True in [len(lots[lane]) >= lane.blocks_at - lane.waiting for lane in lanes]:
-                    break
-                item = self._item(event, header)
-                for lane in lanes:
-                    lots[lane].append(item)
-                self.matched += len(lanes)
-                if route.keep is not None:
+            route = self._routes.get(events[0].__class__) or self._refuse(events[0])
+            if route.queued is None or route.inline is not None:
+                return 0
+            alike = list(takewhile(lambda event: event.__class__ is route.cls, events))
+            if route.always is None:
+                items, lots = self._sorted(route, alike)
+            else:
+                room = min((lane.blocks_at - lane.waiting for lane in route.always), default=inf)
+                items = self._stamped(route, alike[: int(min(room, TOGETHER))])
+                lots = dict.fromkeys(route.always, items)
+            for lane, lot in lots.items():
+                if lot:
+                    lane.put_many(lot)
+                    self.matched += len(lot)
+            if route.keep is not None:
+                for item in items:
                     route.keep(item)
-                done += 1
-            for lane, items in lots.items():
-                if items:
-                    lane.put_many(items)
-        return done
+            return len(items)
+
+    def _sorted(self, route: Route, events: Sequence[T]) -> tuple[list[Item], dict[Lane, list[Item]]]:
+        """Under the lock: items for as many events as there is room for, and which of them each lane gets."""
+        assert route.queued is not None
+        items: list[Item] = []
+        lots: defaultdict[Lane, list[Item]] = defaultdict(list)
+        for event in events:
+            (item,) = self._stamped(route, (event,))
+            if self._allot(route.queued(event, item[1]), item, lots) is not None:
+                break
+            items.append(item)
+        return items, lots
+
+    def _allot(self, lanes: Sequence[Lane], item: Item, lots: defaultdict[Lane, list[Item]]) -> Lane | None:
+        """Add an event to what will be put into each of these lanes, or return one that has no room."""
+        for lane in lanes:
+            if len(lots[lane]) >= lane.blocks_at - lane.waiting:
+                return lane
+        for lane in lanes:
+            lots[lane].append(item)
+        return None
+
+    def _stamped(self, route: Route, events: Sequence[T]) -> list[Item]:
+        stamp, name, epoch = route.stamp, self.name, self.epoch
+        next_sequence, now, next_station_seq = self._next_sequence, self._now, self._next_station_seq
+        deadline = 0
+        if route.lifetime_ns is not None:
+            deadline = self._clock.monotonic_ns() + route.lifetime_ns
+        return [
+            (event, stamp(event, name, epoch, next_sequence(), now(), next_station_seq()), deadline)
+            for event in events
+        ]
 
     def _header(self, route: Route, event: T, said: Stamp) -> Header:
         header = route.stamp(
@@ -305,7 +333,7 @@ class Supplier(Generic[T]):
     @property
     def pushed(self) -> int:
         """Headers made: a push that found a queue full counts each time it tried."""
-        return int(self._sequences.__reduce__()[1][0]) - 1
+        return count_of(self._next_sequence) - 1
 
     def use(self, routes: Mapping[type, Route]) -> None:
         """The routes from the next push on. Under the lock."""

@@ -244,12 +244,9 @@ class MonitoredIntake(Intake[T]):
         self._watching = watching
         self._tell = tell
 
-    def _allot(
-        self, lanes: Sequence[Lane], event: T, header: Header, lots: defaultdict[Lane, list[Item]]
-    ) -> Lane | None:
-        full = super()._allot(lanes, event, header, lots)
+    def _allot(self, lanes: Sequence[Lane], item: Item, lots: defaultdict[Lane, list[Item]]) -> Lane | None:
+        full = super()._allot(lanes, item, lots)
         if full is None:
-            item = (event, header, 0)
             _expect_for(self._watching, item, self._tell)
             self._watching.passing(item, [lane.name for lane in lanes])
         return full

@@ -56,6 +56,13 @@ _PYTHON_OPS: Final[dict[Comparison, str]] = {
     ">": ">",
     ">=": ">=",
 }
+# Where only one side can be NaN and would make the condition true, the opposite is false in Python too.
+_NAN_ABOVE_ALL: Final[dict[tuple[Comparison, bool, bool], str]] = {
+    (">", True, False): "<=",
+    (">=", True, False): "<",
+    ("<", False, True): ">=",
+    ("<=", False, True): ">",
+}
 _LOADERS: Final[dict[k.Load, str]] = {
     "f32": "single",
     "enum": "enum_value",
@@ -223,6 +230,12 @@ class Emitter:
 
     def _compare(self, op: Comparison, left: k.Node, right: k.Node) -> str:
         nans = _can_be_nan(left), _can_be_nan(right)
+        opposite = _NAN_ABOVE_ALL.get((op, *nans))
+        if opposite is not None:
+            guards, (a, _), (b, _) = _guarded(
+                self._operand(left, _form_beside(right)), self._operand(right, _form_beside(left))
+            )
+            return " and ".join([*guards, f"not {a} {opposite} {b}"])
         one = self._operand(left, _form_beside(right), repeated=nans[0])
         other = self._operand(right, _form_beside(left), repeated=nans[1])
         guards, (a, a_again), (b, b_again) = _guarded(one, other)
@@ -472,7 +485,10 @@ def _guarded(*operands: _Operand) -> tuple[Any, ...]:
 
 
 def _nan_clause(op: Comparison, nans: tuple[bool, bool], a: str, b: str) -> str:
-    """What to add to Python's comparison so that NaN equals itself and is above everything."""
+    """What to add to Python's comparison so that NaN equals itself and is above everything.
+
+    Where `_NAN_ABOVE_ALL` knows a shorter way, it is not asked.
+    """
     left, right = nans
     match op:
         case "=" if left and right:
@@ -480,9 +496,9 @@ def _nan_clause(op: Comparison, nans: tuple[bool, bool], a: str, b: str) -> str:
         case "<>" if left and right:
             return f" and ({a} == {a} or {b} == {b})"
         case "<" if right:
-            return f" or ({b} != {b} and {a} == {a})" if left else f" or {b} != {b}"
+            return f" or ({b} != {b} and {a} == {a})"
         case ">" if left:
-            return f" or ({a} != {a} and {b} == {b})" if right else f" or {a} != {a}"
+            return f" or ({a} != {a} and {b} == {b})"
         case "<=" if right:
             return f" or {b} != {b}"
         case ">=" if left:

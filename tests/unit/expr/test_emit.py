@@ -78,10 +78,11 @@ def test_fields_that_cannot_be_null_are_not_tested_for_none() -> None:
 
 
 def test_nan_is_only_looked_for_where_it_changes_the_answer() -> None:
-    assert "!=" in source_of("speed > 300")
-    assert "!=" not in source_of("speed < 300")
-    assert "!=" not in source_of("id > 300")
-    assert "!=" not in source_of("speed BETWEEN 1 AND 2")
+    assert "!=" in source_of("speed > speed * 2")
+    assert "not" in source_of("speed > 300"), "not (speed <= 300): true of NaN, too"
+    for where in ("speed < 300", "id > 300", "speed BETWEEN 1 AND 2"):
+        assert "!=" not in source_of(where)
+        assert "not" not in source_of(where)
 
 
 HOSTILE_NAMES = [

@@ -1,0 +1,107 @@
+"""What inline callbacks did is counted exactly, however many outcomes there are."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import heliograph as hg
+from heliograph.channel import accounts
+from heliograph.channel.accounts import InlineTally
+
+if TYPE_CHECKING:
+    import pytest
+
+    from heliograph.station import Station
+
+
+class Number(hg.Event):
+    value: int
+
+
+def news(tally: InlineTally) -> dict[int, int]:
+    return dict(tally.news())
+
+
+def test_each_outcome_is_counted_once() -> None:
+    tally = InlineTally(("a", "b"))  # type: ignore[arg-type]  # only how many there are matters
+    both = tally.outcome(0) | tally.outcome(1, raised=True)
+    for _ in range(3):
+        (tally.known(both) or tally.tick(both))()
+    tally.tick(tally.outcome(1))()
+    assert news(tally) == {both: 3, tally.outcome(1): 1}
+    assert news(tally) == {}
+    tally.tick(both)()
+    assert news(tally) == {both: 1}
+
+
+def test_outcomes_beyond_the_limit_are_counted_callback_by_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "MOST_OUTCOMES", 1)
+    tally = InlineTally(("a", "b", "c"))  # type: ignore[arg-type]  # as above
+    first = tally.outcome(0)
+    tally.tick(first)()
+    more = tally.outcome(0) | tally.outcome(2, raised=True)
+    tally.tick(more)()
+    assert news(tally) == {first: 2, tally.outcome(2, raised=True): 1}
+
+
+def test_callbacks_with_filters_some_of_which_raise_have_their_own_counts(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "MOST_OUTCOMES", 5)
+    channel = station.channel("numbers", Number)
+    bits = range(6)
+    for bit in bits:
+        channel.subscribe(
+            lambda number: 1 // (number.value % 3),
+            where=f"value % {2 << bit} >= {1 << bit}",
+            name=f"bit {bit}",
+            inline=True,
+        )
+    for value in range(64):
+        channel.push(Number(value))
+    stats = channel.stats()
+    assert stats.balanced
+    for bit in bits:
+        wanted = [value for value in range(64) if value >> bit & 1]
+        counts = stats.consumers[f"bit {bit}"]
+        assert counts.failed == sum(value % 3 == 0 for value in wanted)
+        assert counts.delivered == len(wanted) - counts.failed
+
+
+def test_threads_that_push_at_once_lose_no_count(station: Station) -> None:
+    channel = station.channel("numbers", Number)
+    channel.subscribe(lambda _: None, name="all", inline=True)
+    channel.subscribe(lambda _: None, name="even", where="value % 2 = 0", inline=True)
+    pushes, threads = 2_000, 4
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        running = [
+            threading.Thread(target=lambda: [channel.push(Number(n)) for n in range(pushes)])
+            for _ in range(threads)
+        ]
+        for thread in running:
+            thread.start()
+        while any(thread.is_alive() for thread in running):
+            assert channel.stats().balanced
+        for thread in running:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    counts = channel.stats().consumers
+    assert counts["all"].delivered == threads * pushes
+    assert counts["even"].delivered == threads * pushes // 2
+
+
+def test_a_call_that_outlives_its_routes_is_still_counted(station: Station) -> None:
+    channel = station.channel("numbers", Number)
+
+    def change_routes(_: Any) -> None:
+        channel.subscribe(lambda _: None, name="later", inline=True)
+
+    channel.subscribe(change_routes, name="first", inline=True)
+    channel.push(Number(1))
+    assert channel.stats().consumers["first"].delivered == 1
+    assert channel.stats().matched == 1
