@@ -159,6 +159,7 @@ def _is_uniform(items: Sequence[Item], format_id: bytes) -> bool:
     )
     if first.format_id != format_id or hops == 255:
         return False
+    kept = partition is not None  # then each has an offset and an instant; else none has
     for _, header, deadline in items:
         if (
             header.supplier != supplier
@@ -168,6 +169,8 @@ def _is_uniform(items: Sequence[Item], format_id: bytes) -> bool:
             or header.epoch != epoch
             or header.priority != priority
             or header.partition != partition
+            or (header.offset is None) is kept
+            or (header.append_ts is None) is kept
             or header.hops != hops
             or header.redelivered
             or header.lifetime_ns is not None
