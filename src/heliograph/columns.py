@@ -4,6 +4,7 @@
     to_batch(fmt, rows)              events or plain data to a RecordBatch
     columns_to_batch(fmt, columns)   the same from one sequence of values per field
     from_batch(fmt, batch)           a RecordBatch to plain data
+    columns_from_batch(fmt, batch)   the same with one sequence of values per field
     unify(formats)                   one schema for a channel whose event class has changed
 
 | field               | Arrow                        | Arrow with `spark_safe=True`                   |
@@ -121,6 +122,11 @@ def from_batch(fmt: Format, batch: pa.RecordBatch) -> list[dict[str, Any]]:
     Arrays of numbers are views into the batch where its items have the type of the field.
     """
     return _records(fmt, batch.to_struct_array(), Place(fmt.name))
+
+
+def columns_from_batch(fmt: Format, batch: pa.RecordBatch) -> list[Sequence[Any]]:
+    """As `from_batch`, with one sequence of values per field of the format."""
+    return _field_columns(fmt, batch.to_struct_array(), Place(fmt.name))
 
 
 def _arrow_type(kind: ft.FieldType, spark_safe: bool) -> pa.DataType:
@@ -343,9 +349,13 @@ def _records(fmt: Format, array: pa.StructArray, at: Place) -> list[dict[str, An
     names = [field.name for field in fmt.fields]
     if not names:
         return [{} for _ in range(len(array))]
-    children = dict(zip((f.name for f in array.type), array.flatten(), strict=True))
-    columns = [_field_values(field, children.get(field.name), len(array), at) for field in fmt.fields]
+    columns = _field_columns(fmt, array, at)
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _field_columns(fmt: Format, array: pa.StructArray, at: Place) -> list[Sequence[Any]]:
+    children = dict(zip((f.name for f in array.type), array.flatten(), strict=True))
+    return [_field_values(field, children.get(field.name), len(array), at) for field in fmt.fields]
 
 
 def _field_values(field: Field, array: pa.Array | None, count: int, at: Place) -> Sequence[Any]:

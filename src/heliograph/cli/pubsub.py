@@ -122,7 +122,7 @@ def _events(here: Station, name: str, where: str | None, start: str) -> Iterator
 
 def _classes(mesh: Mesh, channel: str, domain: str) -> dict[str, type[Event]]:
     """A class for each event type of a channel, by its name."""
-    from heliograph.cli.classes import class_for  # noqa: PLC0415 - as above
+    from heliograph.classes import class_for  # noqa: PLC0415 - as above
 
     if domain:
         mesh.wait_for(lambda known: bool(known.formats(channel)), MEET_LIMIT)

@@ -111,7 +111,7 @@ def _keep_all(running: Station, folder: str) -> list[str]:
 
 
 def _types_in(folder: Any, channel: str) -> list[type[Event]]:
-    from heliograph.cli.classes import class_for  # noqa: PLC0415 - as above
+    from heliograph.classes import class_for  # noqa: PLC0415 - as above
     from heliograph.journal.folder import learn_formats_of_heads  # noqa: PLC0415 - as above
 
     by_name: dict[str, type[Event]] = {}

@@ -15,11 +15,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import FileLocked, FolderInUse, NoHistory
+from heliograph.errors import AdoptionTimeout, BatchRefused, FileLocked, FolderInUse, NoHistory
 from heliograph.formats import FormatRegistry
+from heliograph.journal import staging
 from heliograph.journal.adoption import Inbox, Target
 from heliograph.journal.names import CHANNELS, escaped
+from heliograph.journal.partition import DAY, Limits
 from heliograph.journal.recovery import make_folder
+from heliograph.journal.staging import BATCH, READY
 from heliograph.journal.store import JournalStore
 from heliograph.journal.writer import PartitionWriter
 
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
 
     from heliograph.channel.store import OnDurable
     from heliograph.event import Event
-    from heliograph.journal.partition import Limits
     from heliograph.journal.staging import Batch
     from heliograph.ports import FileLock, Ports, Task
 
@@ -41,9 +43,13 @@ AS_A_STATION: Final = "as a station"
 FOR_A_MOMENT: Final = "for a moment, to take in a batch"
 """What the holder of a folder says about itself; whoever finds the second one waits."""
 MOMENT_SECONDS: Final = 30.0
+KEEP_ALL: Final = Limits(keep_bytes=None, keep_seconds=None, grace_seconds=3650 * DAY)
+"""Of partitions that are open for a moment only."""
 
 LOOK_SECONDS: Final = 0.05
 """How often the inbox is looked at; where there has never been one, a twentieth as often."""
+SHORTEST_WAIT: Final = 0.002
+"""How soon somebody who waits for an adoption looks for the first time."""
 SWEEP_SECONDS: Final = 3600.0
 """How often leftovers are looked for."""
 
@@ -198,3 +204,41 @@ class Keeping:
         self._disk.rename(f"{PARTITION}.tmp-{name}", PARTITION)
         self._disk.sync_folder()
         return name
+
+
+def wait_until_taken_in(ports: Ports, batch: Batch, timeout: float) -> None:
+    """Wait until whoever has the folder has taken a batch in; where nobody has it, do that here.
+
+    Raises BatchRefused with the reason, and AdoptionTimeout when a station has the folder and does nothing.
+    """
+    disk = ports.disk
+    assert disk is not None
+    deadline = ports.clock.monotonic_ns() + round(timeout * 1e9)
+    pause = SHORTEST_WAIT
+    while disk.exists(f"{READY}/{batch.name}{BATCH}"):
+        holder = _take_in_here(ports)
+        if not disk.exists(f"{READY}/{batch.name}{BATCH}"):
+            break
+        if ports.clock.monotonic_ns() >= deadline:
+            raise AdoptionTimeout(batch.writer, batch.number, timeout, holder)
+        ports.tasks.sleep(pause)
+        pause = min(2 * pause, LOOK_SECONDS)
+    refused = staging.refusal(disk, batch.name)
+    if refused is not None:
+        raise BatchRefused(batch.writer, batch.number, refused.reason)
+
+
+def _take_in_here(ports: Ports) -> str:
+    """Take in what is in the inbox; who has the folder, if somebody has it already.
+
+    Nothing is dropped here: how much is kept is for the station to say.
+    """
+    try:
+        keeping = Keeping(ports, KEEP_ALL, note=FOR_A_MOMENT)
+    except FolderInUse as error:
+        return error.holder or "somebody"
+    try:
+        keeping.take_in()
+    finally:
+        keeping.close()
+    return "this process"

@@ -2,7 +2,7 @@
 
 Spark pickles them by name, plans with them in a process beside the driver and hands each task its slice. What
 they do is elsewhere: options in `options`, columns in `shape`, the way of a stream in `stream`, rows in
-`slices`.
+`slices`, writing in `sink`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from heliograph.expr.tree import Expr
     from heliograph.spark.options import Options
+    from heliograph.spark.sink import RunSink, StreamSink
 
 
 class SlicePartition(InputPartition):
@@ -52,7 +53,7 @@ class SlicePartition(InputPartition):
 
 
 class HeliographSource(DataSource):
-    """`format("heliograph")`, for `spark.read` and `spark.readStream`."""
+    """`format("heliograph")`, for `spark.read`, `spark.readStream`, `write` and `writeStream`."""
 
     _known: tuple[bytes, ...] | None = None
     """Descriptions of the formats that the columns were made for; None while the user chooses columns."""
@@ -79,6 +80,16 @@ class HeliographSource(DataSource):
         watch = Watch(options)
         job, wanted = self._job(options, watch, schema)
         return ChannelStreamReader(options, watch, job, wanted)
+
+    def writer(self, schema: StructType, overwrite: bool) -> RunSink:
+        from heliograph.spark.sink import run_sink  # noqa: PLC0415 - reading does not need it
+
+        return run_sink(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802 - Spark's name
+        from heliograph.spark.sink import stream_sink  # noqa: PLC0415 - as above
+
+        return stream_sink(self.options, schema, overwrite=overwrite)
 
     def _job(self, options: Options, watch: Watch, schema: StructType) -> tuple[Job, pa.Schema]:
         explicit = self._known is None

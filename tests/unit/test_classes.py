@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
-from heliograph.cli.classes import class_for
+from heliograph.classes import class_for
 from heliograph.errors import FormatError
 from heliograph.fieldtypes import Enum, Scalar
 from heliograph.formats import Field, Format

@@ -1,4 +1,4 @@
-"""Event classes for formats that this program never saw: what `helio sub` and `helio pub` work with.
+"""Event classes for formats that this program never saw: what `helio pub` and the sink for Spark write with.
 
 A description names every field and its type, so a class can be made of it that has the very same format. It
 does not say which fields have defaults, so all are required.

@@ -1,0 +1,197 @@
+"""From rows of a data frame to bodies of events: which format, and whether the rows fit it.
+
+The format is that of a class (`event`), or the one that the channel's history has seen last, or, for a
+channel that is to be made, one that follows from the data frame's own columns. Columns go to fields by name.
+
+A row that does not fit is refused with its field before anything of its batch can enter a journal: a null
+where the field has no None, an integer out of range, a text that its enum does not have.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812 - the name that all of Spark's documents use
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from heliograph import columns
+from heliograph import fieldtypes as ft
+from heliograph.classes import class_for
+from heliograph.codec import encoder
+from heliograph.errors import FormatError, InvalidEvent, InvalidOption, NoHistory
+from heliograph.event import Event, info_of
+from heliograph.evolution import split_optional
+from heliograph.expr.arrow_columns import HEADER_COLUMN
+from heliograph.formats import Field, Format, FormatRegistry
+from heliograph.journal.folder import StationFolder
+from heliograph.reflect import event_from_mapping
+from heliograph.spark.planning import chosen_types, plan_read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.spark.sinkoptions import SinkOptions
+
+LAST_ROWS: Final = 1000
+"""Rows at the end of a history in which the newest version of a type is looked for."""
+
+_CREATED: Final[dict[type[T.DataType], ft.ScalarName]] = {
+    T.ByteType: "i8",
+    T.ShortType: "i16",
+    T.IntegerType: "i32",
+    T.LongType: "i64",
+    T.FloatType: "f32",
+    T.DoubleType: "f64",
+    T.BooleanType: "bool",
+    T.StringType: "str",
+    T.BinaryType: "bytes",
+    T.TimestampType: "datetime",
+}
+
+_chosen: dict[tuple[str, str, str | None, str | None], Format] = {}
+"""What was found before: Spark plans every batch of a stream anew, in the same process."""
+
+
+def sink_format(options: SinkOptions, schema: T.StructType) -> Format:
+    """The format in which rows of this schema are written; what does not go together is refused."""
+    key = (options.path, options.channel, options.type, options.event)
+    fmt = _chosen.get(key)
+    if fmt is None:
+        fmt = _class_format(options) or _format_of_history(options) or _format_of(schema, options)
+        _chosen[key] = fmt
+    _insist_on_columns(fmt, schema)
+    return fmt
+
+
+def body_maker(fmt: Format) -> Callable[[pa.RecordBatch], list[bytes]]:
+    """What makes bodies of the rows of a batch; InvalidEvent names the field of one that does not fit."""
+    if fmt.body == "packed" and all(_is_flat(field.type) for field in fmt.fields):
+        encode = msgspec.msgpack.Encoder().encode
+
+        def make_flat(batch: pa.RecordBatch) -> list[bytes]:
+            if not fmt.fields:
+                return [encode(())] * batch.num_rows
+            return list(map(encode, zip(*columns.columns_from_batch(fmt, _in_utc(batch)), strict=True)))
+
+        return make_flat
+    cls = class_for(fmt)
+    write = encoder(cls).encode
+
+    def make(batch: pa.RecordBatch) -> list[bytes]:
+        rows = columns.from_batch(fmt, _in_utc(batch))
+        return [write(event_from_mapping(cls, row)) for row in rows]
+
+    return make
+
+
+def _is_flat(kind: ft.FieldType) -> bool:
+    """Whether its plain value is what a packed body holds."""
+    return isinstance(split_optional(kind)[0], ft.Scalar | ft.Enum)
+
+
+def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Spark hands times over in the zone of the session; the instants are the same."""
+    utc = pa.timestamp("us", tz="UTC")
+    fields = [
+        field.with_type(utc) if pa.types.is_timestamp(field.type) and field.type.tz else field
+        for field in batch.schema
+    ]
+    return batch.cast(pa.schema(fields))
+
+
+def _class_format(options: SinkOptions) -> Format | None:
+    if options.event is None:
+        return None
+    module, _, name = options.event.partition(":")
+    found: Any
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        allowed = f"an event class that the driver can import as 'package.module:Class' ({error})"
+        raise InvalidOption("event", options.event, allowed) from None
+    if not (isinstance(found, type) and issubclass(found, Event)):
+        raise InvalidOption("event", options.event, "an event class, that is, a subclass of hg.Event")
+    fmt = info_of(found).format
+    if options.type not in (None, fmt.name):
+        raise InvalidOption("type", options.type, f"{fmt.name}, which is the name of that class")
+    return fmt
+
+
+def _format_of_history(options: SinkOptions) -> Format | None:
+    """The newest format of the type in the channel's history; None when it may be made instead."""
+    try:
+        plan = plan_read(options.path, options.channel, "latest", None, fail_on_data_loss=False)
+    except NoHistory:
+        if options.creates:
+            return None
+        raise
+    known = chosen_types(options.channel, plan.formats, None)
+    if options.type is None and len(known) > 1:
+        raise InvalidOption("type", None, f"one of {', '.join(sorted(known))}: the channel carries several")
+    name = options.type or next(iter(known), None)
+    if name not in known:
+        if options.creates:
+            return None
+        there = ", ".join(sorted(known)) or "no events yet"
+        allowed = f"a class: the history of {options.channel!r} does not know the type; it has {there}"
+        raise InvalidOption("event", None, allowed)
+    versions = known[name]
+    return versions[0] if len(versions) == 1 else _newest(options, name)
+
+
+def _newest(options: SinkOptions, name: str) -> Format:
+    folder, formats = StationFolder(options.path), FormatRegistry()
+    newest: tuple[int, Format] | None = None
+    for partition in folder.partitions(options.channel):
+        with folder.reader(options.channel, partition, formats) as reader:
+            start = max(reader.earliest, reader.watermark - LAST_ROWS)
+            for row in reader.read(start, LAST_ROWS):
+                fmt = formats[row.record.format_id]
+                if fmt.name == name and (newest is None or row.append_ts >= newest[0]):
+                    newest = row.append_ts, fmt
+    if newest is None:
+        allowed = f"a class: there are several versions of {name}, none among the last {LAST_ROWS} events"
+        raise InvalidOption("event", None, allowed)
+    return newest[1]
+
+
+def _format_of(schema: T.StructType, options: SinkOptions) -> Format:
+    """A format for columns as they are."""
+    if options.type is None:
+        raise InvalidOption("type", None, "a name for the events of the new channel, such as 'air.total'")
+    fmt = Format(options.type, tuple(_created_field(field) for field in schema.fields), key=options.key)
+    class_for(fmt)  # what no class could have, no consumer could read
+    return fmt
+
+
+def _created_field(field: T.StructField) -> Field:
+    kind = _created_type(field.name, field.dataType)
+    return Field(field.name, ft.Optional(kind) if field.nullable else kind)
+
+
+def _created_type(name: str, kind: T.DataType) -> ft.FieldType:
+    if type(kind) in _CREATED:
+        return ft.Scalar(_CREATED[type(kind)])
+    if isinstance(kind, T.ArrayType):
+        item = _created_type(name, kind.elementType)
+        return ft.List(ft.Optional(item) if kind.containsNull else item)
+    if isinstance(kind, T.StructType):
+        return ft.Record(Format(name, tuple(map(_created_field, kind.fields))))
+    raise FormatError(f"column {name!r} is {kind.simpleString()}, for which events have no type; cast it")
+
+
+def _insist_on_columns(fmt: Format, schema: T.StructType) -> None:
+    """Names and types, before there is a row: what is wrong here is wrong in every row."""
+    names = set(schema.fieldNames())
+    if unknown := sorted(names - fmt.by_name.keys()):
+        advice = ' (drop it: df.drop("header"))' if HEADER_COLUMN in unknown else ""
+        raise InvalidEvent(
+            fmt.name, f"there are columns that it has no field for: {', '.join(unknown)}{advice}"
+        )
+    empty = pa.RecordBatch.from_pylist([], schema=to_arrow_schema(schema, timezone="UTC"))
+    columns.from_batch(fmt, empty)

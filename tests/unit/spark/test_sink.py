@@ -1,0 +1,206 @@
+"""The sink without a running Spark: options, the choice of a format, rows to bodies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+import heliograph as hg
+from heliograph import fieldtypes as ft
+from heliograph.codec import decoder
+from heliograph.errors import FormatError, InvalidEvent, InvalidOption, NoHistory
+from heliograph.event import format_of
+from heliograph.spark import sinkrows
+from heliograph.spark.sink import _portions, run_sink, stream_sink
+from heliograph.spark.sinkoptions import MAX_WRITER, SinkOptions, parse_sink_options
+from heliograph.spark.sinkrows import body_maker, sink_format
+from tests.spark.totals import Total
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PERSISTENT = hg.QoS(durability="persistent")
+LEAST = {"path": "data", "channel": "totals"}
+SCHEMA = StructType().add("id", LongType()).add("note", StringType()).add("mean", DoubleType())
+
+
+@pytest.fixture(autouse=True)
+def _nothing_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinkrows, "_chosen", {})
+
+
+def test_options_are_told_apart_without_case() -> None:
+    given = {**LEAST, "WRITERID": "w", "newcheckpoint": "Accept", "adopt": "leave", "adoptTimeout": "500ms"}
+    assert parse_sink_options(given, stream=True) == SinkOptions(
+        path="data", channel="totals", writer="w", accepts_new=True, adopt="leave", timeout=0.5
+    )
+    batch = {**LEAST, "runId": "r", "priority": "5", "create": "true", "key": "a, b", "type": "t"}
+    assert parse_sink_options(batch, stream=False) == SinkOptions(
+        path="data", channel="totals", run="r", priority=5, creates=True, key=("a", "b"), type="t"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "stream", "sentence"),
+    [
+        ({"channel": "a"}, True, "'path' is missing"),
+        ({"path": "a"}, False, "'channel' is missing"),
+        (LEAST, True, "'writerId' is missing"),
+        ({**LEAST, "writerId": "w/1"}, True, "letters, digits"),
+        ({**LEAST, "writerId": "w" * (MAX_WRITER + 1)}, True, "letters, digits"),
+        ({**LEAST, "writerId": "w", "runId": "r"}, True, "no option 'runid'"),
+        ({**LEAST, "writerId": "w"}, False, "no option 'writerid'"),
+        ({**LEAST, "runid": ""}, False, "'runId' cannot be ''"),
+        ({**LEAST, "canale": "x"}, False, "did you mean 'channel'"),
+        ({**LEAST, "priority": "6"}, False, "1 .low. to 5 .high."),
+        ({**LEAST, "adopt": "maybe"}, False, "wait or leave"),
+        ({**LEAST, "adoptTimeout": "soon"}, False, "a time such as"),
+        ({**LEAST, "event": "Total"}, False, "package.module:Class"),
+        ({**LEAST, "key": "id"}, False, "'create' is missing"),
+    ],
+)
+def test_wrong_options_are_refused_with_what_is_allowed(
+    given: dict[str, str], stream: bool, sentence: str
+) -> None:
+    with pytest.raises(InvalidOption, match=sentence):
+        parse_sink_options(given, stream=stream)
+
+
+def options(folder: Path, **more: Any) -> SinkOptions:
+    return SinkOptions(path=str(folder), channel="totals", **more)
+
+
+def test_the_format_is_that_of_the_channel(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Total, qos=PERSISTENT).push(Total(1, "a"))
+        assert sink_format(options(tmp_path), SCHEMA) == format_of(Total)
+
+
+def test_of_several_versions_the_newest_counts(tmp_path: Path) -> None:
+    class Older(hg.Event, name="air.total", key="id"):
+        id: int
+
+    for cls, event in ((Older, Older(1)), (Total, Total(2, "x"))):
+        with hg.Station(tmp_path) as station:
+            station.channel("totals", cls, qos=PERSISTENT).push(event)
+    assert sink_format(options(tmp_path), SCHEMA) == format_of(Total)
+
+
+def test_of_several_types_one_has_to_be_chosen(tmp_path: Path) -> None:
+    class Alarm(hg.Event, name="air.alarm"):
+        id: int
+
+    with hg.Station(tmp_path) as station:
+        both = station.channel("totals", Total, Alarm, qos=PERSISTENT)
+        both.push(Total(1, "a"))
+        both.push(Alarm(1))
+    with pytest.raises(InvalidOption, match=r"air\.alarm, air\.total"):
+        sink_format(options(tmp_path), SCHEMA)
+    assert sink_format(options(tmp_path, type="air.total"), SCHEMA).name == "air.total"
+    with pytest.raises(InvalidOption, match="does not know the type"):
+        sink_format(options(tmp_path, type="air.other"), SCHEMA)
+
+
+def test_a_class_is_named_by_its_path(tmp_path: Path) -> None:
+    assert sink_format(options(tmp_path, event="tests.spark.totals:Total"), SCHEMA) == format_of(Total)
+    for wrong in ("tests.spark.totals:Missing", "no.such.module:Total", "tests.spark.totals:Colour"):
+        with pytest.raises(InvalidOption, match="an event class"):
+            sink_format(options(tmp_path, event=wrong), SCHEMA)
+    with pytest.raises(InvalidOption, match="the name of that class"):
+        sink_format(options(tmp_path, event="tests.spark.totals:Total", type="other"), SCHEMA)
+
+
+def test_without_a_history_a_format_is_made_only_when_that_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(NoHistory):
+        sink_format(options(tmp_path), SCHEMA)
+    with pytest.raises(InvalidOption, match="'type' is missing"):
+        sink_format(options(tmp_path, creates=True), SCHEMA)
+    item = StructType([StructField("n", IntegerType(), nullable=False)])
+    schema = StructType(
+        [
+            StructField("id", LongType(), nullable=False),
+            StructField("items", ArrayType(item, containsNull=False)),
+        ]
+    )
+    made = sink_format(options(tmp_path, creates=True, type="made", key=("id",)), schema)
+    assert made.by_name["id"].type == ft.Scalar("i64")
+    assert str(made.by_name["items"].type)
+    with pytest.raises(FormatError, match="cast it"):
+        sink_format(options(tmp_path, creates=True, type="dated"), StructType().add("day", DateType()))
+
+
+@pytest.mark.parametrize(
+    ("schema", "sentence"),
+    [
+        (StructType().add("id", LongType()), r"no column .*\$\.note"),
+        (StructType().add("id", StringType()).add("note", StringType()), "needs int64"),
+        (
+            StructType().add("id", LongType()).add("note", StringType()).add("x", LongType()),
+            "no field for: x",
+        ),
+        (StructType().add("id", LongType()).add("header", LongType()), r'drop\("header"\)'),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused_before_there_is_a_row(
+    tmp_path: Path, schema: StructType, sentence: str
+) -> None:
+    with pytest.raises(InvalidEvent, match=sentence):
+        sink_format(options(tmp_path, event="tests.spark.totals:Total"), schema)
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_bodies_are_those_that_the_codec_writes() -> None:
+    bodies = body_maker(format_of(Total))(
+        batch(note=["a", "b"], id=pa.array([1, 2], pa.int32()), mean=pa.array([None, 2.5], pa.float64()))
+    )
+    read = decoder(format_of(Total), Total)
+    assert list(map(read, bodies)) == [Total(1, "a"), Total(2, "b", 2.5)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"id": [1, None], "note": ["a", "b"]}, "1 nulls"),
+        ({"id": [1], "note": pa.array([None], pa.string())}, "1 nulls"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_with_their_field(columns: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidEvent, match=sentence):
+        body_maker(format_of(Total))(batch(**columns))
+
+
+def test_integers_out_of_range_are_refused() -> None:
+    class Small(hg.Event, name="small"):
+        n: hg.u8
+
+    assert body_maker(format_of(Small))(batch(n=[255])) == [msgspec.msgpack.encode([255])]
+    with pytest.raises(InvalidEvent, match="out of the range of u8"):
+        body_maker(format_of(Small))(batch(n=[256]))
+
+
+def test_bodies_are_staged_in_portions() -> None:
+    large = b"x" * 700_000
+    assert [len(portion) for portion in _portions([b"a", large, large, b"b"])] == [2, 2]
+
+
+def test_nothing_is_overwritten() -> None:
+    with pytest.raises(InvalidOption, match=r"outputMode.*append"):
+        stream_sink(LEAST, SCHEMA, overwrite=True)
+    with pytest.raises(InvalidOption, match="not taken back"):
+        run_sink(LEAST, SCHEMA, overwrite=True)
