@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Reliability: TypeAlias = Literal["best-effort", "reliable"]
 Durability: TypeAlias = Literal["volatile", "transient-local", "transient", "persistent"]
 Ack: TypeAlias = Literal["memory", "journal", "synced", "delivered"]
+Compaction: TypeAlias = Literal["none", "key"]
 Overflow: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "coalesce", "journal"]
 
 LOWEST_PRIORITY: Final = 1
@@ -63,6 +64,10 @@ class QoS(msgspec.Struct, frozen=True, kw_only=True):
     """How often it is sent again, to those who lack it, before `push` returns False."""
     dead_letter: str | None = None
     """The channel that gets what could not be delivered; None: it is reported to `on_error`."""
+    compaction: Compaction = "none"
+    """What of a sealed history is kept within the station's limits: every event, or the last of each key."""
+    tombstones: float = 86_400.0
+    """Seconds for which a compacted history remembers that a key was forgotten."""
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -95,6 +100,7 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "durability": get_args(Durability),
     "ack": (None, *get_args(Ack)),
     "overflow": (None, *get_args(Overflow)),
+    "compaction": get_args(Compaction),
 }
 _RANGES: Final = (
     ("history", 1, 1 << 31),
@@ -104,6 +110,7 @@ _RANGES: Final = (
     ("queue", 1, 1 << 31),
     ("ack_timeout", 1e-3, 1e6),
     ("resends", 0, 1000),
+    ("tombstones", 0, 1e9),
 )
 _OPTIONAL: Final = frozenset({"history", "lifespan"})
 _WHOLE: Final = frozenset({"history", "priority", "queue", "resends"})
@@ -139,6 +146,8 @@ def _check_together(qos: QoS) -> None:
         )
     if qos.reliability == "best-effort" and qos.overflow == "block":
         raise InvalidQoS("overflow", qos.overflow, "a drop policy: best effort never blocks")
+    if qos.compaction != "none" and not qos.journalled:
+        raise InvalidQoS("compaction", qos.compaction, "'none' unless durability='persistent'")
     if qos.history is not None and qos.journalled:
         allowed = "None: a persistent channel keeps what the station's journal limits say"
         raise InvalidQoS("history", qos.history, allowed)
@@ -191,6 +200,8 @@ POLICIES: Final = (
     Policy("ack_timeout", changeable=False),
     Policy("resends", changeable=False),
     Policy("dead_letter", changeable=False),
+    Policy("compaction", changeable=False),
+    Policy("tombstones", changeable=False),
 )
 
 

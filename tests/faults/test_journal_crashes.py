@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from heliograph.journal import tidying
+from heliograph.journal.inspection import verify
 from heliograph.journal.partition import Limits
+from heliograph.journal.reader import PartitionReader
+from heliograph.journal.rewriting import rewrite
 from heliograph.journal.seal import seal
 from heliograph.sim import SimDisk, explore_crashes
 from tests.support import examples
-from tests.unit.journal.helpers import FOLDER, HandClock, chunk, commit, history, partition, tracks
+from tests.unit.journal.helpers import FOLDER, HandClock, chunk, commit, history, partition, track, tracks
 
 if TYPE_CHECKING:
+    import pytest
+
     from heliograph.journal.partition import Partition
     from heliograph.journal.records import Record
 
@@ -105,6 +113,86 @@ class Retaining(Journalling):
         segments = [segment.name for segment in writer.manifest.segments]
         found = [f"sealed/{name}" for name in disk.list(f"{FOLDER}/sealed")]
         assert sorted(found) == sorted(in_grace + segments), "nothing else is left over"
+
+
+class Merging(Retaining):
+    """Small segments become one, and the grace of those that it was made from ends."""
+
+    LIMITS = Limits(head_events=2, keep_bytes=None, keep_seconds=3.5, grace_seconds=1.5)
+
+    def run(self, disk: SimDisk) -> None:
+        writer = self._opened(disk)
+        merged = 0
+        for _ in range(4):
+            self._commit(writer, 2)
+            self._seal(writer, disk)
+            job = writer.rewrite_job()
+            if job is not None:
+                writer.replace_segments(job, rewrite(disk, job))
+                merged += 1
+            self._retain(writer)
+            self.dropped = writer.manifest.earliest
+        assert merged > 1
+
+
+class Compacting(Journalling):
+    """A few keys, written again and again; what is there after a crash is the last of each that was acked."""
+
+    LIMITS = Limits(head_events=8, keep_bytes=None, compact=True, grace_seconds=2.5)
+    KEYS = 3
+
+    def run(self, disk: SimDisk) -> None:
+        writer = self._opened(disk)
+        for _ in range(3):
+            self._commit(writer, 4)
+            self._seal(writer, disk)
+            job = writer.rewrite_job()
+            assert job is not None
+            writer.replace_segments(job, rewrite(disk, job))
+            self._retain_later(writer)
+
+    def check(self, disk: SimDisk) -> None:
+        for _ in range(2):
+            writer = self._opened(disk)
+            assert writer.recovery.damage == ()
+            report = verify(disk, FOLDER)
+            assert report.sound
+            assert report.watermark in {len(self.acked), len(self.acked) + len(self.doubtful)}
+            with PartitionReader(disk, FOLDER) as reader:
+                found = {row.offset: row.record for row in reader.read(0)}
+            everything = (self.acked + self.doubtful)[: report.watermark]
+            assert found == {offset: everything[offset] for offset in found}, "offsets stay"
+            latest = {offset % self.KEYS: offset for offset in range(report.watermark)}
+            assert set(latest.values()) <= found.keys(), "the last of each key is there"
+            writer.close()
+
+    def _commit(self, writer: Partition, count: int) -> None:
+        first = len(self.acked)
+        self.doubtful = [keyed(n, n % self.KEYS) for n in range(first, first + count)]
+        commit(writer, self.doubtful)
+        self.acked += self.doubtful
+        self.doubtful = []
+
+    def _retain_later(self, writer: Partition) -> None:
+        clock = writer._clock
+        assert isinstance(clock, HandClock)
+        clock.now += 10**9
+        writer.retain()
+
+
+def keyed(n: int, key: int) -> Record:
+    return msgspec.structs.replace(track(n), body=msgspec.msgpack.encode([key, ""]))
+
+
+def test_no_crash_during_merging_loses_repeats_or_reorders_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidying, "TOGETHER", 2)
+    explored = explore_crashes(Merging, outcomes=examples(1))
+    assert explored.points > 100
+
+
+def test_no_crash_during_compaction_loses_the_last_event_of_a_key() -> None:
+    explored = explore_crashes(Compacting, outcomes=examples(1))
+    assert explored.points > 80
 
 
 def test_no_crash_loses_repeats_or_reorders_what_was_acknowledged() -> None:

@@ -31,7 +31,7 @@ from heliograph.channel.consumer import (
 from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking
-from heliograph.channel.journalled import Journalled, Point
+from heliograph.channel.journalled import Journalled, Point, check_keyed
 from heliograph.channel.lane import CoalescingLane, Lane
 from heliograph.channel.late import LateCoalescingLane, LateLane
 from heliograph.channel.ledger import ChannelStats
@@ -79,8 +79,8 @@ class Services(msgspec.Struct, frozen=True):
     new_supplier_name: Callable[[], str]
     loop: Callable[[], asyncio.AbstractEventLoop]
     on_error: Callable[[str, Header | None, BaseException], None]
-    open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable], Store] | None
-    """Opens the store of a journalled channel: (channel, its types, what to tell); None without a folder."""
+    open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable, QoS], Store] | None
+    """Opens the store of a journalled channel: (name, types, what to tell, QoS); None without a folder."""
     open_desk: OpenDesk
     open_monitor: Callable[[str, QoS, Callable[..., object], Callable[..., object]], Watching]
     """Makes the monitor of a channel: (channel, its QoS, how to send again, what to do when it gives up)."""
@@ -172,6 +172,24 @@ class Channel(Generic[T]):
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio."""
         return await self._own.apush(event, **said)
+
+    def forget(self, *key: Any, type: type[T] | None = None, timeout: float | None = None) -> bool:  # noqa: A002 - a type is what it names
+        """Say of a key that it is gone; True when the channel's ack level is met.
+
+        The events of that key leave the history when it is next compacted, and what remembers that after
+        `QoS.tombstones` seconds. Receivers get nothing of it; in Spark it is a row of kind 1.
+
+        Args:
+            *key: the values of the key, in the order of the class's `key`.
+            type: of which of the channel's event types; needed when there are several.
+            timeout: seconds to wait for the disk.
+        """
+        if self.qos.compaction != "key" or not isinstance(self._own, DurableSupplier):
+            raise NotPossible(self.name, "only what is compacted can forget: hg.QoS(compaction='key')")
+        cls = type or (self.types[0] if len(self.types) == 1 else None)
+        if cls is None or cls not in self.types:
+            raise NotPossible(self.name, f"type= says which of {', '.join(self.type_names)} the key is of")
+        return self._own.forget(cls, key, timeout)
 
     def supplier(self, name: str | None = None) -> Supplier[T]:
         """A source of its own, with its own order. Without a name it gets one that is unique for ever."""
@@ -462,6 +480,7 @@ class Channel(Generic[T]):
 
     def add_types(self, types: tuple[type[T], ...]) -> None:
         """Carry further event types. Receivers that named no types get them where their condition fits."""
+        check_keyed(self.name, types, self.qos)
         with self._members.still():
             changed = self._members.add_types(types)
         if changed:

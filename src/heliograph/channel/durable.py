@@ -7,10 +7,14 @@ from collections import deque
 from itertools import islice, repeat, starmap
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
+import msgspec
+
 from heliograph.channel.bulk import Bulk
 from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
+from heliograph.channel.store import Tombstone
 from heliograph.channel.supplier import Receipt, Supplier
-from heliograph.event import Event, Header
+from heliograph.errors import InvalidEvent
+from heliograph.event import Event, Header, info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,6 +87,18 @@ class DurableSupplier(Supplier[T]):
             receipt.result(0)
         return True
 
+    def forget(self, cls: type[T], key: Sequence[Any], timeout: float | None = None) -> bool:
+        """See `Channel.forget`."""
+        values = checked_key(cls, key)
+        with self._lock:
+            self._routes.get(cls)  # raises when this supplier can push no more
+            sequence, place = self._next_sequence(), self._next_station_seq()
+            gone = Tombstone(cls, values, self.name, self.epoch, sequence, self._now(), place)
+            receipt = self._store.forget(gone, self._level)
+        if self._waits:
+            receipt.result(timeout)
+        return True
+
     def _append(self, events: Sequence[T], said: Stamp) -> tuple[StoreReceipt, Header]:
         for event in events:
             (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
@@ -123,6 +139,21 @@ class DurableSupplier(Supplier[T]):
             if route.lifetime_ns is not None:
                 deadline = self._clock.monotonic_ns() + route.lifetime_ns
             return self._store.append(Bulk(events, first, places, deadline), self._level)
+
+
+def checked_key(cls: type[Event], key: Sequence[Any]) -> tuple[Any, ...]:
+    """The values of a key as events of that class have them; InvalidEvent names what does not fit."""
+    info = info_of(cls)
+    if len(key) != len(info.key):
+        names = ", ".join(info.key)
+        raise InvalidEvent(info.name, f"its key has {len(info.key)} values ({names}), not {len(key)}")
+    values = []
+    for name, value in zip(info.key, key, strict=True):
+        try:
+            values.append(msgspec.convert(value, info.fields[name].annotation))
+        except msgspec.ValidationError as error:
+            raise InvalidEvent(info.name, f"{value!r:.60}: {error}", path=f"$.{name}") from None
+    return tuple(values)
 
 
 class DurableReceipt(Receipt):

@@ -9,9 +9,10 @@ import msgspec
 
 from heliograph.channel.feed import Feed, JournalLane
 from heliograph.errors import NotPossible
+from heliograph.event import info_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from heliograph.channel.core import Services
     from heliograph.channel.lane import Lane
@@ -31,11 +32,12 @@ class Journalled:
         self, channel: str, qos: QoS, services: Services, types: Callable[[], tuple[type[Event], ...]]
     ) -> None:
         assert services.open_store is not None, "the station refuses persistent channels without a folder"
+        check_keyed(channel, types(), qos)
         self._channel = channel
         self._qos = qos
         self._services = services
         self.feed = Feed(services.ports.tasks)
-        self.store: Store = services.open_store(channel, types, self.feed.durable)
+        self.store: Store = services.open_store(channel, types, self.feed.durable, qos)
         self.feed.begin(self.store.watermark)
 
     def place(self, selection: Selection, start: Point, until: Point) -> Selection:
@@ -86,3 +88,13 @@ class Journalled:
                     f"{point!r} is no place in its history: 'earliest', 'now', 'latest', an offset and an "
                     "aware datetime are",
                 )
+
+
+def check_keyed(channel: str, types: Iterable[type[Event]], qos: QoS) -> None:
+    """A history that is compacted by key carries types that have one."""
+    for cls in types if qos.compaction == "key" else ():
+        if not info_of(cls).key:
+            name = info_of(cls).name
+            raise NotPossible(
+                channel, f"compaction='key' and {name!r} has no key: class {cls.__name__}(hg.Event, key=...)"
+            )

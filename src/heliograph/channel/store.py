@@ -6,12 +6,13 @@ The channel hands over events with their headers and gets the same back, complet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.channel.lane import Item
+    from heliograph.event import Event
 
 Level: TypeAlias = Literal["journal", "synced"]
 OnDurable: TypeAlias = "Callable[[Iterable[Item] | None, int], object]"
@@ -30,6 +31,18 @@ class StoreReceipt(Protocol):
     def add_done_callback(self, callback: Callable[..., object]) -> None: ...
 
     def error(self) -> BaseException | None: ...
+
+
+class Tombstone(NamedTuple):
+    """Says of a key that it is gone, in a history that is compacted."""
+
+    cls: type[Event]
+    key: tuple[Any, ...]
+    supplier: str
+    epoch: int
+    sequence: int
+    source_ts: int
+    station_seq: int
 
 
 class Cursor(Protocol):
@@ -76,6 +89,10 @@ class Store(Protocol):
 
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
         """Keep events, whole or not at all. In the order of calls."""
+        ...
+
+    def forget(self, gone: Tombstone, level: Level) -> StoreReceipt:
+        """Keep a tombstone. In the order of calls, with `append`."""
         ...
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:

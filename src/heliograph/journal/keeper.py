@@ -1,4 +1,4 @@
-"""Looks after the files of a partition while its writer writes: seals what is closed, drops what is too old.
+"""Looks after the files of a partition while its writer writes: seals, merges, compacts, and drops.
 
 The work itself is done elsewhere, sealing in a process of its own; this decides when, and takes the lock of
 the files only for the moment in which a manifest is published.
@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from heliograph.journal.manifest import Segment
     from heliograph.journal.partition import Partition, SealJob
     from heliograph.journal.retention import Place
+    from heliograph.journal.tidying import RewriteJob
     from heliograph.ports import Disk, Lock, Ports
 
     Sealer: TypeAlias = Callable[[Disk, SealJob], Segment]
+    Rewriter: TypeAlias = Callable[[Disk, RewriteJob], tuple[Segment, ...]]
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 60.0
 """How often ages are looked at, and how soon a failed seal is tried again."""
+SEALS_PER_REWRITE: Final = 8
+"""While more waits to be sealed than gets done."""
 
 
 class Keeper:
@@ -34,6 +38,8 @@ class Keeper:
         partition: Partition,
         files: Lock,
         sealer: Sealer | None,
+        *,
+        rewriter: Rewriter | None = None,
         places: Callable[[], Sequence[Place]] = tuple,
     ) -> None:
         assert ports.disk is not None
@@ -41,32 +47,34 @@ class Keeper:
         self._partition = partition
         self._files = files
         self._sealer = sealer
+        self._rewriter = rewriter
+        self._settled: set[str] = set()
+        """Segments that rewriting did not change: they cannot be read, or do not go together."""
         self._places = places
         self._sealing = ports.tasks.lock("journal sealing")
         self._stopping = False
         self._bell = ports.tasks.signal("journal keeper")
         self.failures = 0
-        """Seals and removals that did not succeed and will be tried again."""
+        """Seals, rewritings and removals that did not succeed and will be tried again."""
         self._task = ports.tasks.spawn(f"journal keeper {partition.folder}", self._run)
 
     def look(self) -> None:
         """There may be something to do."""
         self._bell.notify()
 
-    def seal_all(self, *, ripe: bool = False) -> int:
-        """Seal closed heads until none is left, or none that is ripe; returns how many segments that made."""
+    def seal_all(self) -> int:
+        """Seal closed heads until none is left; returns how many segments that made."""
         made = 0
-        with self._sealing:
-            while self._sealer is not None and not self._stopping:
-                with self._files:
-                    job = self._partition.seal_job(ripe=ripe)
-                if job is None:
-                    break
-                segment = self._sealer(self._disk, job)
-                with self._files:
-                    self._partition.install(job, segment)
-                made += 1
+        while self._seal_one(ripe=False):
+            made += 1
         return made
+
+    def tidy(self) -> int:
+        """Merge and compact until there is nothing to gain; returns how often something was rewritten."""
+        times = 0
+        while self._rewrite_one():
+            times += 1
+        return times
 
     def retain(self) -> None:
         """Drop what exceeds the limits, and remove what has had its grace."""
@@ -81,12 +89,49 @@ class Keeper:
         self._task.join()
 
     def _run(self) -> None:
+        seals = 0
         while not self._stopping:
+            busy = False
             try:
-                self.seal_all(ripe=True)
+                busy = self._seal_one(ripe=True)
+                seals += busy
+                # Sealing follows the writer, so it comes first; but small segments must not pile up either.
+                if not busy or not seals % SEALS_PER_REWRITE:
+                    busy |= self._rewrite_one()
                 self.retain()
             except Exception:
                 # Whatever it was, the journal goes on; a keeper that died would let the disk fill up.
+                busy = False
                 self.failures += 1
-                log.exception("%s: not sealed or dropped; it is tried again", self._partition.folder)
-            self._bell.wait(LOOK_SECONDS)
+                log.exception("%s: not sealed, tidied or dropped; it is tried again", self._partition.folder)
+            if not busy:
+                self._bell.wait(LOOK_SECONDS)
+
+    def _seal_one(self, *, ripe: bool) -> bool:
+        """Make one segment of closed heads; False when there are none, or none that are ripe."""
+        with self._sealing:
+            if self._sealer is None or self._stopping:
+                return False
+            with self._files:
+                job = self._partition.seal_job(ripe=ripe)
+            if job is None:
+                return False
+            segment = self._sealer(self._disk, job)
+            with self._files:
+                self._partition.install(job, segment)
+            return True
+
+    def _rewrite_one(self) -> bool:
+        """Merge or compact some segments; False when there is nothing to gain."""
+        with self._sealing:
+            if self._rewriter is None or self._stopping:
+                return False
+            with self._files:
+                job = self._partition.rewrite_job(self._settled)
+            if job is None:
+                return False
+            segments = self._rewriter(self._disk, job)
+            with self._files:
+                self._partition.replace_segments(job, segments)
+            self._settled |= {segment.name for segment in segments if segment in job.segments}
+            return True

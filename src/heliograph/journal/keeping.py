@@ -13,6 +13,7 @@ partition that it opens for that, and keeps until somebody wants the channel.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import AdoptionTimeout, BatchRefused, FileLocked, FolderInUse, NoHistory
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.journal.staging import Batch
     from heliograph.ports import FileLock, Ports, Task
+    from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +103,7 @@ class Keeping:
         channel: str,
         types: Callable[[], tuple[type[Event], ...]],
         on_durable: OnDurable,
+        qos: QoS,
     ) -> JournalStore:
         with self._opening:
             unclaimed = self._unclaimed.pop(channel, None)
@@ -114,7 +117,11 @@ class Keeping:
                 cursor_folder=CONSUMERS,
                 types=types,
                 on_durable=on_durable,
-                limits=self._limits,
+                limits=replace(
+                    self._limits or Limits(),
+                    compact=qos.compaction == "key",
+                    tombstone_seconds=qos.tombstones,
+                ),
             )
         return store
 

@@ -8,6 +8,8 @@
     seal     1 a sealed file is synced and named (heliograph.journal.seal), 2 publish a manifest that lists it
              instead of its heads, 3 remove the heads
     adopt    1 write the frames of a batch, the last with its mark, 2 sync them, 3 publish the watermark
+    rewrite  1 new files are synced and named (heliograph.journal.rewriting), 2 publish a manifest that lists
+             them, and as retired those that they were made from
     retain   1 publish a manifest without what is to go (heliograph.journal.retention), in which sealed files
              have become retired, 2 remove what it does not list even so
 
@@ -34,10 +36,11 @@ from heliograph.journal.marks import Mark, encode_marks, remembered
 from heliograph.journal.names import HEADS, LOCK, head_name, segment_name
 from heliograph.journal.records import rows_payload
 from heliograph.journal.recovery import Recovery, found_or_made, make_folder, recover, sweep
-from heliograph.journal.retention import decide
+from heliograph.journal.retention import decide, retire
+from heliograph.journal.tidying import Compaction, RewriteJob, is_complete, largest, to_compact, to_merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from heliograph.formats import FormatRegistry
     from heliograph.journal.retention import Place
@@ -69,6 +72,13 @@ class Limits:
     """What all durable consumers have read goes at once; it needs at least one that was heard of."""
     grace_seconds: float = 600.0
     """How long sealed files stay on disk after they have left the history, for who planned to read them."""
+    merge_events: int = 8_000_000
+    merge_bytes: int = 256 << 20
+    """Small neighbouring segments become one, up to about this size and an eighth of `keep_bytes`."""
+    compact: bool = False
+    """Only the last event of each key is kept in what is sealed. A channel's QoS sets this and the next."""
+    tombstone_seconds: float = DAY
+    """How long it is remembered that a key was forgotten."""
 
 
 class Chunk(NamedTuple):
@@ -318,6 +328,39 @@ class Partition:
         """A name that no segment has had."""
         self._generation += 1
         return segment_name(first, end, self._generation)
+
+    def rewrite_job(self, settled: Collection[str] = ()) -> RewriteJob | None:
+        """Segments that are worth rewriting; None when all may stay as they are, or were found settled."""
+        limits, manifest = self.limits, self.manifest
+        segments = to_compact(manifest, settled) if limits.compact else to_merge(manifest, limits, settled)
+        if not segments:
+            return None
+        compaction = None
+        if limits.compact:
+            before = self._clock.time_ns() - round(limits.tombstone_seconds * 1e9)
+            compaction = Compaction(before, is_complete(manifest, segments))
+        self._generation += 1
+        return RewriteJob(
+            self.folder, self._generation, segments, limits.merge_events, largest(limits), compaction
+        )
+
+    def replace_segments(self, job: RewriteJob, made: Sequence[Segment]) -> None:
+        """List rewritten segments instead of those that they were made from, which have their grace."""
+        new = {segment.name for segment in made}
+        old = {segment.name for segment in job.segments}
+        manifest = self.manifest
+        if not old <= {segment.name for segment in manifest.segments}:
+            self._garbage += new - old  # retention was faster
+            return
+        others = (segment for segment in manifest.segments if segment.name not in old)
+        gone = [segment for segment in job.segments if segment.name not in new]
+        retired, remove = retire(manifest.retired, gone, self.limits, self._clock.time_ns())
+        segments = tuple(sorted((*others, *made), key=lambda segment: segment.first))
+        try:
+            self._publish(msgspec.structs.replace(manifest, segments=segments, retired=retired), remove)
+        except DiskError:
+            self._garbage += new - old
+            raise
 
     def retain(self, places: Sequence[Place] = ()) -> None:
         """Drop what exceeds the limits, given how far the durable consumers are, and what had its grace."""

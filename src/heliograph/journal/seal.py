@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from heliograph.journal.records import Rows
+    from heliograph.journal.tidying import RewriteJob
     from heliograph.ports import Disk
 
 NICENESS: Final = 10
@@ -84,9 +85,24 @@ def seal_in_process(disk: Disk, job: SealJob) -> Segment:
     """As `seal`, in another process if the disk is one that another process can open."""
     if not isinstance(disk, LocalDisk):
         return seal(disk, job)
+    answer = _in_process("heliograph.journal.seal", disk, msgspec.msgpack.encode(job), job.segment)
+    return msgspec.msgpack.decode(answer, type=Segment)
+
+
+def rewrite_in_process(disk: Disk, job: RewriteJob) -> tuple[Segment, ...]:
+    """As `heliograph.journal.rewriting.rewrite`, in another process likewise."""
+    if not isinstance(disk, LocalDisk):
+        from heliograph.journal.rewriting import rewrite  # noqa: PLC0415 - Arrow is for sealing only
+
+        return rewrite(disk, job)
+    answer = _in_process("heliograph.journal.rewriting", disk, msgspec.msgpack.encode(job), job.folder)
+    return msgspec.msgpack.decode(answer, type=tuple[Segment, ...])
+
+
+def _in_process(module: str, disk: LocalDisk, job: bytes, what: str) -> bytes:
     done = subprocess.run(  # noqa: S603 - our own module, run by our own interpreter
-        [sys.executable, "-m", "heliograph.journal.seal", disk.folder],
-        input=msgspec.msgpack.encode(job),
+        [sys.executable, "-m", module, disk.folder],
+        input=job,
         capture_output=True,
         check=False,
         timeout=SECONDS,
@@ -94,8 +110,8 @@ def seal_in_process(disk: Disk, job: SealJob) -> Segment:
     )
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise BadJournalFile(job.segment, f"sealing ended with {done.returncode}: {' '.join(reason)}")
-    return msgspec.msgpack.decode(done.stdout, type=Segment)
+        raise BadJournalFile(what, f"sealing ended with {done.returncode}: {' '.join(reason)}")
+    return done.stdout
 
 
 def _rows(disk: Disk, job: SealJob, formats: FormatRegistry) -> Iterator[Rows]:

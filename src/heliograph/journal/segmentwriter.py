@@ -91,6 +91,28 @@ def segment_file(runs: Iterable[Rows], formats: FormatRegistry) -> tuple[bytes, 
     return _written(groups, used, "bodies", lambda _: []), ids
 
 
+def rewritten_file(files: Sequence[pq.ParquetFile], tables: Iterable[pa.Table]) -> bytes:
+    """A file with rows of others, which have one schema, and statistics where all of these have them."""
+    sink = pa.BufferOutputStream()
+    with _parquet_writer(sink, files[0].schema_arrow, _stated(files)) as writer:
+        for table in tables:
+            if table.num_rows:
+                writer.write_table(table, row_group_size=ROW_GROUP)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data + data[-_footer_size(data) :]
+
+
+def _stated(files: Sequence[pq.ParquetFile]) -> list[str]:
+    """The columns of which every row group has statistics, by their Parquet paths."""
+    groups = [file.metadata.row_group(at) for file in files for at in range(file.metadata.num_row_groups)]
+    leaves = files[0].metadata.schema
+    return [
+        leaves.column(i).path
+        for i in range(len(leaves))
+        if all(group.column(i).is_stats_set for group in groups)
+    ]
+
+
 def _groups(runs: Iterable[Rows]) -> Iterable[tuple[list[int], list[int], list[Record]]]:
     """Offsets, times and records, one row group at a time."""
     offsets: list[int] = []

@@ -14,9 +14,10 @@ from heliograph.event import Header, info_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.adoption import Target
 from heliograph.journal.cursors import CursorStore
+from heliograph.journal.keys import key_bytes
 from heliograph.journal.names import escaped
 from heliograph.journal.reader import PartitionReader
-from heliograph.journal.records import EVENT, JournalRecord, Record, Run
+from heliograph.journal.records import EVENT, TOMBSTONE, JournalRecord, Record, Run
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.writer import PartitionWriter
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from heliograph.channel.lane import Item
-    from heliograph.channel.store import Level, OnDurable
+    from heliograph.channel.store import Level, OnDurable, Tombstone
     from heliograph.event import Event
     from heliograph.journal.cursors import Cursor
     from heliograph.journal.partition import Limits
@@ -174,6 +175,21 @@ class JournalStore:
                 )
             )
         return records
+
+    def forget(self, gone: Tombstone, level: Level) -> Receipt:
+        self._register(gone.cls)
+        record = Record(
+            gone.supplier,
+            gone.epoch,
+            gone.sequence,
+            gone.source_ts,
+            info_of(gone.cls).format.id,
+            b"",
+            station_seq=gone.station_seq,
+            kind=TOMBSTONE,
+            key=key_bytes(gone.key),
+        )
+        return self._writer.append([record], level=level, attachment=())
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
         with self._reading:

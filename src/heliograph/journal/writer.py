@@ -28,13 +28,13 @@ from heliograph.journal.keeper import Keeper
 from heliograph.journal.partition import Chunk, Limits, Partition
 from heliograph.journal.receipt import Adoption, Level, Receipt
 from heliograph.journal.records import Run, encode_rows
-from heliograph.journal.seal import seal_in_process
+from heliograph.journal.seal import rewrite_in_process, seal_in_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.formats import FormatRegistry
-    from heliograph.journal.keeper import Sealer
+    from heliograph.journal.keeper import Rewriter, Sealer
     from heliograph.journal.marks import Mark
     from heliograph.journal.records import Record
     from heliograph.journal.recovery import Recovery
@@ -80,6 +80,8 @@ class WriterStats:
     dropped_events: int
     dropped_bytes: int
     """What retention has removed."""
+    compacted: int
+    """Offsets that have no row any more, because a later event of its key has taken its place."""
     retired_bytes: int
     """Size of files that are no longer part of the history, and stay on disk for their grace."""
 
@@ -96,6 +98,7 @@ class PartitionWriter:
         limits: Limits | None = None,
         on_durable: Callable[[list[Receipt]], object] | None = None,
         sealer: Sealer | None = seal_in_process,
+        rewriter: Rewriter | None = rewrite_in_process,
         places: Callable[[], Sequence[Place]] = tuple,
         note: str = "",
     ) -> None:
@@ -117,7 +120,7 @@ class PartitionWriter:
         self._failed = 0
         self._opened_at = self._partition.watermark
         self._bell = ports.tasks.signal("journal bell")
-        self._keeper = Keeper(ports, self._partition, self._files, sealer, places)
+        self._keeper = Keeper(ports, self._partition, self._files, sealer, rewriter=rewriter, places=places)
         self._committer = ports.tasks.spawn(f"journal {folder}", self._run)
 
     @property
@@ -198,6 +201,10 @@ class PartitionWriter:
         self.rotate()
         return self._keeper.seal_all()
 
+    def tidy(self) -> int:
+        """Merge and compact sealed segments, now; returns how many files that made."""
+        return self._keeper.tidy()
+
     def stats(self) -> WriterStats:
         manifest = self._partition.manifest
         return WriterStats(
@@ -215,6 +222,7 @@ class PartitionWriter:
             damaged=sum(damage.next - damage.first for damage in manifest.damage),
             dropped_events=manifest.dropped_events,
             dropped_bytes=manifest.dropped_bytes,
+            compacted=sum(s.next - s.first - s.events for s in manifest.segments),
             retired_bytes=self._partition.retired_size,
         )
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
     from heliograph.channel.pipeline import AnyOf, Condition
-    from heliograph.channel.store import Cursor, Level, Store, StoreReceipt
+    from heliograph.channel.store import Cursor, Level, Store, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.link.link import Link
     from heliograph.link.questions import Questions, Reply
@@ -259,6 +259,9 @@ class RemoteStore:
         ask = AppendAsk(self._channel, level, page)
         self._questions.ask_later(link, "history.append", ask, receipt.came)
         return receipt
+
+    def forget(self, gone: Tombstone, level: Level) -> StoreReceipt:  # noqa: ARG002 - it is always refused
+        raise NotPossible(self._channel, "a key is forgotten in the station that keeps the history")
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
         link = self._keeper(self._channel, AWAY_LIMIT)

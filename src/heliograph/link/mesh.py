@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from heliograph.link.contract import Connection, Transport
     from heliograph.link.questions import Responder
     from heliograph.ports import Ports
+    from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +198,7 @@ class Mesh:
         channel: str,
         types: Callable[[], tuple[type[Event], ...]],
         on_durable: OnDurable,  # noqa: ARG002 - the keeper's gateway tells the channel
+        qos: QoS,  # noqa: ARG002 - the keeper's own says what is kept
     ) -> RemoteStore:
         """The history of a channel that another station keeps; NotPossible when none does."""
         return RemoteStore(
