@@ -16,7 +16,7 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.ledger import LaneCounts
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heliograph.channel.handing import Desk, Handed, Seat, Terms
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.observer import Watch
-    from heliograph.channel.selection import Selection
+    from heliograph.channel.selection import Selection, Wanted
     from heliograph.errors import HistoryDamaged, HistoryGone
 
 log = logging.getLogger(__name__)
@@ -75,6 +75,15 @@ class Receiver(ABC):
     def close(self) -> None:
         """Receive nothing more. What is still waiting is dropped and counted; safe to call from anywhere."""
         self._channel.drop_receiver(self)
+
+    def change(self, **wanted: Unpack[Wanted]) -> None:
+        """Receive by another filter from the next push on; what both let through is not lost or repeated.
+
+        Args:
+            **wanted: `where` and `params`, `types`, `sources`, as when it was opened; what is left out wants
+                all. What waits already was wanted when it came, and is delivered.
+        """
+        self._channel.change_receiver(self, **wanted)
 
     @abstractmethod
     def counts(self) -> LaneCounts:

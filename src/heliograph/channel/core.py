@@ -42,6 +42,7 @@ from heliograph.channel.selection import (
     Options,
     Selection,
     Stream,
+    Wanted,
     check_options,
     select,
 )
@@ -442,6 +443,17 @@ class Channel(Generic[T]):
             self.monitor.left(receiver.name)
         if is_local:
             self._services.changed(self)
+
+    def change_receiver(self, receiver: Receiver, **wanted: Unpack[Wanted]) -> None:
+        """See `Receiver.change`."""
+        if receiver.group is not None:
+            raise NotPossible(receiver.name, "its group shares one stream; open a group of another name")
+        selection = self.select(**wanted)
+        with self._members.still():
+            if self._members.receivers.get(receiver.name) is not receiver:
+                raise Closed(receiver.name)
+            self._members.change(receiver, selection)
+        self._services.changed(self)
 
     def member_left(self, member: Consumer[T]) -> None:
         """A member has left a group that acknowledges."""

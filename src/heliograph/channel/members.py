@@ -13,12 +13,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import msgspec
+
 from heliograph.channel.consumer import InlineSubscription, QueuedReceiver, Receiver
 from heliograph.channel.crowd import MERGED, Crowd
 from heliograph.channel.groups import Group
 from heliograph.channel.history import History
 from heliograph.channel.pipeline import Route, Target, build_route
-from heliograph.channel.selection import check_names, conditions_for
+from heliograph.channel.selection import Selection, check_names, conditions_for
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.event import Event
 
@@ -122,6 +124,22 @@ class Members(Generic[T]):
             self.rebuild()
         self.changed.notify_all()
         return matched
+
+    def change(self, receiver: Receiver, wanted: Selection) -> None:
+        """Route by another condition from the next event on."""
+        old = receiver.selection
+        # The very mapping, type by type: a lane that catches up from the journal reads it at any time.
+        old.conditions.update(wanted.conditions)
+        for cls in old.conditions.keys() - wanted.conditions.keys():
+            del old.conditions[cls]
+        receiver.selection = msgspec.structs.replace(
+            old, tree=wanted.tree, sources=wanted.sources, all_types=wanted.all_types
+        )
+        if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
+            self._crowd.remove(receiver.lane)
+            if Crowd.takes(old.conditions) and not self._add_to_crowd(receiver):
+                return
+        self.rebuild()
 
     def leave(self, receiver: Receiver, reason: str) -> None:
         """Shut a receiver that has been taken out of `receivers`."""

@@ -8,6 +8,7 @@ from heliograph.channel.consumer import QueuedReceiver
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.intake import FeedIntake, Intake
 from heliograph.channel.late import LateLane
+from heliograph.channel.selection import Selection
 from heliograph.channel.watching import MonitoredFeedIntake, MonitoredIntake
 from heliograph.event import Event, EventId
 
@@ -65,11 +66,7 @@ class Neighbours(Generic[T]):
     def change_gateway(self, gateway: QueuedReceiver, conditions: Mapping[type[Event], Any]) -> None:
         """From one event on, what the other station's receivers want is this."""
         with self._members.still():
-            # One by one: a lane that is behind looks at them while it reads.
-            gateway.selection.conditions.update(conditions)
-            for cls in gateway.selection.conditions.keys() - conditions.keys():
-                del gateway.selection.conditions[cls]
-            self._members.rebuild()
+            self._members.change(gateway, Selection(dict(conditions)))
 
     def local_receivers(self) -> tuple[Receiver, ...]:
         """All but the gateways."""

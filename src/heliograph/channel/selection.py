@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from heliograph.qos import QoS
 
 
-class Options(TypedDict, total=False):
-    """What a receiver may ask for; see `select`."""
+class Wanted(TypedDict, total=False):
+    """Which events a receiver wants; see `select`."""
 
     where: Any
     params: Mapping[str, Any] | Sequence[Any] | None
     types: Iterable[type[Event]] | None
     sources: Iterable[str] | None
+
+
+class Options(Wanted, total=False):
+    """What a receiver may ask for; see `select`."""
+
     priority: int | None
     group: str | None
     queue: int | None
