@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import heliograph as hg
 from heliograph.link.memory import MemoryNetwork
+from heliograph.link.ring import ring_transport
 from heliograph.ports import system_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TRANSPORTS = ("unix", "memory", "losing", "repeating", "reordering", "mistreating")
+    from heliograph.link.contract import Transport
+
+TRANSPORTS = ("unix", "ring", "memory", "losing", "repeating", "reordering", "mistreating")
 LIMIT = 20.0
 """Seconds within which anything waited for must happen, on a busy machine too."""
 
@@ -40,7 +43,11 @@ class Federation:
     stations: list[hg.Station] = field(default_factory=list)
 
     def station(self, name: str = "") -> hg.Station:
-        transport = None if self.network is None else self.network.transport
+        transport: Callable[[int], Transport] | None = None
+        if self.network is not None:
+            transport = self.network.transport
+        elif self.kind == "ring":
+            transport = ring_transport("conformance", system_ports())
         station = hg.Station(domain="conformance", name=name, transport=transport)
         self.stations.append(station)
         return station
@@ -61,7 +68,7 @@ class Federation:
 
 
 def make_federation(kind: str) -> Federation:
-    if kind == "unix":
+    if kind in ("unix", "ring"):
         return Federation(kind, None)
     return Federation(kind, MemoryNetwork(system_ports(), **FAULTS[kind]))
 

@@ -15,6 +15,7 @@ Rooms, from the outside in:
     sequence     nothing is lost on a lane
     contract     what every kind of link does: transports and connections
     unix         Unix sockets between the stations of one user on one host
+    ring         the same stations through shared memory
     meeting      the folder where they find each other
     memory       a network in memory, with faults, for tests and simulations
 """

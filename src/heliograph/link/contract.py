@@ -63,6 +63,11 @@ class Connection(Protocol):
         ...
 
     @property
+    def carrier(self) -> str:
+        """What carries the frames that are sent now: `socket`, `ring`, `memory`."""
+        ...
+
+    @property
     def sent_bytes(self) -> int: ...
 
     @property

@@ -75,6 +75,8 @@ class LinkStats(msgspec.Struct, frozen=True):
 
     peer: str
     connected: bool
+    carrier: str
+    """What carries its frames: `socket`, `ring`, `memory`; empty without a connection."""
     connections: int
     events_sent: int
     """Records with events, each counted once however often it was sent again."""
@@ -221,6 +223,7 @@ class Link:
         return LinkStats(
             self.name,
             connection is not None,
+            "" if connection is None else connection.carrier,
             self._connections,
             self._packer.events_sent,
             self._frames_sent,

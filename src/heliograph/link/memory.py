@@ -35,6 +35,7 @@ class MemoryConnection:
         self._greeted = False
         self._held: bytes | None = None
         self.other: MemoryConnection
+        self.carrier = "memory"
         self.sent_bytes = 0
         self.received_bytes = 0
 

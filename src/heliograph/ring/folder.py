@@ -53,7 +53,7 @@ class RingFolder:
         """A new ring of a station's lane, with so many slots of 64 bytes."""
         name = RingName(station, lane, ports.random.id64())
         segment = Segment.create(self._path_of(name), name, slots)
-        return RingWriter(segment, ports, lease=lease, wait=wait)
+        return RingWriter(segment, name, ports, lease=lease, wait=wait)
 
     def open(self, name: RingName, ports: Ports, *, reliable: bool, wait: WaitMode = "spin") -> RingReader:
         """A new reader of a ring; `RingClosed` when its writer has gone."""

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from heliograph.ports import Buffer, Ports
-    from heliograph.ring.segment import Segment
+    from heliograph.ring.segment import RingName, Segment
 
 DEFAULT_LEASE: Final = 10.0
 """Seconds that a reliable reader may hold up a waiting writer without moving."""
@@ -86,7 +86,13 @@ class RingWriter:
     """See the module."""
 
     def __init__(
-        self, segment: Segment, ports: Ports, *, lease: float | None = DEFAULT_LEASE, wait: WaitMode = "spin"
+        self,
+        segment: Segment,
+        name: RingName,
+        ports: Ports,
+        *,
+        lease: float | None = DEFAULT_LEASE,
+        wait: WaitMode = "spin",
     ) -> None:
         self._segment = segment
         self._memory = segment.memory
@@ -106,6 +112,7 @@ class RingWriter:
         self._held_up_by = (-1, -1)  # the row and cursor that the writer waits for, and since when
         self._held_up_since = 0
         self._closed = False
+        self.name = name
         self.path = segment.path
         self.largest = largest_event(segment.slots)
 
