@@ -73,7 +73,7 @@ class Target:
     """What a benchmark is held against.
 
     With `base` the figure is the ratio of two cases; without it, the milliseconds that 99 of 100 calls stay
-    within, of a case that is timed alone.
+    within, of a case that is timed alone, or the microseconds per event of one that is not.
     """
 
     sentence: str
@@ -158,7 +158,7 @@ class Judged:
     sentence: str
     direction: Direction
     limit: float
-    unit: Literal["x", "ms"]
+    unit: Literal["x", "ms", "µs"]
     figure: Spread
     reached: bool
 
@@ -296,14 +296,15 @@ def _measured(case: Case, baseline: str, samples: dict[str, _Samples]) -> Measur
 
 def _judged(target: Target, samples: dict[str, _Samples]) -> Judged:
     own = samples[target.case]
-    if target.base is None:
-        figure = Spread.of([ns / 1e6 for ns in own.per_call])
-        value = figure.p99
+    unit: Literal["x", "ms", "µs"]
+    if target.base is not None:
+        unit, figure = "x", _ratio(own, samples[target.base])
+    elif own.per_call:
+        unit, figure = "ms", Spread.of([ns / 1e6 for ns in own.per_call])
     else:
-        figure = _ratio(own, samples[target.base])
-        value = figure.median
+        unit, figure = "µs", Spread.of([ns / 1e3 for ns in own.per_round])
+    value = figure.p99 if unit == "ms" else figure.median
     reached = value <= target.limit if target.direction == "at most" else value >= target.limit
-    unit: Literal["x", "ms"] = "ms" if target.base is None else "x"
     return Judged(target.sentence, target.direction, target.limit, unit, figure, reached)
 
 

@@ -92,7 +92,8 @@ def _verdict(target: Judged) -> str:
     if target.unit == "ms":
         figure = f"{spread.p99:.3f} ms at p99 (median {spread.median:.3f}, slowest {spread.max:.3f})"
     else:
-        figure = f"{spread.median:.2f}x ({spread.p10:.2f} to {spread.p90:.2f})"
+        unit = "x" if target.unit == "x" else " µs"
+        figure = f"{spread.median:.2f}{unit} ({spread.p10:.2f} to {spread.p90:.2f})"
     asked = f"{target.direction} {target.limit:g} {target.unit}"
     return f"{_word(target.reached)}: {target.sentence}: {asked}, is {figure}"
 
