@@ -6,10 +6,12 @@ Each says on standard output what it did, line by line, so that a test can wait 
 from __future__ import annotations
 
 import sys
+import time
 from itertools import count
 from typing import TYPE_CHECKING
 
 import heliograph as hg
+from heliograph.errors import QueryFailed
 from tests.e2e.link_support import LIMIT, Track
 
 if TYPE_CHECKING:
@@ -30,6 +32,29 @@ def supply(channel: str, number: str) -> None:
             tracks.push(Track(i, float(i % 1_000)))
         say("pushed", number)
         sys.stdin.read()
+
+
+def once_free(open_supplier: Callable[[], hg.Supplier[Track]]) -> hg.Supplier[Track]:
+    """Its last holder may have been killed a moment ago."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            return open_supplier()
+        except QueryFailed:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def supply_named(channel: str) -> None:
+    """Go on behind the last durable event of this name until killed; say where that was, and every ack."""
+    with hg.Station(domain="e2e", name="named") as station:
+        tracks = station.channel(channel, Track, qos=hg.QoS(durability="persistent"))
+        with once_free(lambda: tracks.supplier("radar-1")) as radar:
+            say("last", radar.last_sequence)
+            for i in count(radar.last_sequence + 1):
+                radar.push(Track(i))
+                say("acked", i)
 
 
 def supply_forever(channel: str) -> None:
@@ -64,6 +89,7 @@ if __name__ == "__main__":
     programs: dict[str, Callable[..., None]] = {
         "supply": supply,
         "supply_forever": supply_forever,
+        "supply_named": supply_named,
         "consume": consume,
     }
     programs[sys.argv[1]](*sys.argv[2:])

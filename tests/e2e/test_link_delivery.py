@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import DeliveryTimeout
+from heliograph.errors import DeliveryTimeout, QueryFailed, SupplierFenced, SupplierHeld
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+from tests.e2e.test_link_processes import Program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -110,3 +111,66 @@ def test_only_the_keeper_hears_all_acknowledgements(pair: tuple[hg.Station, hg.S
     _, theirs = both(pair, durability="persistent")
     with pytest.raises(hg.NotPossible, match="in the station that keeps"):
         theirs.push(Track(1))
+
+
+def test_a_named_supplier_that_is_killed_goes_on_without_loss_or_repetition(tmp_path: Path) -> None:
+    """Each event says by its id which sequence its supplier meant it to have."""
+    with hg.Station(tmp_path / "data", domain="e2e") as keeper:
+        tracks = keeper.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        for _ in range(3):
+            program = Program("supply_named", "air.tracks")
+            try:
+                program.says("acked")
+                before = len(program.said)
+                assert wait_until(lambda: len(program.said) > before + 20)  # noqa: B023 - within this round
+            finally:
+                program.clean_up()
+            acked = int(program.said[-1].split()[-1])
+        radar = eventually(lambda: tracks.supplier("radar-1"))
+        assert radar.last_sequence >= acked - 1  # the last line may be cut short
+        with tracks.consumer(until="now") as consumer:
+            found = [(d.event.id, d.header.sequence) for d in consumer.deliveries()]
+    assert found == [(n, n) for n in range(1, radar.last_sequence + 1)]
+
+
+def test_a_name_that_another_station_holds_is_refused(pair: tuple[hg.Station, hg.Station]) -> None:
+    ours, theirs = both(pair, durability="persistent", ack="synced")
+    with theirs.supplier("radar-1") as radar:
+        radar.push(Track(1))
+        with pytest.raises(SupplierHeld):
+            ours.supplier("radar-1")
+    with ours.supplier("radar-1") as mine:
+        assert mine.last_sequence == 1
+        with pytest.raises(QueryFailed, match="is held by"):
+            theirs.supplier("radar-1")
+    with pytest.raises(SupplierFenced):
+        ours.store.append([(Track(9), _header(ours), 0)], "synced")  # type: ignore[union-attr]  # it is persistent
+
+
+def _header(channel: hg.Channel[Track]) -> hg.Header:
+    """Of the first event, as its first holder would push it again."""
+    return next(channel.consumer(start="earliest").deliveries(timeout=LIMIT)).header
+
+
+def test_a_push_is_repeated_under_its_id_through_the_keeper(pair: tuple[hg.Station, hg.Station]) -> None:
+    ours, theirs = both(pair, durability="persistent", ack="synced")
+    for channel in (theirs, ours, theirs):
+        assert channel.push(Track(1), id="order-1")
+    assert theirs.push(Track(2), id="order-2")
+    with ours.consumer(until="now") as consumer:
+        assert [track.id for track in consumer] == [1, 2]
+
+
+def eventually(attempt: Callable[[], Any]) -> Any:
+    """What it returns once the keeper has seen that the holder is dead."""
+    found: list[Any] = []
+
+    def tried() -> bool:
+        try:
+            found.append(attempt())
+        except SupplierHeld:
+            return False
+        return True
+
+    assert wait_until(tried)
+    return found[0]

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.channel.observer import Observer
     from heliograph.channel.stamp import Said
-    from heliograph.channel.store import OnDurable, Store
+    from heliograph.channel.store import OnDurable, Store, SupplierLease
     from heliograph.channel.supplier import Receipt
     from heliograph.ports import Ports
 
@@ -117,6 +117,7 @@ class Channel(Generic[T]):
         self._services = services
         self._accounts = Accounts()
         self._members: Members[T] = Members(name, types, qos, services.ports, self._accounts)
+        self._opening = services.ports.tasks.lock(f"suppliers of {name}")
         self.entry = self._members.entry
         self._journal: Journalled | None = None
         if qos.journalled:
@@ -153,7 +154,8 @@ class Channel(Generic[T]):
 
         Args:
             event: of one of the channel's types.
-            **said: `priority` (1 to 5), `source_ts` (ns since 1970), `correlation_id`, `headers`.
+            **said: `priority` (1 to 5), `source_ts` (ns since 1970), `correlation_id`, `headers`, and on a
+                persistent channel `id`, under which the push may be repeated.
 
         Raises QueueFull when a reliable consumer has no room for `max_blocking` seconds: nobody got it then.
         """
@@ -193,27 +195,44 @@ class Channel(Generic[T]):
         return self._own.forget(cls, key, timeout)
 
     def supplier(self, name: str | None = None) -> Supplier[T]:
-        """A source of its own, with its own order. Without a name it gets one that is unique for ever."""
-        # A name may come back, an id may not: the epoch tells its lives apart.
-        epoch = 1 if name is None else self.ports.clock.time_ns() // 1000
+        """A source of its own, with its own order. Without a name it gets one that is unique for ever.
+
+        On a persistent channel a name is leased: `last_sequence` is that of its last durable event, whoever
+        pushed it; its sequence goes on from there, and pushes of an earlier holder raise SupplierFenced.
+        """
         full_name = name or self._services.new_supplier_name()
-        supplier: Supplier[T]
-        if self._journal is None:
-            if self.monitor is None:
-                supplier = Supplier(self, full_name, epoch)
-            else:
-                supplier = MonitoredSupplier(self, full_name, epoch, self.monitor)
-        elif self.monitor is None:
-            supplier = DurableSupplier(self, full_name, epoch, self._journal.store)
-        else:
-            supplier = MonitoredDurableSupplier(self, full_name, epoch, self._journal.store, self.monitor)
+        with self._opening:
+            self._check_supplier(full_name)
+            supplier = self._new_supplier(full_name, named=name is not None)
+            with self._members.lock:
+                self._members.check_open()
+                supplier.use(self._members.routes)
+                self._members.suppliers.append(supplier)
+        return supplier
+
+    def _check_supplier(self, name: str) -> None:
         with self._members.lock:
             self._members.check_open()
-            if any(other.name == supplier.name for other in self._members.suppliers):
-                raise NotPossible(self.name, f"there is a supplier {supplier.name!r} already; close it first")
-            supplier.use(self._members.routes)
-            self._members.suppliers.append(supplier)
-        return supplier
+            if any(other.name == name for other in self._members.suppliers):
+                raise NotPossible(self.name, f"there is a supplier {name!r} already; close it first")
+
+    def _new_supplier(self, full_name: str, *, named: bool) -> Supplier[T]:
+        lease: SupplierLease | None = None
+        # A name may come back, an id may not: the epoch tells its lives apart.
+        epoch = self.ports.clock.time_ns() // 1000 if named else 1
+        if named and self._journal is not None:
+            lease = self._journal.store.supplier(full_name)
+            epoch = lease.epoch
+        if self._journal is None:
+            if self.monitor is None:
+                return Supplier(self, full_name, epoch)
+            return MonitoredSupplier(self, full_name, epoch, self.monitor)
+        store = self._journal.store
+        if self.monitor is None:
+            return DurableSupplier(self, full_name, epoch, store, lease)
+        return MonitoredDurableSupplier(
+            self, full_name, epoch, store=store, watching=self.monitor, lease=lease
+        )
 
     @overload
     def subscribe(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
-    from heliograph.channel.store import Level, Store, StoreReceipt
+    from heliograph.channel.store import Level, Store, StoreReceipt, SupplierLease
 
 T = TypeVar("T", bound=Event)
 
@@ -35,9 +35,13 @@ class DurableSupplier(Supplier[T]):
     `push` waits for the ack level, never for a consumer.
     """
 
-    def __init__(self, channel: Channel[T], name: str, epoch: int, store: Store) -> None:
-        super().__init__(channel, name, epoch, channel.ports.tasks.lock(f"supplier {name}"))
+    def __init__(
+        self, channel: Channel[T], name: str, epoch: int, store: Store, lease: SupplierLease | None = None
+    ) -> None:
+        lock = channel.ports.tasks.lock(f"supplier {name}")
+        super().__init__(channel, name, epoch, lock, 0 if lease is None else lease.last_sequence)
         self._store = store
+        self._lease = lease
         self._level: Level = "journal" if channel.qos.ack_level == "journal" else "synced"
         self._waits = channel.qos.ack_level in ("journal", "synced")
 
@@ -49,20 +53,22 @@ class DurableSupplier(Supplier[T]):
         source_ts: int | None = None,
         correlation_id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002 - as the face says
         timeout: float | None = None,
     ) -> bool:
         """Keep an event; True when the channel's ack level is met.
 
-        A time-out means *unknown*: AppendTimeout carries the EventId.
+        A time-out means *unknown*: AppendTimeout carries the EventId, and the push may be repeated with it as
+        `id`. An event whose id is among the last 65,536 of the history is not kept again.
         """
-        receipt, _ = self._append([event], stamp(priority, source_ts, correlation_id, headers))
+        receipt, _ = self._append([event], self._stamp(priority, source_ts, correlation_id, headers, id))
         if self._waits:
             receipt.result(timeout)
         return True
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """Put an event in line for the disk; the receipt tells when the ack level is met."""
-        receipt, header = self._append([event], stamp(**said))
+        receipt, header = self._append([event], self._stamp(**said))
         return DurableReceipt(header, receipt if self._waits else None)
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
@@ -77,7 +83,7 @@ class DurableSupplier(Supplier[T]):
 
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio."""
-        receipt, _ = self._append([event], stamp(**said))
+        receipt, _ = self._append([event], self._stamp(**said))
         if self._waits and not receipt.done():
             loop = asyncio.get_running_loop()
             done = asyncio.Event()
@@ -99,6 +105,15 @@ class DurableSupplier(Supplier[T]):
             receipt.result(timeout)
         return True
 
+    def close(self) -> None:
+        """No more pushes, and the name is free for others."""
+        super().close()
+        if self._lease is not None:
+            self._lease.close()
+
+    def _stamp(self, *said: Any, **named: Any) -> Stamp:
+        return stamp(*said, **named)
+
     def _append(self, events: Sequence[T], said: Stamp) -> tuple[StoreReceipt, Header]:
         for event in events:
             (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
@@ -106,6 +121,8 @@ class DurableSupplier(Supplier[T]):
             return NOTHING, cast("Header", None)
         with self._lock:
             items = self._items(events, said)
+            if said.id is not None:
+                return self._store.append_once(items[0], said.id, self._level), items[0][1]
             return self._store.append(items, self._level), items[-1][1]
 
     def _items(self, events: Sequence[T], said: Stamp) -> list[Item]:

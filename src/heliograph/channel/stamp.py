@@ -8,7 +8,7 @@ import msgspec
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import InvalidEvent
-from heliograph.event import MAX_USER_HEADER, MAX_USER_HEADERS
+from heliograph.event import MAX_USER_HEADER, MAX_USER_HEADERS, PUSH_ID
 from heliograph.formats import MAX_NAME
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
@@ -25,6 +25,7 @@ class Said(TypedDict, total=False):
     source_ts: int | None
     correlation_id: str | None
     headers: Mapping[str, str] | None
+    id: str | None
 
 
 class Stamp(NamedTuple):
@@ -34,9 +35,11 @@ class Stamp(NamedTuple):
     source_ts: int | None = None
     correlation_id: str | None = None
     headers: Mapping[str, str] | None = None
+    id: str | None = None
+    """Of a push that may be repeated; it travels in the headers."""
 
     def on(self, header: Header) -> Header:
-        said = {name: value for name, value in self._asdict().items() if value is not None}
+        said = {name: value for name, value in self._asdict().items() if value is not None and name != "id"}
         return msgspec.structs.replace(header, **said)
 
 
@@ -48,9 +51,10 @@ def stamp(
     source_ts: int | None = None,
     correlation_id: str | None = None,
     headers: Mapping[str, str] | None = None,
+    id: str | None = None,  # noqa: A002 - as the face says
 ) -> Stamp:
     """The stamp of a push; InvalidEvent names what does not fit. Most pushes say nothing: `PLAIN`."""
-    if priority is None and source_ts is None and correlation_id is None and headers is None:
+    if priority is None and source_ts is None and correlation_id is None and headers is None and id is None:
         return PLAIN
     if priority is not None and (
         type(priority) is not int or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY
@@ -61,7 +65,11 @@ def stamp(
         raise _refused("source_ts", f"is nanoseconds since 1970 as a 64-bit integer, not {source_ts!r:.60}")
     if correlation_id is not None:
         _check_text("correlation_id", correlation_id, MAX_NAME)
-    return Stamp(priority, source_ts, correlation_id, None if headers is None else _checked_headers(headers))
+    if id is not None:
+        _check_text("id", id, MAX_NAME)
+        headers = {**(headers or {}), PUSH_ID: id}
+    checked = None if headers is None else _checked_headers(headers)
+    return Stamp(priority, source_ts, correlation_id, checked, id)
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:

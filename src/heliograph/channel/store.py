@@ -70,6 +70,15 @@ class Cursor(Protocol):
     def close(self) -> None: ...
 
 
+class SupplierLease(Protocol):
+    """A named supplier, as its present holder has it."""
+
+    epoch: int
+    last_sequence: int
+
+    def close(self) -> None: ...
+
+
 class Store(Protocol):
     """One partition of a channel's history, kept by this station."""
 
@@ -93,6 +102,16 @@ class Store(Protocol):
 
     def forget(self, gone: Tombstone, level: Level) -> StoreReceipt:
         """Keep a tombstone. In the order of calls, with `append`."""
+        ...
+
+    def append_once(
+        self, item: Item, push_id: str, level: Level, timeout: float | None = None
+    ) -> StoreReceipt:
+        """Keep an event, unless one of that id is among the last that are kept; then the receipt is its."""
+        ...
+
+    def supplier(self, name: str, owner: str | None = None) -> SupplierLease:
+        """The lease of a named supplier, which fences its last holder; SupplierHeld while that has one."""
         ...
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:

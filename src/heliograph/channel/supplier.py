@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 from heliograph.channel.accounts import count_of
 from heliograph.channel.entry import Own
 from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
-from heliograph.errors import QueueFull, WouldDeadlock, WrongEventType
+from heliograph.errors import NotPossible, QueueFull, WouldDeadlock, WrongEventType
 from heliograph.event import Event, Header, info_of
 from heliograph.ports import seconds_until
 
@@ -63,7 +63,9 @@ class Supplier(Generic[T]):
     forwards = True
     """Whether its events go to other stations as well."""
 
-    def __init__(self, channel: Channel[T], name: str, epoch: int, lock: Lock | None = None) -> None:
+    def __init__(
+        self, channel: Channel[T], name: str, epoch: int, lock: Lock | None = None, last_sequence: int = 0
+    ) -> None:
         self.name = name
         self.epoch = epoch
         self._lock = channel.entry if lock is None else lock
@@ -79,7 +81,9 @@ class Supplier(Generic[T]):
         self._ways: dict[type, Push] = {}
         self._barred: list[Any] = []
         # Counting is atomic, so a push that queues nowhere needs no lock.
-        self._sequences = count(1)
+        self.last_sequence = last_sequence
+        """Of the last durable event under this name when it was opened; 0 when there is none."""
+        self._sequences = count(last_sequence + 1)
         self._next_sequence = self._sequences.__next__
 
     # Pushing
@@ -92,11 +96,18 @@ class Supplier(Generic[T]):
         source_ts: int | None = None,
         correlation_id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002 - as the face says
     ) -> bool:
         """Hand an event to every consumer that wants it; True when the channel's ack level is met."""
         said = PLAIN
-        if priority is not None or source_ts is not None or correlation_id is not None or headers is not None:
-            said = stamp(priority, source_ts, correlation_id, headers)
+        if (
+            priority is not None
+            or source_ts is not None
+            or correlation_id is not None
+            or headers is not None
+            or id is not None
+        ):
+            said = self._stamp(priority, source_ts, correlation_id, headers, id)
         try:
             way = self._ways[event.__class__]
         except KeyError:
@@ -106,7 +117,7 @@ class Supplier(Generic[T]):
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, but never waits: QueueFull at once when a consumer that must not lose it has no room."""
-        return Receipt(self._way(event)(event, stamp(**said), 0.0))
+        return Receipt(self._way(event)(event, self._stamp(**said), 0.0))
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order. Takes events, a mapping of columns, or an Arrow batch or table.
@@ -133,7 +144,7 @@ class Supplier(Generic[T]):
 
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio: waiting for room does not hold up the loop."""
-        way, stamped = self._way(event), stamp(**said)
+        way, stamped = self._way(event), self._stamp(**said)
         try:
             way(event, stamped, 0.0)
         except QueueFull:
@@ -149,6 +160,16 @@ class Supplier(Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _stamp(self, *said: Any, **named: Any) -> Stamp:
+        """What a push says, checked."""
+        stamped = stamp(*said, **named)
+        if stamped.id is not None:
+            raise NotPossible(
+                self._channel.name,
+                "id=: repeated pushes are found in the journal, so durability='persistent' is needed",
+            )
+        return stamped
 
     def _way(self, event: T) -> Push:
         """The way in for an event; made when the first of its type comes by these routes."""
@@ -333,7 +354,7 @@ class Supplier(Generic[T]):
     @property
     def pushed(self) -> int:
         """Headers made: a push that found a queue full counts each time it tried."""
-        return count_of(self._next_sequence) - 1
+        return count_of(self._next_sequence) - 1 - self.last_sequence
 
     def use(self, routes: Mapping[type, Route]) -> None:
         """The routes from the next push on. Under the lock."""

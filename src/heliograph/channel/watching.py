@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from heliograph.channel.durable import MANY, DurableSupplier
 from heliograph.channel.intake import FeedIntake, Intake
-from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
+from heliograph.channel.stamp import PLAIN, Said, Stamp
 from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.errors import DeliveryTimeout, NotPossible, WouldDeadlock
 from heliograph.event import Event, EventId
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.observer import Watch
     from heliograph.channel.pipeline import Route
-    from heliograph.channel.store import StoreReceipt
+    from heliograph.channel.store import Store, StoreReceipt, SupplierLease
     from heliograph.event import Header
 
 T = TypeVar("T", bound=Event)
@@ -122,16 +122,18 @@ class MonitoredSupplier(Supplier[T]):
         source_ts: int | None = None,
         correlation_id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002 - as the face says
         timeout: float | None = None,
     ) -> bool:
         """Hand an event over; True when all have acknowledged it, False when the monitor has given up."""
         check_thread(self._channel)
-        header, ticket = self._pass(event, stamp(priority, source_ts, correlation_id, headers), None)
+        said = self._stamp(priority, source_ts, correlation_id, headers, id)
+        header, ticket = self._pass(event, said, None)
         return outcome(ticket, header, timeout)
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, without waiting; the receipt waits for the acknowledgements."""
-        return MonitoredReceipt(*self._pass(event, stamp(**said), 0.0))
+        return MonitoredReceipt(*self._pass(event, self._stamp(**said), 0.0))
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order; True when all have acknowledged all of them."""
@@ -170,8 +172,17 @@ class MonitoredSupplier(Supplier[T]):
 class MonitoredDurableSupplier(DurableSupplier[T]):
     """The same on a journalled channel: the event is on disk, and then acknowledged by all."""
 
-    def __init__(self, channel: Channel[T], name: str, epoch: int, store: Any, watching: Watching) -> None:
-        super().__init__(channel, name, epoch, store)
+    def __init__(
+        self,
+        channel: Channel[T],
+        name: str,
+        epoch: int,
+        *,
+        store: Store,
+        watching: Watching,
+        lease: SupplierLease | None = None,
+    ) -> None:
+        super().__init__(channel, name, epoch, store, lease)
         self._waits = True
         self._watching = watching
 
@@ -183,16 +194,17 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         source_ts: int | None = None,
         correlation_id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002 - as the face says
         timeout: float | None = None,
     ) -> bool:
         """Keep an event; True when all have acknowledged it, False when the monitor has given up."""
         check_thread(self._channel)
-        said = stamp(priority, source_ts, correlation_id, headers)
+        said = self._stamp(priority, source_ts, correlation_id, headers, id)
         return self._pass([event], said)[0].result(timeout)
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, without waiting."""
-        return self._pass([event], stamp(**said))[0]
+        return self._pass([event], self._stamp(**said))[0]
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
         """Push events in order; True when all have acknowledged all of them."""
@@ -204,6 +216,12 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio."""
         return await asyncio.to_thread(self.push, event, **said)
+
+    def _stamp(self, *said: Any, **named: Any) -> Stamp:
+        stamped = super()._stamp(*said, **named)
+        if stamped.id is not None:
+            raise NotPossible(self._channel.name, "id= with ack='delivered': a push is watched only once")
+        return stamped
 
     def _pass(self, events: Sequence[T], said: Stamp) -> list[MonitoredReceipt]:
         if not self._store.kept_here:

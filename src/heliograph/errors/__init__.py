@@ -26,6 +26,8 @@
     │   ├── NoHistory               no station kept such a history in that folder; names what is there
     │   ├── HistoryGone             retention has removed a range of offsets; names it
     │   ├── HistoryDamaged          a range of offsets cannot be read; names it
+    │   ├── SupplierHeld            somebody else supplies under that name                      (retriable)
+    │   ├── SupplierFenced          a later holder has taken over this supplier
     │   ├── CursorHeld              somebody else consumes under that name                      (retriable)
     │   ├── CursorFenced            a later owner has taken over this cursor
     │   ├── BatchRefused            a batch from outside was not taken in; says what to do
@@ -131,6 +133,8 @@ from heliograph.errors.journal import (
     JournalError,
     NoHistory,
     PartitionInUse,
+    SupplierFenced,
+    SupplierHeld,
     TooManyAcks,
 )
 from heliograph.errors.link import (
@@ -235,6 +239,8 @@ __all__ = [
     "SimStuck",
     "SimTaskFailed",
     "SimulationError",
+    "SupplierFenced",
+    "SupplierHeld",
     "TooManyAcks",
     "TooManyFormats",
     "TooManyReaders",

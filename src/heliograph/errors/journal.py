@@ -222,6 +222,49 @@ class HistoryDamaged(JournalError):
         )
 
 
+class SupplierHeld(JournalError):
+    """A named supplier is exclusive, and somebody else holds its lease.
+
+    Attributes:
+        name: of the supplier.
+        owner: who holds it.
+    """
+
+    retriable = True
+
+    def __init__(self, name: str, owner: str) -> None:
+        super().__init__(name, owner)
+        self.name = name
+        self.owner = owner
+
+    def __str__(self) -> str:
+        return (
+            f"supplier {self.name!r} is held by {self.owner}; close it there, or wait until its lease is over"
+        )
+
+
+class SupplierFenced(JournalError):
+    """A later holder has taken over this supplier: nothing of this one is kept any more.
+
+    Attributes:
+        name: of the supplier.
+        epoch: of this holder.
+        current: of the present one.
+    """
+
+    def __init__(self, name: str, epoch: int, current: int) -> None:
+        super().__init__(name, epoch, current)
+        self.name = name
+        self.epoch = epoch
+        self.current = current
+
+    def __str__(self) -> str:
+        return (
+            f"supplier {self.name!r} was taken over: this holder has epoch {self.epoch}, the present one "
+            f"{self.current}; open it again to go on behind its last sequence"
+        )
+
+
 class CursorHeld(JournalError):
     """A named consumer is exclusive, and somebody else holds its lease.
 

@@ -6,32 +6,41 @@ that the channel carries under that name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.bulk import Bulk
+from heliograph.channel.durable import NOTHING
 from heliograph.codec import decoder, encoder
+from heliograph.errors import AppendFailed, JournalClosed
 from heliograph.event import Header, info_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.adoption import Target
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.keys import key_bytes
+from heliograph.journal.named import NamedSuppliers
 from heliograph.journal.names import escaped
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import EVENT, TOMBSTONE, JournalRecord, Record, Run
 from heliograph.journal.recovery import make_folder
+from heliograph.journal.repeats import WINDOW, Repeats
 from heliograph.journal.writer import PartitionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from heliograph.channel.lane import Item
-    from heliograph.channel.store import Level, OnDurable, Tombstone
+    from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.journal.cursors import Cursor
+    from heliograph.journal.named import SupplierLease
     from heliograph.journal.partition import Limits
     from heliograph.journal.receipt import Receipt
     from heliograph.journal.retention import Place
     from heliograph.ports import Ports
+
+READ_ROWS: Final = 4_096
+"""Rows that are read at once where all from some offset on are looked at."""
 
 
 class PartitionCursor:
@@ -114,6 +123,14 @@ class JournalStore:
         self._reading = ports.tasks.lock(f"reader of {channel}")
         self._reader = PartitionReader(ports.disk, place, formats=self._formats)
         self._decoders: dict[bytes, tuple[type[Event], Callable[[Any], Event]] | None] = {}
+        self._suppliers = NamedSuppliers(self._known_cursors, self._rows, lambda: self.watermark)
+        if self._cursors is not None:
+            self._suppliers.load(self._cursors)
+        self._last: Receipt | None = None
+        self._repeating = ports.tasks.lock(f"repeated pushes of {channel}")
+        self._first_repeat = ports.tasks.lock(f"first repeated push of {channel}")
+        self._repeats: Repeats | None = None
+        self._repeats_read = False
 
     @property
     def watermark(self) -> int:
@@ -129,8 +146,79 @@ class JournalStore:
             return self._reader.earliest
 
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> Receipt:
+        first = items[0][1]
+        lease = self._suppliers.held(first)
         kept = self._run(items) if isinstance(items, Bulk) else self._records(items)
-        return self._writer.append(kept, level=level, attachment=items, timeout=timeout)
+        if self._repeats is None:
+            receipt = self._writer.append(kept, level=level, attachment=items, timeout=timeout)
+        else:
+            with self._repeating:
+                receipt = self._writer.append(kept, level=level, attachment=items, timeout=timeout)
+                self._note(items, receipt)
+        self._last = receipt
+        if lease is not None:
+            lease.appending(first.sequence + len(items) - 1, len(items), receipt, self.watermark)
+        return receipt
+
+    def append_once(
+        self, item: Item, push_id: str, level: Level, timeout: float | None = None
+    ) -> StoreReceipt:
+        self._suppliers.held(item[1])
+        self._know_repeats(timeout)
+        assert self._repeats is not None
+        with self._repeating:
+            if push_id in self._repeats:
+                return self._repeats.receipt(push_id) or NOTHING
+            records = self._records([item])
+            receipt = self._writer.append(records, level=level, attachment=[item], timeout=timeout)
+            self._note([item], receipt)
+            self._last = receipt
+        return receipt
+
+    def supplier(self, name: str, owner: str | None = None) -> SupplierLease:
+        self._in_line(None)
+        return self._suppliers.open(name, owner or self._owner)
+
+    def _know_repeats(self, timeout: float | None) -> None:
+        """Begin to note what is appended, and read what was: once, by the first who repeats."""
+        with self._first_repeat:
+            if self._repeats_read:
+                return
+            with self._repeating:
+                if self._repeats is None:
+                    self._repeats = Repeats()
+            # What came before is in line at most, and may be the very push that is repeated.
+            self._in_line(timeout)
+            for record in self._rows(max(self.earliest, self.watermark - WINDOW)):
+                self._repeats.read(record)
+            self._repeats_read = True
+
+    def _in_line(self, timeout: float | None) -> None:
+        """Wait until what was appended so far is on disk, or never will be; AppendTimeout if not in time."""
+        last = self._last
+        if last is not None and not last.done():
+            with suppress(AppendFailed, JournalClosed):
+                last.result(timeout)
+
+    def _note(self, items: Sequence[Item], receipt: Receipt) -> None:
+        """Under the lock."""
+        repeats = self._repeats
+        assert repeats is not None
+        repeats.note(items, receipt)
+        # In the writer's own task, so without the lock: whoever has it may wait for the writer.
+        receipt.add_done_callback(lambda done: repeats.settled(items, kept=done.error() is None))
+
+    def _rows(self, start: int) -> Iterator[Record]:
+        """What is durable from an offset on."""
+        end = self.watermark
+        while start < end:
+            with self._reading:
+                runs, reached = self._reader.read_on(start, READ_ROWS, below=end)
+            for rows in runs:
+                yield from rows.records
+            if reached <= start:
+                return
+            start = reached
 
     def _run(self, bulk: Bulk) -> Run:
         cls, first, places = bulk.events[0].__class__, bulk.first, bulk.places
@@ -177,6 +265,7 @@ class JournalStore:
         return records
 
     def forget(self, gone: Tombstone, level: Level) -> Receipt:
+        self._suppliers.held(gone)
         self._register(gone.cls)
         record = Record(
             gone.supplier,
@@ -189,7 +278,8 @@ class JournalStore:
             kind=TOMBSTONE,
             key=key_bytes(gone.key),
         )
-        return self._writer.append([record], level=level, attachment=())
+        receipt = self._last = self._writer.append([record], level=level, attachment=())
+        return receipt
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
         with self._reading:
@@ -206,10 +296,13 @@ class JournalStore:
             return self._reader.offset_at(append_ts)
 
     def cursor(self, name: str) -> PartitionCursor:
+        return PartitionCursor(self._known_cursors().open(name, owner=self._owner), self.partition)
+
+    def _known_cursors(self) -> CursorStore:
         with self._reading:
             if self._cursors is None:
                 self._cursors = CursorStore(self._ports, self._cursor_folder)
-        return PartitionCursor(self._cursors.open(name, owner=self._owner), self.partition)
+            return self._cursors
 
     def finish(self) -> None:
         self._writer.close()

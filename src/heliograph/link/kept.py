@@ -11,6 +11,7 @@ its offset. When the keeper was away, consumers read again from the last offset 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -24,6 +25,7 @@ from heliograph.errors import (
     HistoryGone,
     NotPossible,
     QueryFailed,
+    SupplierFenced,
 )
 from heliograph.link import messages as m
 from heliograph.link.pages import MAX_PAGE, Page, PageReader, cut_page, page_size, read_page, to_page
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
     from heliograph.channel.pipeline import AnyOf, Condition
-    from heliograph.channel.store import Cursor, Level, Store, StoreReceipt, Tombstone
+    from heliograph.channel.store import Level, Store, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.link.link import Link
     from heliograph.link.questions import Questions, Reply
@@ -59,6 +61,7 @@ class AppendAsk(msgspec.Struct, array_like=True):
     channel: str
     level: str
     page: Page
+    push_id: str | None = None
 
 
 class Marks(msgspec.Struct, array_like=True):
@@ -85,6 +88,7 @@ _text: Final = msgspec.msgpack.Decoder(str).decode
 _place: Final = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
 _time: Final = msgspec.msgpack.Decoder(tuple[str, int]).decode
 _number: Final = msgspec.msgpack.Decoder(int | None).decode
+_lease: Final = msgspec.msgpack.Decoder(tuple[int, int]).decode
 _progress: Final = msgspec.msgpack.Decoder(Progress).decode
 _commit_ask: Final = msgspec.msgpack.Decoder(tuple[str, str, Progress]).decode
 
@@ -114,7 +118,8 @@ class Keeper:
         self._writer = writer
         self._wanted = wanted
         self._readers: dict[str, PageReader] = {}
-        self._cursors: dict[tuple[int, str, str], Cursor] = {}
+        self._cursors: dict[tuple[int, str, str], Any] = {}
+        self._suppliers: dict[tuple[int, str, str], Any] = {}
         for topic, responder in (
             ("marks", self._marks),
             ("offset", self._offset),
@@ -123,13 +128,16 @@ class Keeper:
             ("cursor", self._open_cursor),
             ("commit", self._commit),
             ("leave", self._leave),
+            ("supplier", self._open_supplier),
+            ("unsupply", self._close_supplier),
         ):
             questions.answer(f"history.{topic}", responder)
 
     def station_left(self, station: int) -> None:
         """Free what its consumers held, so that they can go on elsewhere."""
-        for key in [key for key in self._cursors if key[0] == station]:
-            self._cursors.pop(key).close()
+        for held in (self._cursors, self._suppliers):
+            for key in [key for key in held if key[0] == station]:
+                held.pop(key).close()
 
     def _store(self, name: str) -> Store:
         channel = self._channel(name)
@@ -178,7 +186,15 @@ class Keeper:
             error = receipt.error()
             reply(None if error is None else str(error))
 
-        store.append(items, level).add_done_callback(appended)
+        try:
+            if ask.push_id is None:
+                receipt: StoreReceipt = store.append(items, level)
+            else:
+                receipt = store.append_once(items[0], ask.push_id, level, KEEPER_LIMIT)
+        except SupplierFenced as fenced:
+            reply((fenced.name, fenced.epoch, fenced.current))
+        else:
+            receipt.add_done_callback(appended)
 
     def _open_cursor(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, consumer, _ = _place(body)
@@ -195,6 +211,19 @@ class Keeper:
         name, consumer, progress = _commit_ask(body)
         cursor = self._cursors[station, name, consumer]
         cursor.commit(progress.position or 0, progress.acks, progress.reach)
+        reply(None)
+
+    def _open_supplier(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        name, supplier, _ = _place(body)
+        lease = self._store(name).supplier(supplier, f"station {station:016x}")
+        self._suppliers[station, name, supplier] = lease
+        reply((lease.epoch, lease.last_sequence))
+
+    def _close_supplier(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        name, supplier, _ = _place(body)
+        lease = self._suppliers.pop((station, name, supplier), None)
+        if lease is not None:
+            lease.close()
         reply(None)
 
     def _leave(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
@@ -234,6 +263,7 @@ class RemoteStore:
         self._ports = ports
         self._reader = PageReader(channel)
         self._cursors: list[RemoteCursor] = []
+        self._leases: list[RemoteLease] = []
         if keeper(channel, KEEPER_LIMIT) is None:
             raise NotPossible(
                 channel,
@@ -251,12 +281,27 @@ class RemoteStore:
         return self._ask_marks().earliest
 
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
+        return self._append(items, level, timeout)
+
+    def append_once(
+        self, item: Item, push_id: str, level: Level, timeout: float | None = None
+    ) -> StoreReceipt:
+        return self._append([item], level, timeout, push_id)
+
+    def supplier(self, name: str, owner: str | None = None) -> RemoteLease:  # noqa: ARG002 - the keeper knows who asks
+        lease = RemoteLease(self, self._channel, name)
+        self._leases.append(lease)
+        return lease
+
+    def _append(
+        self, items: Sequence[Item], level: Level, timeout: float | None, push_id: str | None = None
+    ) -> StoreReceipt:
         link = self._link(KEEPER_LIMIT if timeout is None else timeout)
         receipt = RemoteReceipt(self.partition, str(items[0][1].id), self._ports)
         page = to_page(self._writer, items)
         if page_size(page) > APPEND_BYTES:
             raise BatchTooLarge(page_size(page), APPEND_BYTES, "bytes")
-        ask = AppendAsk(self._channel, level, page)
+        ask = AppendAsk(self._channel, level, page, push_id)
         self._questions.ask_later(link, "history.append", ask, receipt.came)
         return receipt
 
@@ -295,6 +340,8 @@ class RemoteStore:
     def close(self) -> None:
         for cursor in self._cursors:
             cursor.close()
+        for lease in self._leases:
+            lease.close()
 
     def ask_number(self, topic: str, body: Any) -> int | None:
         link = self._link(KEEPER_LIMIT)
@@ -307,6 +354,11 @@ class RemoteStore:
         link = self._link(KEEPER_LIMIT)
         answer = self._questions.ask(link, "history.cursor", (channel, consumer, 0), KEEPER_LIMIT)
         return m.decoded(_progress, answer, link.name)
+
+    def ask_lease(self, channel: str, supplier: str) -> tuple[int, int]:
+        link = self._link(KEEPER_LIMIT)
+        answer = self._questions.ask(link, "history.supplier", (channel, supplier, 0), KEEPER_LIMIT)
+        return m.decoded(_lease, answer, link.name)
 
     def _ask_marks(self) -> Marks:
         link = self._link(KEEPER_LIMIT)
@@ -344,6 +396,22 @@ class RemoteCursor:
                 return  # a keeper that is away has let go of it
 
 
+class RemoteLease:
+    """A named supplier here, whose name is leased from the keeper."""
+
+    def __init__(self, store: RemoteStore, channel: str, name: str) -> None:
+        self._store = store
+        self._key = (channel, name)
+        self._open = True
+        self.epoch, self.last_sequence = store.ask_lease(channel, name)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            with suppress(QueryFailed):  # a keeper that is away has let go of it
+                self._store.ask_number("history.unsupply", (*self._key, 0))
+
+
 class RemoteReceipt:
     """The promise of an append at another station."""
 
@@ -364,7 +432,9 @@ class RemoteReceipt:
             self._error = AppendTimeout(self._partition, self._event, round(seconds, 3))
         elif answer is None:
             self._error = AppendFailed(self._partition, problem)
-        elif (refused := msgspec.msgpack.decode(answer)) is not None:
+        elif isinstance(refused := msgspec.msgpack.decode(answer), list):
+            self._error = SupplierFenced(*refused)
+        elif refused is not None:
             self._error = AppendFailed(self._partition, str(refused))
         with self._lock:
             self._ended.set()

@@ -1,0 +1,72 @@
+"""Pushes that are repeated: an id that is among the last events of a partition is not appended again.
+
+The window is the journal itself. An event that was pushed under an id of its own carries it in its headers,
+and every event has an EventId, so nothing else has to be kept: the first who pushes under an id reads the
+last `WINDOW` rows, and from then on what is appended is noted. That holds across restarts, and for what
+another station appends here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from heliograph.event import PUSH_ID, EventId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from heliograph.channel.lane import Item
+    from heliograph.journal.receipt import Receipt
+    from heliograph.journal.records import Record
+
+WINDOW: Final = 65_536
+"""Events, the last of a partition, among which an id is looked for."""
+
+
+class Repeats:
+    """The ids of the last events. Whoever looks and adds holds a lock; `settled` needs none."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Receipt | None] = OrderedDict()
+
+    def __contains__(self, push_id: str) -> bool:
+        return push_id in self._known
+
+    def receipt(self, push_id: str) -> Receipt | None:
+        """The append of an id that is known; None when it is on disk."""
+        return self._known[push_id]
+
+    def read(self, record: Record) -> None:
+        """A row that is on disk."""
+        self._add(_ids(record.supplier, record.epoch, record.sequence, record.headers), None)
+
+    def note(self, items: Iterable[Item], receipt: Receipt) -> None:
+        """Events that are being appended; forgotten again if they cannot be."""
+        ids: list[str] = []
+        for _, header, _ in items:
+            ids += _ids(header.supplier, header.epoch, header.sequence, header.headers)
+        self._add(ids, receipt)
+
+    def settled(self, items: Iterable[Item], *, kept: bool) -> None:
+        """What became of them."""
+        for _, header, _ in items:
+            for one in _ids(header.supplier, header.epoch, header.sequence, header.headers):
+                if not kept:
+                    self._known.pop(one, None)
+                elif one in self._known:
+                    self._known[one] = None
+
+    def _add(self, ids: Iterable[str], receipt: Receipt | None) -> None:
+        for one in ids:
+            self._known[one] = receipt
+        # Most events have one id, those with an id of their own two.
+        while len(self._known) > 2 * WINDOW:
+            self._known.popitem(last=False)
+
+
+def _ids(supplier: str, epoch: int, sequence: int, headers: Mapping[str, str] | None) -> list[str]:
+    ids = [str(EventId(supplier, epoch, sequence))]
+    if headers is not None and PUSH_ID in headers:
+        ids.append(headers[PUSH_ID])
+    return ids
