@@ -19,6 +19,7 @@ from tests.unit.journal.helpers import FOLDER, recovered
 
 ROOT = Path(__file__).parents[2]
 VICTIM = Path(__file__).with_name("journal_victim.py")
+ONLOOKER = Path(__file__).with_name("journal_onlooker.py")
 KILLS = 40
 SEALING = 8
 """Every so many lives the victim also seals."""
@@ -63,13 +64,41 @@ class Onlooker:
                     position += 1
 
 
+class Watcher:
+    """A process of its own that reads everything as soon as it is visible."""
+
+    def __init__(self, folder: Path, partition: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(ONLOOKER), str(folder), partition], stdout=subprocess.PIPE, env=environment()
+        )
+        self._said: list[bytes] = []
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+
+    def stop(self) -> dict[int, tuple[str, int, int]]:
+        """End it; returns what it saw where."""
+        self._process.kill()
+        self._listener.join()
+        with self._process:
+            whole, _, _ = b"".join(self._said).rpartition(b"\n")  # the last line may have been cut
+        words = [line.split() for line in whole.decode().splitlines()]
+        return {int(offset): (name, int(life), int(number)) for offset, name, life, number in words}
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        self._said += self._process.stdout
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+
+
 def one_life(folder: Path, life: int, chance: random.Random) -> list[tuple[str, int, int, int]]:
     """Start a victim, let it run for a random while, kill it; returns what it was told is durable."""
     arguments = [sys.executable, str(VICTIM), str(folder), str(life)]
     if life % SEALING == 0:
         arguments.append("seal")
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment) as victim:
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment()) as victim:
         assert victim.stdout is not None
         said = os.read(victim.stdout.fileno(), 1 << 16)  # it lives
         assert said, "the victim died by itself"
@@ -89,12 +118,14 @@ def one_life(folder: Path, life: int, chance: random.Random) -> list[tuple[str, 
 def test_a_killed_writer_loses_nothing_that_it_acknowledged_or_that_a_reader_saw(tmp_path: Path) -> None:
     chance = random.Random(2026)
     onlooker = Onlooker(tmp_path)
+    watcher = Watcher(tmp_path, FOLDER)
     acked: dict[tuple[str, int, int], int] = {}
     for life in range(examples(KILLS)):
         for name, epoch, sequence, offset in one_life(tmp_path, life, chance):
             assert (name, epoch, sequence) not in acked
             acked[name, epoch, sequence] = offset
     onlooker.stop()
+    watched = watcher.stop()
 
     disk = LocalDisk(tmp_path)
     recovered(disk)
@@ -108,8 +139,9 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged_or_that_a_reader_saw
     assert len(set(found)) == len(found), "nothing is there twice"
     for event, offset in acked.items():
         assert found[offset] == event
-    for offset, event in onlooker.seen.items():
+    for offset, event in (*onlooker.seen.items(), *watched.items()):
         assert found[offset] == event
+    assert watched, "another process looked on"
     for supplier in "ab":
         mine = [event for event in found if event[0] == supplier]
         assert mine == sorted(mine), "the order of each supplier is kept"

@@ -3,16 +3,18 @@
     helio journal ls data                                      which channels, how much of each
     helio journal cat data air.tracks --where "speed > 300"    events as lines of JSON, no class needed
     helio journal verify data                                  in a cron job: can every event be read?
+    helio journal export data air.tracks tracks.parquet        all events that can be read, for elsewhere
+    helio journal repair data --dry-run                        what would be done about damage
 
-Nothing is locked or changed.
+Nothing is locked or changed, except by `repair`.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from heapq import merge
+from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from pathlib import Path  # noqa: TC003 - typer looks at the annotation
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -26,19 +28,14 @@ from heliograph.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
-    from heliograph.formats import Format
     from heliograph.journal.folder import StationFolder
-    from heliograph.journal.inspection import Report
-    from heliograph.journal.records import Record, Rows
-    from heliograph.spark.shape import Shape
+    from heliograph.journal.inspection import Range, Report
 
 DAMAGED = 1
-AT_ONCE = 4096
-"""Rows that are read, and filtered, together."""
 
-app = typer.Typer(help="List, print and verify the histories that a station keeps.")
+app = typer.Typer(help="List, print, verify, export and repair the histories that a station keeps.")
 
 Folder: TypeAlias = Annotated[str, typer.Argument(help="The folder of a station.", show_default=False)]
 _POINT_HELP = "'earliest', 'now', an offset, or a time such as 2026-11-05T10:00:00Z."
@@ -103,14 +100,16 @@ def cat(
     as_json: JsonFlag = False,
 ) -> None:
     """Print events, one JSON object per line, in the order in which they were appended."""
-    rows = islice(_History(folder, channel, _point(start), _point(until), where).rows(), limit)
-    shown = (_shown(channel, row, headers=headers) for row in rows)
-    if as_json:
-        print_json(list(shown))
-        return
     import msgspec  # noqa: PLC0415 - as above
 
-    for document in shown:
+    from heliograph.cli.history import History, shown  # noqa: PLC0415 - as above
+
+    rows = islice(History(folder, channel, _point(start), _point(until), where).rows(), limit)
+    documents = (shown(channel, row, headers=headers) for row in rows)
+    if as_json:
+        print_json(list(documents))
+        return
+    for document in documents:
         typer.echo(msgspec.json.encode(document))
 
 
@@ -138,6 +137,88 @@ def verify(
         raise typer.Exit(DAMAGED)
 
 
+@app.command()
+def repair(
+    folder: Folder,
+    channel: Annotated[str | None, typer.Argument(help="Only this one.", show_default=False)] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Put damaged histories in order; no station may have the folder.
+
+    What can be read of a damaged file is written anew, what is replaced is kept aside in a folder beside it,
+    and what is lost is named. Exit code 1: there is something to be done, and this was a dry run.
+    """
+    from heliograph.journal.folder import StationFolder, partition_folder  # noqa: PLC0415 - as above
+    from heliograph.journal.repair import plan_repair  # noqa: PLC0415 - as above
+    from heliograph.journal.repair import repair as put_in_order  # noqa: PLC0415 - as above
+    from heliograph.ports import system_ports  # noqa: PLC0415 - as above
+
+    station, ports = StationFolder(folder), system_ports(folder)
+    channels = station.channels() if channel is None else (channel,)
+    repairs = []
+    for name in channels:
+        for partition in station.partitions(name):
+            place = partition_folder(name, partition)
+            plan = plan_repair(station.disk, place, ports.random) if dry_run else put_in_order(ports, place)
+            found = {"steps": plan.steps, "lost": _ranges(plan.lost)}
+            repairs.append({"channel": name, "partition": partition, **found})
+    if as_json:
+        print_json({"dry_run": dry_run, "partitions": repairs})
+    else:
+        for one in repairs:
+            _print_repair(one, dry_run=dry_run)
+    if dry_run and any(one["steps"] for one in repairs):
+        raise typer.Exit(DAMAGED)
+
+
+def _print_repair(found: dict[str, Any], *, dry_run: bool) -> None:
+    word = "to be repaired" if dry_run else "repaired"
+    print_line(f"{found['channel']}/{found['partition']}  {word if found['steps'] else 'nothing to repair'}")
+    for step in found["steps"]:
+        print_line(f"  {step}")
+    for lost in found["lost"]:
+        print_line(f"  LOST: offsets {lost['first']} to {lost['last']}")
+
+
+@app.command()
+def export(
+    folder: Folder,
+    channel: Annotated[str, typer.Argument(help="The name of a channel.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="New: .jsonl for lines of JSON, .parquet for a folder of such files.", show_default=False
+        ),
+    ],
+    *,
+    where: Annotated[
+        str | None, typer.Option(help="Only events for which this is true.", show_default=False)
+    ] = None,
+    start: Point = None,
+    until: Point = None,
+) -> None:
+    """Write all events that can be read, with their headers. Exit code 1: some could not be; says which."""
+    from heliograph.cli.history import History, write_json_lines, write_parquet  # noqa: PLC0415 - as above
+
+    writers = {".jsonl": write_json_lines, ".parquet": write_parquet}
+    write = writers.get(file.suffix)
+    if write is None:
+        raise CommandFailed(f"{file.name!r} ends in neither .jsonl nor .parquet, which say what to write")
+    if file.exists():
+        raise CommandFailed(f"{str(file)!r} is there already; name a new file")
+    history = History(folder, channel, _point(start), _point(until), where, skip_damage=True)
+    events = write(history, channel, file)
+    print_line(f"{_counted(events, 'event')} written to {file}")
+    for partition, gap in history.skipped:
+        print_line(
+            f"  {partition}: offsets {gap.first} to {gap.next_available - 1} cannot be read: {gap.reason}"
+        )
+    if history.skipped:
+        raise typer.Exit(DAMAGED)
+
+
 def _verdict(station: StationFolder, channel: str, partition: str) -> dict[str, Any]:
     from heliograph.errors import BadJournalFile, DiskError  # noqa: PLC0415 - as above
     from heliograph.journal import inspection  # noqa: PLC0415 - as above
@@ -158,12 +239,15 @@ def _facts(report: Report) -> dict[str, Any]:
         "events": report.events,
         "compacted": report.compacted,
         "files": report.files,
-        "damaged": [
-            {"first": found.first, "last": found.next - 1, "reason": found.reason} for found in report.damaged
-        ],
+        "damaged": _ranges(report.damaged),
+        "lost": _ranges(report.lost),
         "remarks": report.remarks,
         "unlisted": report.unlisted,
     }
+
+
+def _ranges(found: Iterable[Range]) -> list[dict[str, Any]]:
+    return [{"first": one.first, "last": one.next - 1, "reason": one.reason} for one in found]
 
 
 def _print_verdict(verdict: dict[str, Any]) -> None:
@@ -178,6 +262,8 @@ def _print_verdict(verdict: dict[str, Any]) -> None:
     )
     for found in verdict["damaged"]:
         print_line(f"  offsets {found['first']} to {found['last']}: {found['reason']}")
+    for found in verdict["lost"]:
+        print_line(f"  lost before, and accepted: offsets {found['first']} to {found['last']}")
     for remark in verdict["remarks"]:
         print_line(f"  {remark}")
     for file in verdict["unlisted"]:
@@ -201,134 +287,3 @@ def _point(text: str | None) -> str | int | datetime | None:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-class _Row(NamedTuple):
-    """An event to be printed. Rows compare by when they were appended, then by where."""
-
-    append_ts: int
-    partition: str
-    offset: int
-    record: Record
-    format: Format
-
-
-class _History:
-    """The events of a channel between two points that pass a filter, in the order of their appending."""
-
-    def __init__(self, folder: str, channel: str, start: Any, until: Any, where: str | None) -> None:
-        from heliograph.formats import FormatRegistry  # noqa: PLC0415 - as above
-        from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
-        from heliograph.spark.planning import plan_read  # noqa: PLC0415 - as above
-
-        self._station = StationFolder(folder)
-        self._channel = channel
-        self._formats = FormatRegistry()
-        plan = plan_read(folder, channel, start, until, fail_on_data_loss=True)
-        for fmt in plan.formats:
-            self._formats.register(fmt)
-        self._ranges: dict[str, list[tuple[int, int]]] = {}
-        for part in (*(part for file in plan.files for part in file.slices()), *plan.slices):
-            self._ranges.setdefault(part.partition, []).append((part.first, part.next))
-        self._shapes = None if where is None else self._filters(where)
-
-    def rows(self) -> Iterator[_Row]:
-        return merge(*map(self._rows_of, self._ranges))
-
-    def _filters(self, where: str) -> dict[str, Shape]:
-        """For each event type that the filter fits, what takes its offsets out of batches."""
-        import pyarrow as pa  # noqa: PLC0415 - as above
-
-        from heliograph.expr.parser import parse  # noqa: PLC0415 - as above
-        from heliograph.spark.filtering import conditions  # noqa: PLC0415 - as above
-        from heliograph.spark.planning import chosen_types  # noqa: PLC0415 - as above
-        from heliograph.spark.shape import Shape  # noqa: PLC0415 - as above
-
-        tree = parse(where)
-        offsets = pa.schema([("header", pa.struct([("offset", pa.int64())]))])
-        found = conditions(tree, chosen_types(self._channel, self._formats.formats(), None))
-        return {name: Shape(offsets, one.format, {name: [one.format]}, [tree]) for name, one in found.items()}
-
-    def _rows_of(self, partition: str) -> Iterator[_Row]:
-        from heliograph.journal.records import EVENT  # noqa: PLC0415 - as above
-
-        with self._station.reader(self._channel, partition, self._formats) as reader:
-            for first, end in sorted(self._ranges[partition]):
-                position = first
-                while position < end:
-                    runs, position = reader.read_on(position, AT_ONCE, below=end)
-                    passing = self._passing(partition, runs)
-                    for rows in runs:
-                        for offset, record in enumerate(rows.records, rows.first):
-                            if record.kind == EVENT and (passing is None or offset in passing):
-                                fmt = self._formats[record.format_id]
-                                yield _Row(rows.append_ts, partition, offset, record, fmt)
-
-    def _passing(self, partition: str, runs: list[Rows]) -> set[int] | None:
-        """The offsets that pass the filter; None without one."""
-        if self._shapes is None or not runs:
-            return None
-        from heliograph.spark.rows import BatchMaker, Place  # noqa: PLC0415 - as above
-
-        passing: set[int] = set()
-        for name, shape in self._shapes.items():
-            maker = BatchMaker(
-                Place(self._channel, partition, ""),
-                shape,
-                types=frozenset({name}),
-                formats=self._formats,
-                evolving=None,
-                bad_records="null",
-            )
-            found = shape.finish(maker.batch(runs)).column("header").field("offset")
-            passing.update(found.to_pylist())
-        return passing
-
-
-def _shown(channel: str, row: _Row, *, headers: bool) -> Any:
-    """What is printed of an event; of one whose body is no event, where it is and what is wrong."""
-    import msgspec  # noqa: PLC0415 - as above
-
-    from heliograph.codec import mapping_decoder  # noqa: PLC0415 - as above
-    from heliograph.errors import DecodeError  # noqa: PLC0415 - as above
-    from heliograph.reflect import mapping_to_json  # noqa: PLC0415 - as above
-
-    try:
-        body = mapping_to_json(row.format, mapping_decoder(row.format)(row.record.body))
-    except DecodeError as error:
-        return {"problem": str(error), "header": _header(channel, row)}
-    event = msgspec.Raw(body)
-    return {"header": _header(channel, row), "event": event} if headers else event
-
-
-def _header(channel: str, row: _Row) -> dict[str, Any]:
-    record = row.record
-    return {
-        "channel": channel,
-        "type": row.format.name,
-        "supplier": record.supplier,
-        "epoch": record.epoch,
-        "sequence": record.sequence,
-        "source_ts": _time(record.source_ts),
-        "append_ts": _time(row.append_ts),
-        "station_seq": record.station_seq,
-        "partition": row.partition,
-        "offset": row.offset,
-        "priority": record.priority,
-        "lifetime_ns": record.lifetime_ns,
-        "hops": record.hops,
-        "correlation_id": record.correlation_id,
-        "user": record.headers,
-        "format_id": record.format_id.hex(),
-    }
-
-
-def _time(nanoseconds: int) -> str | int:
-    """Nanoseconds since 1970 as text; as they are where no calendar reaches."""
-    from heliograph.fieldtypes import EPOCH  # noqa: PLC0415 - starting the command line loads nothing heavy
-
-    try:
-        time = EPOCH + timedelta(microseconds=nanoseconds // 1000)
-    except OverflowError:
-        return nanoseconds
-    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond:06d}{nanoseconds % 1000:03d}Z"

@@ -4,9 +4,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 import heliograph as hg
+from heliograph.cli import history as histories
 from heliograph.cli import run
 from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
 
@@ -242,6 +244,86 @@ def test_verify_reports_a_manifest_that_is_lost_or_damaged(
     assert "air.tracks/p1  CANNOT be read: " in output(capsys, "journal", "verify", tmp_path, code=1)
     found = json.loads(output(capsys, "journal", "verify", tmp_path, "--json", code=1))
     assert "manifest" in found["partitions"][0]["problem"]
+
+
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+def test_repair_says_what_it_will_do_does_it_once_and_keeps_what_it_replaces(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept.writer.close()
+    head = next((kept.place / "heads").iterdir())
+    before = head.read_bytes()
+    flip(head, 64 + 100)
+    planned = output(capsys, "journal", "repair", tmp_path, "--dry-run", code=1)
+    assert "air.tracks/p1  to be repaired" in planned
+    assert "LOST: offsets 5 to 5" in planned
+    assert head.read_bytes() != before
+    done = output(capsys, "journal", "repair", tmp_path)
+    assert done == planned.replace("to be repaired", "repaired")
+    (aside,) = kept.place.glob("damaged-*/*.log")
+    assert len(aside.read_bytes()) == len(before)
+    verified = output(capsys, "journal", "verify", tmp_path)
+    assert "sound" in verified
+    assert "lost before, and accepted: offsets 5 to 5" in verified
+    assert output(capsys, "journal", "repair", tmp_path) == "air.tracks/p1  nothing to repair\n"
+    document = json.loads(output(capsys, "journal", "repair", tmp_path, "--json"))
+    assert document["partitions"][0]["steps"] == []
+
+
+def test_repair_is_refused_while_a_writer_has_the_partition(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "is written by pid" in failure(capsys, "journal", "repair", tmp_path)
+    assert kept.writer.stats().damaged == 0
+
+
+def test_export_writes_what_can_be_read_and_names_what_cannot(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tracks.jsonl"
+    assert output(capsys, "journal", "export", tmp_path, "air.tracks", file).startswith("8 events written to")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["header"]["offset"] for row in rows] == list(range(8))
+    assert rows[7]["event"] == {"id": "x", "level": 2}
+
+    flip(next((kept.place / "heads").iterdir()), 64 + 100)
+    some = tmp_path / "some.jsonl"
+    said = output(
+        capsys, "journal", "export", tmp_path, "air.tracks", some, "--where", "speed >= 400", code=1
+    )
+    assert "p1: offsets 5 to 5 cannot be read" in said
+    assert [json.loads(line)["event"]["id"] for line in some.read_text().splitlines()] == [4, 6]
+
+
+def test_export_writes_parquet_for_whoever_has_no_heliograph(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(histories, "PART", 3)
+    folder = tmp_path / "tracks.parquet"
+    said = output(
+        capsys, "journal", "export", tmp_path, "air.tracks", folder, "--where", "speed >= 0", "--until", "6"
+    )
+    assert said.startswith("5 events written")
+    assert len(list(folder.iterdir())) == 2
+    table = pq.read_table(folder)
+    assert table.column("_offset").to_pylist() == [0, 1, 2, 4, 5]
+    assert table.column("speed").to_pylist() == [0.0, 100.0, 200.0, 400.0, 500.0]
+    assert kept.place.exists()
+
+
+@pytest.mark.parametrize(("name", "reason"), [("tracks.csv", "neither"), ("there.jsonl", "there already")])
+def test_export_refuses_what_it_would_not_write(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
+) -> None:
+    (tmp_path / "there.jsonl").write_text("mine")
+    assert reason in failure(capsys, "journal", "export", tmp_path, "air.tracks", tmp_path / name)
+    assert (tmp_path / "there.jsonl").read_text() == "mine"
+    assert kept.place.exists()
 
 
 def test_the_group_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,205 @@
+"""The events of a channel as the command line shows and exports them. Commands import this when they run.
+
+history = History("data", "air.tracks", "earliest", "now", "speed > 300")
+for row in history.rows(): print(shown("air.tracks", row, headers=True))
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from heliograph.codec import mapping_decoder
+from heliograph.errors import DecodeError, HistoryDamaged
+from heliograph.expr.parser import parse
+from heliograph.fieldtypes import EPOCH
+from heliograph.formats import FormatRegistry
+from heliograph.journal.folder import StationFolder
+from heliograph.journal.records import EVENT, Rows
+from heliograph.reflect import mapping_to_json
+from heliograph.spark.filtering import conditions
+from heliograph.spark.planning import chosen_types, plan_read
+from heliograph.spark.rows import BatchMaker, Place
+from heliograph.spark.shape import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from heliograph.formats import Format
+    from heliograph.journal.records import Record
+
+AT_ONCE: Final = 4096
+"""Rows that are read, and filtered, together."""
+
+PART: Final = 1_000_000
+"""Events in one file of an export to Parquet."""
+
+
+class Row(NamedTuple):
+    """An event to be printed. Rows compare by when they were appended, then by where."""
+
+    append_ts: int
+    partition: str
+    offset: int
+    record: Record
+    format: Format
+
+
+class History:
+    """The events of a channel between two points that pass a filter, in the order of their appending.
+
+    With `skip_damage` what cannot be read is left out and noted.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        channel: str,
+        start: Any,
+        until: Any,
+        where: str | None,
+        *,
+        skip_damage: bool = False,
+    ) -> None:
+        self._station = StationFolder(folder)
+        self._channel = channel
+        self._formats = FormatRegistry()
+        plan = plan_read(folder, channel, start, until, fail_on_data_loss=not skip_damage)
+        for fmt in plan.formats:
+            self._formats.register(fmt)
+        self._ranges: dict[str, list[tuple[int, int]]] = {}
+        for part in (*(part for file in plan.files for part in file.slices()), *plan.slices):
+            self._ranges.setdefault(part.partition, []).append((part.first, part.next))
+        self.skipped: list[tuple[str, HistoryDamaged]] = []
+        """What was left out so far, with its partition."""
+        self._skip_damage = skip_damage
+        self._shapes = None if where is None else self._filters(where)
+
+    @property
+    def formats(self) -> FormatRegistry:
+        return self._formats
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        return tuple(self._ranges)
+
+    def rows(self) -> Iterator[Row]:
+        return merge(*map(self.rows_of, self._ranges))
+
+    def _filters(self, where: str) -> dict[str, Shape]:
+        """For each event type that the filter fits, what takes its offsets out of batches."""
+        tree = parse(where)
+        offsets = pa.schema([("header", pa.struct([("offset", pa.int64())]))])
+        found = conditions(tree, chosen_types(self._channel, self._formats.formats(), None))
+        return {name: Shape(offsets, one.format, {name: [one.format]}, [tree]) for name, one in found.items()}
+
+    def rows_of(self, partition: str) -> Iterator[Row]:
+        with self._station.reader(self._channel, partition, self._formats) as reader:
+            for first, end in sorted(self._ranges[partition]):
+                position = first
+                while position < end:
+                    try:
+                        runs, position = reader.read_on(position, AT_ONCE, below=end)
+                    except HistoryDamaged as gap:
+                        if not self._skip_damage:
+                            raise
+                        self.skipped.append((partition, gap))
+                        position = gap.next_available
+                        continue
+                    passing = self._passing(partition, runs)
+                    for rows in runs:
+                        for offset, record in enumerate(rows.records, rows.first):
+                            if record.kind == EVENT and (passing is None or offset in passing):
+                                fmt = self._formats[record.format_id]
+                                yield Row(rows.append_ts, partition, offset, record, fmt)
+
+    def _passing(self, partition: str, runs: list[Rows]) -> set[int] | None:
+        """The offsets that pass the filter; None without one."""
+        if self._shapes is None or not runs:
+            return None
+        passing: set[int] = set()
+        for name, shape in self._shapes.items():
+            maker = BatchMaker(
+                Place(self._channel, partition, ""),
+                shape,
+                types=frozenset({name}),
+                formats=self._formats,
+                evolving=None,
+                bad_records="null",
+            )
+            found = shape.finish(maker.batch(runs)).column("header").field("offset")
+            passing.update(found.to_pylist())
+        return passing
+
+
+def shown(channel: str, row: Row, *, headers: bool) -> Any:
+    """What is printed of an event; of one whose body is no event, where it is and what is wrong."""
+    try:
+        body = mapping_to_json(row.format, mapping_decoder(row.format)(row.record.body))
+    except DecodeError as error:
+        return {"problem": str(error), "header": _header(channel, row)}
+    event = msgspec.Raw(body)
+    return {"header": _header(channel, row), "event": event} if headers else event
+
+
+def _header(channel: str, row: Row) -> dict[str, Any]:
+    record = row.record
+    return {
+        "channel": channel,
+        "type": row.format.name,
+        "supplier": record.supplier,
+        "epoch": record.epoch,
+        "sequence": record.sequence,
+        "source_ts": _time(record.source_ts),
+        "append_ts": _time(row.append_ts),
+        "station_seq": record.station_seq,
+        "partition": row.partition,
+        "offset": row.offset,
+        "priority": record.priority,
+        "lifetime_ns": record.lifetime_ns,
+        "hops": record.hops,
+        "correlation_id": record.correlation_id,
+        "user": record.headers,
+        "format_id": record.format_id.hex(),
+    }
+
+
+def _time(nanoseconds: int) -> str | int:
+    """Nanoseconds since 1970 as text; as they are where no calendar reaches."""
+    try:
+        time = EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    except OverflowError:
+        return nanoseconds
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond:06d}{nanoseconds % 1000:03d}Z"
+
+
+def write_json_lines(history: History, channel: str, file: Path) -> int:
+    """Events with their headers, one JSON object per line; returns how many."""
+    events = 0
+    with file.open("xb") as lines:
+        for row in history.rows():
+            lines.write(msgspec.json.encode(shown(channel, row, headers=True)) + b"\n")
+            events += 1
+    return events
+
+
+def write_parquet(history: History, _channel: str, folder: Path) -> int:
+    """A folder of files laid out as sealed segments, per partition and million events; returns how many."""
+    from heliograph.journal.segmentwriter import segment_file  # noqa: PLC0415 - for this one only
+
+    events = 0
+    folder.mkdir()
+    for partition in history.partitions:
+        rows = history.rows_of(partition)
+        while part := list(islice(rows, PART)):
+            runs = [Rows(row.offset, row.append_ts, [row.record]) for row in part]
+            data, _ = segment_file(runs, history.formats)
+            folder.joinpath(f"{partition}-{part[0].offset:020d}.parquet").write_bytes(data)
+            events += len(part)
+    return events
