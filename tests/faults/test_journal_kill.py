@@ -10,6 +10,9 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Self
+
+import pytest
 
 from heliograph.errors import NoSuchFile
 from heliograph.journal.reader import PartitionReader
@@ -36,7 +39,10 @@ class Onlooker:
         self._thread.start()
         self.error: BaseException | None = None
 
-    def stop(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         if self.error is not None:
@@ -75,12 +81,17 @@ class Watcher:
         self._listener = threading.Thread(target=self._listen)
         self._listener.start()
 
-    def stop(self) -> dict[int, tuple[str, int, int]]:
-        """End it; returns what it saw where."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._listener.join()
-        with self._process:
-            whole, _, _ = b"".join(self._said).rpartition(b"\n")  # the last line may have been cut
+        self._process.__exit__(None, None, None)
+
+    def seen(self) -> dict[int, tuple[str, int, int]]:
+        """What it saw where, once it has ended."""
+        whole, _, _ = b"".join(self._said).rpartition(b"\n")  # the last line may have been cut
         words = [line.split() for line in whole.decode().splitlines()]
         return {int(offset): (name, int(life), int(number)) for offset, name, life, number in words}
 
@@ -115,17 +126,16 @@ def one_life(folder: Path, life: int, chance: random.Random) -> list[tuple[str, 
     return acked
 
 
+@pytest.mark.timeout(examples(300))
 def test_a_killed_writer_loses_nothing_that_it_acknowledged_or_that_a_reader_saw(tmp_path: Path) -> None:
     chance = random.Random(2026)
-    onlooker = Onlooker(tmp_path)
-    watcher = Watcher(tmp_path, FOLDER)
     acked: dict[tuple[str, int, int], int] = {}
-    for life in range(examples(KILLS)):
-        for name, epoch, sequence, offset in one_life(tmp_path, life, chance):
-            assert (name, epoch, sequence) not in acked
-            acked[name, epoch, sequence] = offset
-    onlooker.stop()
-    watched = watcher.stop()
+    with Watcher(tmp_path, FOLDER) as watcher, Onlooker(tmp_path) as onlooker:
+        for life in range(examples(KILLS)):
+            for name, epoch, sequence, offset in one_life(tmp_path, life, chance):
+                assert (name, epoch, sequence) not in acked
+                acked[name, epoch, sequence] = offset
+    watched = watcher.seen()
 
     disk = LocalDisk(tmp_path)
     recovered(disk)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import pytest
+
 import heliograph as hg
 from heliograph.journal.folder import partition_folder
 from tests.faults.test_journal_kill import Watcher
@@ -15,10 +17,11 @@ from tests.support import examples
 if TYPE_CHECKING:
     from pathlib import Path
 
-KILLS = 8
+KILLS = 6
 LONGEST = 0.15
 
 
+@pytest.mark.timeout(examples(300))
 def test_what_a_consumer_or_another_process_saw_is_still_there_after_the_station_was_killed(
     tmp_path: Path,
 ) -> None:
@@ -30,18 +33,18 @@ def test_what_a_consumer_or_another_process_saw_is_still_there_after_the_station
             (first,) = consumer.deliveries()
         assert first.header.partition is not None
         place = partition_folder("beats", first.header.partition)
-    watcher = Watcher(tmp_path, place)
     acked: set[int] = set()
     seen: set[tuple[int, int]] = set()
-    for number in range(examples(KILLS)):
-        life = Life(tmp_path, number)
-        life.kill_after(chance.uniform(0, LONGEST))
-        for kind, *numbers in life.said():
-            if kind == "acked":
-                acked.add(int(numbers[0]))
-            else:
-                seen.add((int(numbers[0]), int(numbers[1])))
-    watched = watcher.stop()
+    with Watcher(tmp_path, place) as watcher:
+        for number in range(examples(KILLS)):
+            life = Life(tmp_path, number)
+            life.kill_after(chance.uniform(0, LONGEST))
+            for kind, *numbers in life.said():
+                if kind == "acked":
+                    acked.add(int(numbers[0]))
+                else:
+                    seen.add((int(numbers[0]), int(numbers[1])))
+    watched = watcher.seen()
 
     with hg.Station(tmp_path) as station:
         channel = station.channel("beats", Beat)

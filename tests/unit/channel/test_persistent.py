@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import FolderInUse, HistoryGone
+from heliograph.errors import FolderInUse, HistoryDamaged, HistoryGone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +97,41 @@ def test_events_of_several_classes_pushed_together_are_kept_whole_and_in_order(t
             deliveries = list(consumer.deliveries())
     assert [d.event for d in deliveries] == [Track(1), Weather("north"), Track(2)]
     assert len({d.header.append_ts for d in deliveries}) == 1
+
+
+def damaged_history(folder: Path) -> None:
+    """Five events in frames of their own; the second frame has a wrong byte."""
+    with hg.Station(folder) as station:
+        tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
+        for n in range(5):
+            tracks.push(Track(n))
+    (head,) = folder.glob("channels/*/*/heads/*.log")
+    data = bytearray(head.read_bytes())
+    data[data.index(b"HgFr", data.index(b"HgFr") + 4) + 80] ^= 1
+    head.write_bytes(data)
+
+
+def test_a_durable_consumer_is_told_of_damage_where_it_is_and_goes_on_when_it_chooses_to(
+    tmp_path: Path,
+) -> None:
+    damaged_history(tmp_path / "data")
+    with hg.Station(tmp_path / "data") as station:
+        tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
+        with tracks.consumer(name="strict", start="earliest", until="now", gap="error") as consumer:
+            assert consumer.pull(timeout=LIMIT) == Track(0)
+            with pytest.raises(HistoryDamaged) as caught:
+                consumer.pull(timeout=LIMIT)
+            assert list(caught.value.ranges.values()) == [(1, 2)]
+            assert ids(list(consumer)) == [2, 3, 4]
+
+
+def test_a_consumer_that_goes_on_by_itself_reports_the_exact_damage(tmp_path: Path) -> None:
+    damaged_history(tmp_path / "data")
+    with hg.Station(tmp_path / "data") as station:
+        tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
+        with tracks.consumer(start="earliest", until="now") as consumer:
+            assert ids(list(consumer)) == [0, 2, 3, 4]
+            assert [list(gap.ranges.values()) for gap in consumer.gaps] == [[(1, 2)]]
 
 
 def test_headers_come_back_from_disk_as_they_were(kept: Channel[Track]) -> None:
