@@ -20,6 +20,7 @@ MODULES = (
     "bench.peers.subscriptions",
     "bench.peers.channels",
     "bench.peers.journals",
+    "bench.peers.spark_source",
     "bench.peers.recovery",
     "bench.peers.links",
     "bench.peers.rings",
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.report:
         report.write_page(results.read_all(options.results or results.FOLDER))
         return 0
-    size = Size(quick=options.quick, seed=options.seed)
+    size = Size(quick=options.quick, seed=options.seed, events=options.events)
     for name in options.names or list(REGISTRY):
         environment = Environment.here()
         outcome = run(REGISTRY[name], size)
@@ -63,6 +64,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="write stored results into docs/benchmarks.md")
     parser.add_argument("--results", type=Path, help="folder of the results; bench/results when not given")
     parser.add_argument("--seed", type=int, default=20261105)
+    parser.add_argument(
+        "--events", type=int, default=1_000_000, help="events in the histories that Spark reads"
+    )
     return parser.parse_args(arguments)
 
 

@@ -35,6 +35,8 @@ class Size:
 
     quick: bool
     seed: int
+    events: int = 1_000_000
+    """Events in a history that is read; `--events` sets it, for the slope."""
 
     @property
     def rounds(self) -> int:
@@ -100,6 +102,8 @@ class Benchmark:
     targets: tuple[Target, ...] = ()
     facts: tuple[Fact, ...] = ()
     note: str = ""
+    rounds: int | None = None
+    """Fewer than usual, for cases of seconds each; a quick run has no more than any other."""
     close: Callable[[], object] = lambda: None
     """Ends what was started for it: stations, processes, files."""
 
@@ -193,7 +197,8 @@ def run(registered: Registered, size: Size) -> Outcome:
     # What was built stays; without this every collection would walk through all of it.
     gc.freeze()
     try:
-        samples = _take_rounds(bench, size)
+        rounds = min(bench.rounds or size.rounds, size.rounds)
+        samples = _take_rounds(bench, size, rounds)
     finally:
         gc.unfreeze()
         bench.close()
@@ -202,20 +207,20 @@ def run(registered: Registered, size: Size) -> Outcome:
         title=registered.title,
         note=bench.note,
         baseline=bench.baseline,
-        rounds=size.rounds,
+        rounds=rounds,
         cases=tuple(_measured(case, bench.baseline, samples) for case in bench.cases),
         targets=tuple(_judged(target, samples) for target in bench.targets),
         facts=bench.facts,
     )
 
 
-def _take_rounds(bench: Benchmark, size: Size) -> dict[str, _Samples]:
+def _take_rounds(bench: Benchmark, size: Size, rounds: int) -> dict[str, _Samples]:
     samples = {case.name: _Samples() for case in bench.cases}
     for case in bench.cases:
         if not case.alone:
             samples[case.name].loops = _loops_for(case, size.sample_s)
     chance = random.Random(size.seed)
-    for _ in range(size.rounds):
+    for _ in range(rounds):
         for case in chance.sample(bench.cases, len(bench.cases)):
             _sample(case, samples[case.name])
     return samples

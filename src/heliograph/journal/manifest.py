@@ -80,6 +80,8 @@ class Retired(msgspec.Struct, array_like=True, frozen=True):
     size: int
     left_ts: int
     """When it left."""
+    segment: Segment | None = None
+    """What it was, for those who are behind and ask for its offsets; older manifests do not say."""
 
 
 class Damage(msgspec.Struct, array_like=True, frozen=True):

@@ -14,6 +14,8 @@ reader gets its rows from the new place or is told exactly which are gone.
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from heliograph.errors import BadJournalFile, HistoryDamaged, HistoryGone, NoSuchFile
@@ -39,6 +41,9 @@ MAX_OPEN: Final = 16
 SHORTEST_PAUSE: Final = 0.000_1
 LONGEST_PAUSE: Final = 0.005
 """`wait` looks at the watermark at these intervals, doubling from the one to the other."""
+
+
+_BODY_OF: Final = attrgetter("body")
 
 
 class Source(Protocol):
@@ -157,6 +162,18 @@ class PartitionReader:
         """
         source, end = self._source_of(offset, self.watermark)
         return (source, end) if isinstance(source, SegmentReader) else None
+
+    def left_behind(self, offset: int) -> tuple[SegmentReader, int] | None:
+        """As `sealed_at`, of a file that has left the history and still lies there, in its grace; or None.
+
+        The caller closes it. For whoever planned with rows that retention has dropped since.
+        """
+        for gone in self.manifest.retired:
+            segment = gone.segment
+            if segment is not None and segment.first <= offset < segment.next:
+                with suppress(NoSuchFile, BadJournalFile):
+                    return SegmentReader(self._disk, self.folder, segment, self.formats), segment.next
+        return None
 
     def offset_at(self, append_ts: int) -> int:
         """The first offset appended at that time (ns) or later; the watermark when there is none yet."""
@@ -305,6 +322,9 @@ class PartitionReader:
 def _within(rows: Rows, max_events: int, max_bytes: int, *, first: bool) -> tuple[Rows, int]:
     """As many of the rows as fit, and the bytes of their bodies; the very first row always fits."""
     records = rows.records[:max_events] if len(rows.records) > max_events else rows.records
+    size = sum(map(len, map(_BODY_OF, records)))
+    if size <= max_bytes:
+        return Rows(rows.first, rows.append_ts, records), size
     size = 0
     for count, record in enumerate(records):
         if size + len(record.body) > max_bytes and not (first and count == 0):

@@ -85,7 +85,9 @@ def retire(
 
     Heads are read by offset, through the manifest, so nobody can have planned with one.
     """
-    leaving = [Retired(source.name, source.size, now) for source in gone if isinstance(source, Segment)]
+    leaving = [
+        Retired(source.name, source.size, now, source) for source in gone if isinstance(source, Segment)
+    ]
     everything = sorted((*retired, *leaving), key=lambda file: file.left_ts)
     left_before = now - round(limits.grace_seconds * 1e9)
     room = None if limits.keep_bytes is None else limits.keep_bytes // RESERVE

@@ -11,6 +11,7 @@ it does not need.
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -22,7 +23,7 @@ from heliograph.codec import mapping_decoder
 from heliograph.errors import BadRecord, DecodeError, FormatError, InvalidEvent
 from heliograph.expr.arrow_columns import HEADER_COLUMN, KIND_TYPES
 from heliograph.expr.schema import HEADER_FIELDS, USER_HEADERS
-from heliograph.journal.records import EVENT
+from heliograph.journal.records import EVENT, Record
 from heliograph.journal.segmentwriter import TRANSPOSED_AT_ONCE, plain_decoder
 from heliograph.spark.evolving import rescued
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.formats import Format, FormatRegistry
-    from heliograph.journal.records import Record, Rows
+    from heliograph.journal.records import Rows
     from heliograph.spark.evolving import Evolving
     from heliograph.spark.options import BadRecords
     from heliograph.spark.shape import Shape
@@ -54,6 +55,8 @@ HEADER_TYPE: Final = pa.struct(
     }
 )
 ENVELOPE: Final = {"kind": pa.int32(), "format_id": pa.binary(), "body": pa.binary(), "key": pa.binary()}
+
+_FIELD_OF: Final = {name: attrgetter(name) for name in Record.__struct_fields__}
 
 MIN_INT64: Final = -(1 << 63)
 MAX_INT64: Final = (1 << 63) - 1
@@ -128,7 +131,7 @@ class BatchMaker:
         fields = self._shape.fields
         bodies = None if fields is None else self._bodies(fields, offsets, records)
         if bodies is None:
-            rest = [_column([getattr(r, name) for r in records], kind) for name, kind in self._envelope()]
+            rest = [_column(_all(name, records), kind) for name, kind in self._envelope()]
         else:
             rest = bodies.arrays
             if bodies.rows is not None:
@@ -159,12 +162,12 @@ class BatchMaker:
 
     def _wants_all(self, records: Sequence[Record]) -> bool:
         """Whether no row is left out, which it is quicker to find out of all together."""
-        ids = {record.format_id for record in records}
+        ids = set(_all("format_id", records))
         for format_id in ids - self._names.keys():
             self.learn(self._formats[format_id])
         if self._types is not None and not {self._names[format_id] for format_id in ids} <= self._types:
             return False
-        return self._shape.fields is None or {record.kind for record in records} <= {EVENT}
+        return self._shape.fields is None or set(_all("kind", records)) <= {EVENT}
 
     def _wants(self, record: Record) -> bool:
         if self._types is not None and self._names[record.format_id] not in self._types:
@@ -198,22 +201,22 @@ class BatchMaker:
             case "append_ts":
                 return microseconds(pa.array(times, pa.int64()))
             case "source_ns":
-                return _column([record.source_ts for record in records], field.type)
+                return _column(_all("source_ts", records), field.type)
             case "source_ts":
-                return microseconds(_column([record.source_ts for record in records], pa.int64()))
+                return microseconds(_column(_all("source_ts", records), pa.int64()))
             case "type":
-                return _column([self._names[record.format_id] for record in records], field.type)
+                return _column([self._names[one] for one in _all("format_id", records)], field.type)
             case "user":
                 users = [
                     None if record.headers is None else list(record.headers.items()) for record in records
                 ]
                 return _column(users, field.type)
             case name:
-                return _column([getattr(record, name) for record in records], field.type)
+                return _column(_all(name, records), field.type)
 
     def _bodies(self, fields: Format, offsets: Sequence[int], records: Sequence[Record]) -> _Bodies:
         """The columns of the fields, and of what goes beside them."""
-        ids = {record.format_id for record in records}
+        ids = set(_all("format_id", records))
         if len(ids) == 1 and ids <= self._plain.keys():
             with suppress(msgspec.MsgspecError, FormatError, InvalidEvent):
                 arrays = self._decoded_quickly(fields, records)
@@ -262,9 +265,10 @@ class BatchMaker:
         """For events of one format that is all numbers and text; raises when one is not so plain."""
         format_id = records[0].format_id
         decode = self._plain[format_id]
+        bodies = _all("body", records)
         values: list[list[Any]] = [[] for _ in self._formats[format_id].fields]
         for start in range(0, len(records), TRANSPOSED_AT_ONCE):
-            rows = [decode(record.body) for record in records[start : start + TRANSPOSED_AT_ONCE]]
+            rows = list(map(decode, bodies[start : start + TRANSPOSED_AT_ONCE]))
             for column, part in zip(values, zip(*rows, strict=True), strict=True):
                 column.extend(part)
         by_name = dict(zip(self._formats[format_id].by_name, values, strict=True))
@@ -283,12 +287,17 @@ class _Bodies(NamedTuple):
     rows: list[int] | None
 
 
+def _all(name: str, records: Sequence[Record]) -> list[Any]:
+    """One field of all records, without a step of Python for each."""
+    return list(map(_FIELD_OF[name], records))
+
+
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """A column of values that are often all the same."""
-    if values and values.count(values[0]) == len(values) and not isinstance(values[0], list):
-        values, count = values[:1], len(values)
-        one = _integers(values) if kind == pa.int64() else pa.array(values, kind)
-        return pa.repeat(one[0], count)
+    count = len(values)
+    if count and values[0] == values[-1] and values.count(values[0]) == count:
+        one = _integers(values[:1]) if kind == pa.int64() else pa.array(values[:1], kind)
+        return pa.nulls(count, kind) if values[0] is None else one.take(pa.array(np.zeros(count, np.int32)))
     return _integers(values) if kind == pa.int64() else pa.array(values, kind)
 
 

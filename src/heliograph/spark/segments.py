@@ -137,7 +137,7 @@ class SegmentColumns:
                 keep = _every(keep, pc.invert(bad))
             else:
                 bodies = pc.if_else(bad, part.bodies(done, batch.num_rows), pa.scalar(None, pa.binary()))
-        if keep is not None:
+        if keep is not None and not pc.all(keep).as_py():
             batch = batch.filter(keep)
             bodies = None if bodies is None else bodies.filter(keep)
         work = self._shape.work

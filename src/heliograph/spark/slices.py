@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from heliograph.expr.tree import Expr
+    from heliograph.journal.segmentreader import SegmentReader
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class _Task:
 
     def _some(self, position: int) -> Generator[pa.RecordBatch, None, int]:
         """Batches of the file that holds a row; returns the offset behind them."""
-        found = self._reader.sealed_at(position) if position < self._reader.watermark else None
+        found = self._sealed(position)
         if found is not None and self._columns.can_read(found[0]):
             segment, end = found
             end = min(end, self._part.next)
@@ -161,6 +162,18 @@ class _Task:
         if runs:
             yield from self._finished(self._maker.batch(runs))
         return reached
+
+    def _sealed(self, position: int) -> tuple[SegmentReader, int] | None:
+        """The sealed file with a row, also when retention has dropped it and its grace is not over."""
+        if position >= self._reader.watermark:
+            return None
+        try:
+            return self._reader.sealed_at(position)
+        except HistoryGone:
+            found = self._reader.left_behind(position)
+            if found is None or not self._columns.can_read(found[0]):
+                raise
+            return found
 
     def _finished(self, work: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         batch = self._shape.finish(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import heliograph as hg
-from heliograph.errors import BadRecord, InvalidOption, SchemaChanged
+from heliograph.errors import BadRecord, HistoryGone, InvalidOption, SchemaChanged
 from heliograph.event import format_of
 from heliograph.expr.build import col, tree_of
 from heliograph.formats import Format
@@ -23,7 +24,7 @@ from heliograph.spark.filtering import joined_format
 from heliograph.spark.planning import chosen_types, learn_formats
 from heliograph.spark.shape import full_schema, insist_on_columns
 from heliograph.spark.slices import Job, Slice, batches
-from tests.unit.spark.histories import Keeper
+from tests.unit.spark.histories import SECOND, Keeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -286,6 +287,27 @@ def test_bad_bytes_among_several_event_types_are_found(tmp_path: Path, sealed: b
             (None, None, b"\xc1"),
             (None, 1, None),
         ]
+
+
+def test_a_file_that_retention_dropped_is_read_until_its_grace_is_over(tmp_path: Path) -> None:
+    with Keeper(tmp_path) as keeper:
+        keeper.push(Track(1), Track(2))
+        keeper.seal()
+        keeper.push(Track(3))
+        of = job(tmp_path)
+        partition = keeper.writer._partition
+        partition.limits = replace(partition.limits, keep_seconds=1.0, grace_seconds=10.0)
+        keeper.clock.now += 5 * SECOND
+        partition.retain()
+        assert partition.manifest.earliest == 2
+        assert [row["id"] for row in rows(of, 0, 3)] == [1, 2, 3]
+        keeper.clock.now += 20 * SECOND
+        partition.retain()
+        with pytest.raises(HistoryGone) as gone:
+            rows(of, 0, 3)
+        assert (gone.value.first, gone.value.next_available) == (0, 2)
+        lenient = msgspec.structs.replace(of, fail_on_data_loss=False)
+        assert [row["id"] for row in rows(lenient, 0, 3)] == [3]
 
 
 def test_a_schema_with_other_columns_or_types_is_refused(twice: Path) -> None:

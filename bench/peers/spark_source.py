@@ -1,0 +1,321 @@
+"""Spark reading channels: against a source that only hands over ready batches, Parquet, and Spark's files.
+
+All cases of one benchmark share a session, a folder and its events; figures are per event, on the wall.
+`--events` says how many there are: one million, ten, fifty. They are sealed, as all but the last minutes of a
+channel are; what the head costs is a case of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+from pathlib import Path
+from statistics import quantiles
+from typing import TYPE_CHECKING, Any
+
+import heliograph as hg
+import heliograph.spark
+from bench.harness import Benchmark, Case, Size, Target, benchmark
+from heliograph.journal.folder import StationFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+PERSISTENT = hg.QoS(durability="persistent")
+AT_ONCE = 10_000
+MOST_IN_HEAD = 500_000
+"""Events in the head that is measured by itself; with a million it would be rotated and sealed."""
+MICRO_BATCH = 200
+FIELDS = ("id", "lat", "lon", "speed", "heading", "height", "region", "callsign")
+
+
+class Track(hg.Event, name="air.track", key="id"):
+    id: int
+    lat: float
+    lon: float
+    speed: float
+    heading: float
+    height: int
+    region: str
+    callsign: str
+
+
+def track(n: int) -> Track:
+    return Track(
+        n,
+        n * 0.1,
+        n * 0.2,
+        n % 900 * 1.0,
+        n % 360 * 1.0,
+        n % 12_000,
+        "north" if n % 2 else "south",
+        f"c{n % 997}",
+    )
+
+
+def fill(folder: str, channel: str, events: int, *, sealed: bool) -> None:
+    """A channel with so many events."""
+    with hg.Station(folder) as station:
+        opened = station.channel(channel, Track, qos=PERSISTENT)
+        for first in range(0, events, AT_ONCE):
+            opened.push_many([track(n) for n in range(first, min(first + AT_ONCE, events))])
+        if sealed:
+            opened._journal.store._writer.seal()  # type: ignore[union-attr]  # noqa: SLF001 - nobody else seals on request
+
+
+def ready_batch(folder: str, channel: str) -> tuple[Any, pa.RecordBatch]:
+    """The schema of the channel and some of its rows, exactly as `format("heliograph")` gives them."""
+    import pyarrow as pa
+
+    from heliograph.spark.source import HeliographSource
+
+    source = HeliographSource({"path": folder, "channel": channel})
+    schema = source.schema()
+    reader = source.reader(schema)
+    first: Any = next(iter(reader.read(reader.partitions()[0])))
+    return schema, first.take(pa.array(range(min(AT_ONCE, first.num_rows))))
+
+
+def bare_source(schema: Any, batch: Any, events: int, *, per_trigger: int | None = None) -> Any:
+    """A Python data source that gives the same ready batch again and again: the least that Spark can do."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+    size = 200_000
+
+    def rows(wanted: int) -> Iterator[Any]:
+        while wanted > 0:
+            yield batch.slice(0, min(wanted, batch.num_rows))
+            wanted -= batch.num_rows
+
+    class Reader(DataSourceReader):
+        def __init__(self, events: int) -> None:
+            self.events = events
+
+        def partitions(self) -> list[InputPartition]:
+            events = self.events
+            return [InputPartition(min(size, events - first)) for first in range(0, events, size)]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            yield from rows(partition.value)
+
+    class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+            return {"offset": 0}
+
+        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802 - Spark's name
+            return {"offset": min(events, start["offset"] + (per_trigger or events))}
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+            pass
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(end["offset"] - start["offset"])]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            yield from rows(partition.value)
+
+    class Bare(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "bare"
+
+        def schema(self) -> Any:
+            return schema
+
+        def reader(self, schema: Any) -> Reader:
+            return Reader(int(self.options.get("events", events)))
+
+        def streamReader(self, schema: Any) -> Stream:  # noqa: N802 - Spark's name
+            return Stream()
+
+    return Bare
+
+
+def to_nothing(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def started(stack: ExitStack) -> tuple[str, SparkSession]:
+    from pyspark.sql import SparkSession
+
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="heliograph-bench-"))
+    was_running = SparkSession.getActiveSession() is not None
+    spark = heliograph.spark.session(master="local[2]", config={"spark.driver.memory": "2g"})
+    if not was_running:
+        stack.callback(spark.stop)
+    return folder, spark
+
+
+@benchmark("spark-read", "A sealed channel in Spark: through Python, by Parquet, and filtered; per event")
+def reading(size: Size) -> Benchmark:
+    stack = ExitStack()
+    folder, spark = started(stack)
+    data, events = f"{folder}/data", size.scaled(size.events)
+    in_head = min(events, MOST_IN_HEAD)
+    fill(data, "sealed", events, sealed=True)
+    fill(data, "head", in_head, sealed=False)
+    spark.dataSource.register(bare_source(*ready_batch(data, "sealed"), events))
+    files = [str(path) for path in Path(data).glob("channels/sealed/*/sealed/*.parquet")]
+
+    def bare(count: int) -> DataFrame:
+        return spark.read.format("bare").option("events", count).load()
+
+    def source(channel: str) -> DataFrame:
+        return spark.read.format("heliograph").options(path=data, channel=channel).load()
+
+    def selected(condition: str) -> int:
+        return source("sealed").filter(condition).count()
+
+    def case(name: str, function: Any, of: int = events) -> Case:
+        return Case(name, function, ((),), wall=True, events=of)
+
+    return Benchmark(
+        cases=(
+            case("bare batches", lambda: to_nothing(bare(events))),
+            case("bare batches, as in the head", lambda: to_nothing(bare(in_head)), in_head),
+            case("format", lambda: to_nothing(source("sealed"))),
+            case("format, head", lambda: to_nothing(source("head")), in_head),
+            case("parquet", lambda: to_nothing(spark.read.parquet(*files).select(*FIELDS))),
+            case("read", lambda: to_nothing(heliograph.spark.read(spark, data, "sealed").select(*FIELDS))),
+            case("1 % pushed", lambda: selected(f"id < {events // 100}")),
+            case("1 % not pushed", lambda: selected(f"id + 0 < {events // 100}")),
+        ),
+        baseline="bare batches",
+        targets=(
+            # At least 0.8 of the rate: at most 1.25 of the time.
+            Target("format against bare batches, time", "format", "at most", 1.25, "bare batches"),
+            Target("the head, time", "format, head", "at most", 1.25, "bare batches, as in the head"),
+            Target("read against spark.read.parquet, time", "read", "at most", 1.25, "parquet"),
+            Target("1 % of a sorted column, pushed down", "1 % pushed", "at most", 0.4, "1 % not pushed"),
+        ),
+        rounds=7,
+        close=stack.close,
+        note=f"{events:,} events of eight fields, {in_head:,} in the head; all columns with the header, but "
+        "for Parquet and read, which take the eight fields. A filter that is not pushed is `id + 0 < n`.",
+    )
+
+
+@benchmark("spark-stream", "Streams that end when they have all: small batches, and into Parquet; per event")
+def streaming(size: Size) -> Benchmark:
+    stack = ExitStack()
+    folder, spark = started(stack)
+    data, events = f"{folder}/data", size.scaled(size.events)
+    small = MICRO_BATCH * (3 if size.quick else 20)
+    fill(data, "sealed", events, sealed=True)
+    fill(data, "small", small, sealed=False)
+    spark.dataSource.register(bare_source(*ready_batch(data, "small"), small, per_trigger=MICRO_BATCH))
+    sealed = next(Path(data).glob("channels/sealed/*/sealed"))
+    of_file = spark.read.parquet(str(sealed)).schema
+    numbers = count()
+
+    def drained(frame: DataFrame, sink: str) -> None:
+        place = f"{folder}/out-{next(numbers)}"
+        writer = frame.writeStream.format(sink).option("checkpointLocation", f"{place}/checkpoint")
+        writer.option("path", f"{place}/rows").trigger(availableNow=True).start().awaitTermination()
+        shutil.rmtree(place)
+
+    def ours(channel: str, **options: Any) -> DataFrame:
+        said = {"path": data, "channel": channel, "startingOffsets": "earliest", **options}
+        return spark.readStream.format("heliograph").options(**said).load()
+
+    def case(name: str, frame: Any, sink: str, of: int) -> Case:
+        return Case(name, lambda: drained(frame(), sink), ((),), wall=True, events=of)
+
+    return Benchmark(
+        cases=(
+            case("constant rows, 200 each", lambda: spark.readStream.format("bare").load(), "noop", small),
+            case(
+                "heliograph, 200 each", partial(ours, "small", maxEventsPerTrigger=MICRO_BATCH), "noop", small
+            ),
+            case(
+                "files to Parquet",
+                lambda: spark.readStream.schema(of_file).parquet(str(sealed)).select(*FIELDS),
+                "parquet",
+                events,
+            ),
+            case("heliograph to Parquet", lambda: ours("sealed").select(*FIELDS), "parquet", events),
+        ),
+        baseline="constant rows, 200 each",
+        targets=(
+            Target("200 rows, time", "heliograph, 200 each", "at most", 1.5, "constant rows, 200 each"),
+            # At least 0.4 of the rate.
+            Target("to Parquet, time", "heliograph to Parquet", "at most", 2.5, "files to Parquet"),
+        ),
+        rounds=5,
+        close=stack.close,
+        note=f"{events:,} events; {small // MICRO_BATCH} batches of {MICRO_BATCH}. "
+        + _lag(spark, folder, size),
+    )
+
+
+def _lag(spark: SparkSession, folder: str, size: Size) -> str:
+    """From push to a batch of a running stream, at a fixed rate."""
+    rate, seconds = 1000, 3 if size.quick else 30
+    waited: list[float] = []
+
+    def note(frame: DataFrame, _: int) -> None:
+        now = time.time_ns()
+        waited.extend((now - row[0]) / 1e6 for row in frame.select("header.append_ns").collect())
+
+    with hg.Station(f"{folder}/live") as station:
+        live = station.channel("live", Track, qos=PERSISTENT)
+        live.push(track(0))
+        frame = spark.readStream.format("heliograph").options(path=f"{folder}/live", channel="live").load()
+        writer = frame.writeStream.foreachBatch(note).option(
+            "checkpointLocation", f"{folder}/live-checkpoint"
+        )
+        query = writer.trigger(processingTime="0 seconds").start()
+        query.processAllAvailable()
+        start = time.perf_counter()
+        for tick in range(seconds * 100):
+            live.push_many([track(n) for n in range(rate // 100)])
+            time.sleep(max(0.0, start + (tick + 1) / 100 - time.perf_counter()))
+        query.processAllAvailable()
+        query.stop()
+    cuts = quantiles(waited, n=100, method="inclusive")
+    later = f"{cuts[49]:.0f} ms later (p50), {cuts[98]:.0f} ms (p99)"
+    return f"At {rate} events a second a running stream has an event {later}."
+
+
+@benchmark(
+    "spark-offsets", "Asking 1, 100 and 10,000 channels how far they are, and planning a batch of them"
+)
+def offsets(size: Size) -> Benchmark:
+    from heliograph.spark.options import parse_options
+    from heliograph.spark.stream import Stream
+    from heliograph.spark.watching import Watch
+
+    stack = ExitStack()
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="heliograph-bench-"))
+    fill(f"{folder}/one", "c0", 10, sealed=False)
+    cases = []
+    for channels in dict.fromkeys((1, 100, size.scaled(10_000))):
+        data = Path(f"{folder}/{channels}")
+        shutil.copytree(f"{folder}/one", data, dirs_exist_ok=True)
+        for n in range(1, channels):
+            shutil.copytree(data / "channels" / "c0", data / "channels" / f"c{n}")
+        said = {"path": str(data), "subscribePattern": "c.*", "startingOffsets": "earliest"}
+        options = parse_options(said, stream=True)
+        stream = Stream(options, Watch(options))
+        start = stream.initial()
+        assert sum(map(len, start.values())) == len(StationFolder(data).channels()) == channels
+
+        def plan(stream: Stream = stream, start: Any = start) -> None:
+            stream.slices(start, stream.latest(start, limited=True))
+
+        cases.append(Case(f"{channels:,} channels", plan, ((),)))
+    return Benchmark(
+        cases=tuple(cases),
+        baseline=cases[0].name,
+        close=stack.close,
+        note="`latestOffset` and `partitions` of one batch, every channel with new events; once a second "
+        "new partitions are looked for, too.",
+    )
