@@ -57,6 +57,10 @@ fuzz: $(READY) ## the property and fault suites with new random examples, 20 tim
 wakes: $(READY) ## ten million sleeps and wakes between two processes; takes minutes to an hour
 	HELIO_EXAMPLES=1000 $(BIN)/pytest -q --timeout 0 tests/faults/test_ring_wakes.py
 
+.PHONY: kills
+kills: $(READY) ## the consumer of examples/effectively_once.py, killed 500 times; takes minutes
+	$(BIN)/python examples/effectively_once.py --kills 500
+
 .PHONY: bench
 bench: $(READY) ## measure against raw limits and rivals; writes bench/results
 	$(BIN)/python -m bench
