@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from heliograph.annotations import u32 as u32
     from heliograph.annotations import u64 as u64
     from heliograph.channel.consumer import Consumer as Consumer
-    from heliograph.channel.consumer import Delivery as Delivery
     from heliograph.channel.core import Channel as Channel
+    from heliograph.channel.deliveries import Delivery as Delivery
     from heliograph.channel.ledger import ChannelStats as ChannelStats
     from heliograph.channel.supplier import Supplier as Supplier
     from heliograph.correlate.pattern import after as after
@@ -78,7 +78,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "annotations": "Length Shape f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
-    "channel.consumer": "Consumer Delivery",
+    "channel.consumer": "Consumer",
+    "channel.deliveries": "Delivery",
     "channel.core": "Channel",
     "channel.ledger": "ChannelStats",
     "channel.supplier": "Supplier",

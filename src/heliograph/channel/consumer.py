@@ -16,8 +16,10 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
+from heliograph.channel.deliveries import Deliveries, Delivery
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.observer import watched, watched_async
@@ -257,47 +259,6 @@ class InlineSubscription(Receiver):
         self._channel.report(self.name, header, error)
 
 
-class Delivery(Generic[T]):
-    """An event in a consumer's hands, with its header."""
-
-    __slots__ = ("_handed", "_seat")
-
-    def __init__(self, handed: Handed, seat: Seat) -> None:
-        self._handed = handed
-        self._seat = seat
-
-    @property
-    def event(self) -> T:
-        return self._handed.event  # type: ignore[return-value]  # lanes hold what the channel carries
-
-    @property
-    def header(self) -> Header:
-        return self._handed.header
-
-    @property
-    def attempt(self) -> int:
-        """How often it was handed out, this time included, since its consumer or group was opened."""
-        return self._handed.attempt
-
-    @property
-    def redelivered(self) -> bool:
-        """Whether somebody may have had it before."""
-        return self._handed.header.redelivered
-
-    def ack(self) -> bool:
-        """It is done with, and will not come again; False when that was said before, by anybody."""
-        return self._seat.ack(self._handed.number)
-
-    def nak(self, delay: float = 0.0) -> None:
-        """Have it delivered again, after `delay` seconds; to any member, in a group."""
-        if type(delay) not in (int, float) or not 0 <= delay <= 1e9:
-            raise NotPossible("nak", f"delay={delay!r}: seconds from 0 on")
-        self._seat.nak(self._handed.number, delay)
-
-    def __repr__(self) -> str:
-        return f"Delivery({self.event!r}, id={self.header.id})"
-
-
 class Consumer(QueuedReceiver, Generic[T]):
     """Asked for events by threads or by one task: the first use binds the way.
 
@@ -358,11 +319,7 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def pull(self, timeout: float | None = None) -> T | None:
         """The next event, or None when none came in time or the consumer is closed."""
-        self._bind("blocking")
-        event = self._take_event()
-        if event is not None or timeout == 0:
-            return event
-        return self._wait_for(self._take_event, timeout)
+        return self._next(self._take_event, timeout)
 
     def read(self, max: int = 100, timeout: float | None = None) -> list[T]:  # noqa: A002 - as the face says
         """Up to `max` events: waits for the first, then takes what is there."""
@@ -375,44 +332,23 @@ class Consumer(QueuedReceiver, Generic[T]):
             events.append(event)
         return events
 
-    def deliveries(self, timeout: float | None = None) -> Iterator[Delivery[Any]]:
-        """Events with their headers, to be acknowledged or refused one by one.
+    def deliveries(self, timeout: float | None = None) -> Deliveries[T]:
+        """Events with their headers, to be acknowledged or refused one by one; for `for` and `async for`.
 
         Ends when the consumer is closed, or when none came in `timeout`. Unless `ack="manual"`, asking for
         the next acknowledges the one before, if nothing was said about it.
         """
-        self._bind("blocking")
-        with self._hand:
-            if self._seat is None:
-                self._sit()
-        while True:
-            handed = self._take_handed()
-            if handed is None and timeout != 0:
-                handed = self._wait_for(self._take_handed, timeout)
-            if handed is None:
-                return
-            assert self._seat is not None
-            yield Delivery(handed, self._seat)
+        return Deliveries(
+            partial(self._next, self._take_delivery, timeout),
+            partial(self._arriving, self._take_delivery, timeout),
+        )
 
     def __iter__(self) -> Iterator[T]:
         while (event := self.pull()) is not None:
             yield event
 
-    async def __aiter__(self) -> AsyncIterator[T]:
-        self._bind("async")
-        self._loop = asyncio.get_running_loop()
-        self._rang = asyncio.Event()
-        while True:
-            self._rang.clear()
-            event = self._take_event()
-            if event is not None:
-                yield event
-            elif self._closed() or self._ended():
-                return
-            else:
-                with suppress(TimeoutError):
-                    due = None if self._seat is None else self._seat.wait_seconds()
-                    await asyncio.wait_for(self._rang.wait(), due)
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self._arriving(self._take_event, None)
 
     def close(self) -> None:
         """Receive nothing more. What waits is dropped and counted; what a member held goes to its group."""
@@ -446,6 +382,13 @@ class Consumer(QueuedReceiver, Generic[T]):
             raise NotPossible(self.name, f"is used the {self._way} way already; open a second consumer")
         self._way = way
 
+    def _next(self, take: Callable[[], A | None], timeout: float | None) -> A | None:
+        self._bind("blocking")
+        found = take()
+        if found is not None or timeout == 0:
+            return found
+        return self._wait_for(take, timeout)
+
     def _wait_for(self, take: Callable[[], A | None], timeout: float | None) -> A | None:
         """Take when the bell rings, or a delay or lease is over; None when the time has run out."""
         deadline = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
@@ -457,9 +400,39 @@ class Consumer(QueuedReceiver, Generic[T]):
             found = take()
             if found is not None or not (rang or is_due_first):
                 return found
+        self._check_failure()
+        return None
+
+    async def _arriving(self, take: Callable[[], A | None], patience: float | None) -> AsyncIterator[A]:
+        """The same for a task on an event loop, again and again."""
+        self._bind("async")
+        self._loop = asyncio.get_running_loop()
+        self._rang = asyncio.Event()
+        deadline = None
+        while True:
+            self._rang.clear()
+            found = take()
+            if found is not None:
+                yield found
+                deadline = None
+                continue
+            if self._closed() or self._ended():
+                self._check_failure()
+                return
+            if patience is not None:
+                deadline = deadline or self._clock.monotonic_ns() + round(patience * 1e9)
+            left = None if deadline is None else seconds_until(self._clock, deadline)
+            if left == 0:
+                return
+            due = None if self._seat is None else self._seat.wait_seconds()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._rang.wait(), min((s for s in (due, left) if s is not None), default=None)
+                )
+
+    def _check_failure(self) -> None:
         if isinstance(self.lane, JournalLane) and self.lane.failure is not None:
             raise self.lane.failure
-        return None
 
     def _closed(self) -> bool:
         return self._left or self.lane.closed
@@ -488,10 +461,13 @@ class Consumer(QueuedReceiver, Generic[T]):
                 self._watch(item[1], "delivered")
             return item[0]  # type: ignore[return-value]  # likewise
 
-    def _take_handed(self) -> Handed | None:
+    def _take_delivery(self) -> Delivery[T] | None:
         with self._hand:
+            if self._seat is None:
+                self._sit()
             assert self._seat is not None
-            return self._handed_to_me(self._seat)
+            handed = self._handed_to_me(self._seat)
+            return None if handed is None else Delivery(handed, self._seat)
 
     def _handed_to_me(self, seat: Seat) -> Handed | None:
         if self._left:

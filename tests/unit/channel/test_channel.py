@@ -339,6 +339,49 @@ class TestConsumers:
 
         assert asyncio.run(asyncio.wait_for(main(), LIMIT)) == list(range(100))
 
+    def test_deliveries_can_be_awaited(self, tracks: Channel[Track]) -> None:
+        async def main() -> list[tuple[int, int, bool]]:
+            with tracks.consumer() as consumer:
+                found = []
+                tracks.push(Track(1))
+                async for delivery in consumer.deliveries():
+                    found.append((delivery.event.id, delivery.header.sequence, delivery.ack()))
+                    if delivery.event.id == 2:
+                        break
+                    # Pushed by another thread, while this task waits.
+                    threading.Timer(0.01, tracks.push, (Track(2),)).start()
+                return found
+
+        assert asyncio.run(main()) == [(1, 1, True), (2, 2, True)]
+
+    def test_awaited_deliveries_end_when_none_came_in_time_or_it_is_closed(
+        self, tracks: Channel[Track]
+    ) -> None:
+        async def main() -> list[int]:
+            consumer = tracks.consumer()
+            tracks.push_many([Track(1), Track(2)])
+            found = [delivery.event.id async for delivery in consumer.deliveries(timeout=0.01)]
+            threading.Timer(0.01, consumer.close).start()
+            found += [delivery.event.id async for delivery in consumer.deliveries()]
+            return found
+
+        assert asyncio.run(main()) == [1, 2]
+
+    def test_a_refused_delivery_comes_again_to_a_task(self, tracks: Channel[Track]) -> None:
+        async def main() -> list[bool]:
+            with tracks.consumer(ack="manual") as consumer:
+                tracks.push(Track(1))
+                found = []
+                async for delivery in consumer.deliveries():
+                    found.append(delivery.redelivered)
+                    if delivery.redelivered:
+                        delivery.ack()
+                        break
+                    delivery.nak(delay=0.01)
+                return found
+
+        assert asyncio.run(main()) == [False, True]
+
     def test_the_first_use_binds_the_way(self, tracks: Channel[Track]) -> None:
         consumer = tracks.consumer()
         consumer.pull(timeout=0.0)
