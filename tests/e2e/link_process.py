@@ -68,6 +68,16 @@ def supply_forever(channel: str) -> None:
                 say("pushed", i)
 
 
+def supply_batches(channel: str) -> None:
+    """Push batches of 500 until killed; each is told."""
+    with hg.Station(domain="e2e", name="supplier") as station:
+        tracks = station.channel(channel, Track, qos=hg.QoS(max_blocking=60.0))
+        assert tracks.wait_matched(1, LIMIT)
+        for batch in count():
+            tracks.push_many([Track(500 * batch + i) for i in range(500)])
+            say("pushed", batch)
+
+
 def consume(channel: str, number: str, where: str = "id >= 0") -> None:
     """Take so many events and say whether they came in order, and the first and last."""
     with hg.Station(domain="e2e", name="consumer") as station:
@@ -90,6 +100,7 @@ if __name__ == "__main__":
         "supply": supply,
         "supply_forever": supply_forever,
         "supply_named": supply_named,
+        "supply_batches": supply_batches,
         "consume": consume,
     }
     programs[sys.argv[1]](*sys.argv[2:])

@@ -15,8 +15,9 @@ class Track(hg.Event, name="air.track"):
     id: int
 
 
+@pytest.mark.parametrize("batch", [1, 25])
 @pytest.mark.parametrize("seed", range(8))
-def test_every_event_arrives_once_and_in_order_whatever_the_seed(seed: int) -> None:
+def test_every_event_arrives_once_and_in_order_whatever_the_seed(seed: int, batch: int) -> None:
     simulation = Simulation(seed, step_ns=20_000)
     ports = replace(simulation.ports, disk=None)
     network = MemoryNetwork(ports, loss=0.2, duplication=0.2, reordering=0.2)
@@ -27,8 +28,8 @@ def test_every_event_arrives_once_and_in_order_whatever_the_seed(seed: int) -> N
         seen: list[int] = []
         theirs.subscribe(lambda track: seen.append(track.id))
         assert ours.wait_matched(1, 60.0)
-        for i in range(300):
-            ours.push(Track(i))
+        for i in range(0, 300, batch):
+            ours.push_many([Track(i + j) for j in range(batch)])
             if i % 100 == 50:
                 network.cut(stations[0].id, stations[1].id)
         waited = 0

@@ -26,7 +26,7 @@ from heliograph.link import messages as m
 from heliograph.link.contract import CONTROL, LANES
 from heliograph.link.gateway import GatewayLane
 from heliograph.link.packing import Packer
-from heliograph.link.sequence import Inbox
+from heliograph.link.sequence import Batch, Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from heliograph.link.contract import Connection
     from heliograph.link.gateway import Gateway
     from heliograph.link.runs import EventWriter
-    from heliograph.link.sequence import Batch
     from heliograph.ports import Ports
 
 log = logging.getLogger(__name__)
@@ -367,6 +366,8 @@ class Link:
                 self._send_state()
             elif self._frames or self._make_frames():
                 self._send(m.data_frame(*self._frames.popleft()))
+                if not (self._frames or self._ready or self._messages):
+                    return
             else:
                 return
 
@@ -470,20 +471,21 @@ class Link:
             raise BadFrame(self.name, f"a frame of kind {kind}")
 
     def _take_data(self, frame: memoryview) -> None:
-        lane, batch = m.read_data(frame, self.name)
+        lane, first, count = m.read_data(frame, self.name)
         inbox = self._in[lane]
-        self._unacked_records += batch.count
+        self._unacked_records += count
         self._unacked_bytes += len(frame)
         if lane != CONTROL:
             self._heard = True
-        if lane not in self._missing and inbox.follows(batch.first, batch.count):
-            self._deliver(lane, batch, 0)
+        payload = frame[m.RUNS_AT :]
+        if not self._missing and inbox.follows(first, count):
+            self._deliver(lane, count, payload, 0)
             return
-        ready = inbox.take(batch)
+        ready = inbox.take(Batch(first, count, payload))
         if not ready or lane in self._missing:
             self._look_for_gap(lane, inbox)
-        for taken, skip in ready:
-            self._deliver(lane, taken, skip)
+        for batch, skip in ready:
+            self._deliver(lane, batch.count, batch.payload, skip)
 
     def _look_for_gap(self, lane: int, inbox: Inbox[memoryview]) -> None:
         """Ask for what is missing, once; heartbeats repeat it."""
@@ -510,31 +512,22 @@ class Link:
         self._state_due = True
         self.pump()
 
-    def _deliver(self, lane: int, batch: Batch[memoryview], skip: int) -> None:
+    def _deliver(self, lane: int, count: int, payload: memoryview, skip: int) -> None:
         """Hand on the runs of a batch, but for its first records, which came before."""
-        runs = m.read_runs(batch.payload, self.name)
-        if sum([run.length for run in runs]) != batch.count:
-            raise BadFrame(
-                self.name, f"a frame whose runs do not have the {batch.count} records it announces"
-            )
-        for run in runs:
-            left, skip = min(skip, run.length), max(0, skip - run.length)
-            if run.stream != m.MESSAGES:
-                whole = self._whole(lane, run) if left < run.length else None
-                if whole is not None:
-                    self._listener.on_run(self, whole, left)
-            else:
+        pieces = self._pieces[lane]
+        for run in m.read_runs(payload, count, self.name):
+            left, skip = (min(skip, run.length), max(0, skip - run.length)) if skip else (0, 0)
+            if run.stream == m.MESSAGES:
                 for message in m.read_messages(run, self.name)[left:]:
                     self._listener.on_message(self, message)
-
-    def _whole(self, lane: int, run: m.Run) -> m.Run | None:
-        """A run as it is; of a piece, the whole when this was the last."""
-        pieces = self._pieces[lane]
-        if run.form == m.PIECE:
-            return pieces.add(run, self.name)
-        if pieces.is_open:
-            raise BadFrame(self.name, "other events between the pieces of one")
-        return run
+            elif left < run.length:
+                whole: m.Run | None = run
+                if run.form == m.PIECE:
+                    whole = pieces.add(run, self.name)
+                elif pieces.parts:
+                    raise BadFrame(self.name, "other events between the pieces of one")
+                if whole is not None:
+                    self._listener.on_run(self, whole, left)
 
     def _check_received(self, received: tuple[int, ...]) -> None:
         for lane, number in enumerate(received):

@@ -24,13 +24,13 @@ import msgspec
 
 from heliograph.errors import BadFrame, LinkRefused
 from heliograph.link.contract import LANES
-from heliograph.link.sequence import Batch
 from heliograph.qos import Durability, QoS, Reliability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.link.contract import Buffer
+    from heliograph.link.sequence import Batch
 
 VERSION: Final = 2
 MAGIC: Final = b"HELIO"
@@ -46,6 +46,8 @@ MAX_REASON: Final = 500
 
 _GREETING: Final = struct.Struct("<B5sH")
 _DATA: Final = struct.Struct("<BBHIQ")
+RUNS_AT: Final = _DATA.size
+"""Where the runs of a DATA frame begin."""
 _RUN: Final = struct.Struct("<BIII")
 _WHOLE: Final = struct.Struct("<Q")
 
@@ -235,9 +237,10 @@ class Pieces:
     """Puts the pieces of one lane together again."""
 
     def __init__(self) -> None:
+        self.parts: list[memoryview] = []
+        """What is here of an event that is not complete."""
         self._stream = 0
         self._whole = 0
-        self._parts: list[memoryview] = []
         self._size = 0
 
     def add(self, run: Run, peer: str) -> Run | None:
@@ -245,22 +248,18 @@ class Pieces:
         if len(run.records) <= _WHOLE.size or run.length != 1:
             raise BadFrame(peer, "a piece of an event is cut short")
         (whole,) = _WHOLE.unpack_from(run.records)
-        if not self._parts:
+        if not self.parts:
             self._stream, self._whole, self._size = run.stream, whole, 0
         part = run.records[_WHOLE.size :]
         self._size += len(part)
         if (run.stream, whole) != (self._stream, self._whole) or self._size > whole or whole > MAX_EVENT:
             raise BadFrame(peer, f"a piece of an event of {whole} bytes that does not fit to those before it")
-        self._parts.append(part)
+        self.parts.append(part)
         if self._size < whole:
             return None
-        records = memoryview(b"".join(self._parts))
-        self._parts.clear()
+        records = memoryview(b"".join(self.parts))
+        self.parts.clear()
         return Run(RECORDS, run.stream, 1, records)
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self._parts)
 
 
 def data_payload(runs: Sequence[Run]) -> bytes:
@@ -272,29 +271,34 @@ def data_frame(lane: int, batch: Batch[bytes]) -> list[Buffer]:
     return [_DATA.pack(DATA, lane, 0, batch.count, batch.first), batch.payload]
 
 
-def read_data(frame: memoryview, peer: str) -> tuple[int, Batch[memoryview]]:
-    if len(frame) < _DATA.size:
+def read_data(frame: memoryview, peer: str) -> tuple[int, int, int]:
+    """Lane, first number and count of a DATA frame; its runs begin at `RUNS_AT`."""
+    if len(frame) < RUNS_AT:
         raise BadFrame(peer, "a data frame is cut short")
     _, lane, zero, count, first = _DATA.unpack_from(frame)
     if lane >= LANES or zero or not count or not first:
         raise BadFrame(peer, f"a data frame for lane {lane}, record {first} and {count} records")
-    return lane, Batch(first, count, frame[_DATA.size :])
+    return lane, first, count
 
 
-def read_runs(payload: memoryview, peer: str) -> list[Run]:
+def read_runs(payload: memoryview, count: int, peer: str) -> list[Run]:
+    """The runs of a DATA frame, which have so many records together."""
     runs: list[Run] = []
-    place, end = 0, len(payload)
+    place, end, left = 0, len(payload), count
     while place < end:
         if end - place < _RUN.size:
             raise BadFrame(peer, "a run of records is cut short")
-        form, stream, count, size = _RUN.unpack_from(payload, place)
+        form, stream, length, size = _RUN.unpack_from(payload, place)
         place += _RUN.size
         if size > end - place:
             raise BadFrame(peer, f"a run of {size} bytes in a frame with {end - place} left")
         if form > PIECE:
             raise BadFrame(peer, f"a run of the form {form}")
-        runs.append(Run(form, stream, count, payload[place : place + size]))
+        runs.append(Run(form, stream, length, payload[place : place + size]))
         place += size
+        left -= length
+    if left:
+        raise BadFrame(peer, f"a frame of {count} records has runs of another sum")
     return runs
 
 

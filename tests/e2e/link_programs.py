@@ -1,0 +1,68 @@
+"""Runs the programs of `link_process` and listens to what they say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from tests.e2e.link_support import LIMIT, wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+class Program:
+    """A running program of `link_process`, and what it has said."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.e2e.link_process", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.said: list[str] = []
+        self._listener = Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def says(self, start: str, limit: float = 2 * LIMIT) -> str:
+        """The first line that starts so, once it has been said."""
+        assert wait_until(lambda: self._find(start) or self.process.poll() is not None, limit), self.said
+        line = self._find(start)
+        assert line is not None, f"it ended with {self.process.poll()} and said {self.said}"
+        return line
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(LIMIT)
+
+    def end(self) -> int:
+        """Close its standard input, which it waits for, and return its exit code."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        return self.process.wait(LIMIT)
+
+    def clean_up(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(LIMIT)
+        self._listener.join(LIMIT)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+    def _find(self, start: str) -> str | None:
+        return next((line for line in list(self.said) if line.startswith(start)), None)
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line.strip())

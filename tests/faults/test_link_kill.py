@@ -1,0 +1,77 @@
+"""SIGKILL of either side of a link while batches cross it: no gap, no repetition, nobody held up."""
+
+from __future__ import annotations
+
+from random import Random
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+import heliograph as hg
+from tests.e2e.link_programs import Program
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+from tests.support import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    programs: list[Program] = []
+
+    def start(*arguments: str) -> Program:
+        programs.append(Program(*arguments))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        program.clean_up()
+
+
+def test_what_came_of_a_supplier_killed_amid_batches_is_a_beginning_of_what_it_pushed(
+    run: Callable[..., Program],
+) -> None:
+    chance = Random(3)
+    with hg.Station(domain="e2e") as station:
+        tracks = station.channel("air.tracks", Track)
+        for _ in range(examples(3)):
+            seen: list[tuple[int, int]] = []
+            subscription = tracks.subscribe(
+                lambda track, header, seen=seen: seen.append((track.id, header.sequence))
+            )
+            supplier = run("supply_batches", "air.tracks")
+            supplier.says("pushed 1")
+            Event().wait(chance.uniform(0, 0.05))
+            supplier.kill()
+            assert station.mesh is not None
+            assert station.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+            assert tracks.settle(LIMIT)
+            subscription.close()
+            assert len(seen) >= 500
+            assert seen == [(i, i + 1) for i in range(len(seen))]
+
+
+def test_a_consumer_killed_amid_batches_harms_no_other(run: Callable[..., Program]) -> None:
+    with hg.Station(domain="e2e") as station, hg.Station(domain="e2e") as other:
+        tracks = station.channel("air.tracks", Track, qos=hg.QoS(max_blocking=60.0))
+        seen: list[int] = []
+        other.channel("air.tracks", Track, qos=hg.QoS(max_blocking=60.0)).subscribe(
+            lambda track: seen.append(track.id)
+        )
+        victim = run("consume", "air.tracks", "1000000")
+        assert tracks.wait_matched(2, LIMIT)
+        pushed = 0
+        while not victim.said or not victim.said[-1].startswith("got"):
+            tracks.push_many([Track(pushed + i) for i in range(500)])
+            pushed += 500
+        victim.kill()
+        for _ in range(20):
+            tracks.push_many([Track(pushed + i) for i in range(500)])
+            pushed += 500
+        assert wait_until(lambda: len(seen) == pushed)
+        assert seen == list(range(pushed))
+        assert tracks.stats().balanced
