@@ -57,6 +57,10 @@ class Receipt:
         return True
 
 
+STAMPED: Final = 16
+"""Events of a batch that get headers before it is known whether there is room; without, they get new ones."""
+
+
 class Supplier(Generic[T]):
     """One source of events. Obtained from `channel.supplier()`; `channel.push` uses one of its own."""
 
@@ -273,13 +277,15 @@ class Supplier(Generic[T]):
     def _sorted(self, route: Route, events: Sequence[T]) -> tuple[list[Item], dict[Lane, list[Item]]]:
         """Under the lock: items for as many events as there is room for, and which of them each lane gets."""
         assert route.queued is not None
+        queued, allot = route.queued, self._allot
         items: list[Item] = []
         lots: defaultdict[Lane, list[Item]] = defaultdict(list)
-        for event in events:
-            (item,) = self._stamped(route, (event,))
-            if self._allot(route.queued(event, item[1]), item, lots) is not None:
-                break
-            items.append(item)
+        for start in range(0, len(events), STAMPED):
+            some = self._stamped(route, events[start : start + STAMPED])
+            for place, item in enumerate(some):
+                if allot(queued(item[0], item[1]), item, lots) is not None:
+                    return items + some[:place], lots
+            items += some
         return items, lots
 
     def _allot(self, lanes: Sequence[Lane], item: Item, lots: defaultdict[Lane, list[Item]]) -> Lane | None:
