@@ -9,8 +9,8 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import DeliveryTimeout, QueryFailed, SupplierFenced, SupplierHeld
+from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
-from tests.e2e.test_link_processes import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
