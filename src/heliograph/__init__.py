@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from heliograph.correlate.pattern import any_of as any_of
     from heliograph.correlate.pattern import every as every
     from heliograph.correlate.pattern import none_of as none_of
+    from heliograph.delivery.records import DeliveryRecord as DeliveryRecord
+    from heliograph.delivery.records import LedgerRecord as LedgerRecord
     from heliograph.errors import AppendTimeout as AppendTimeout
     from heliograph.errors import ChannelError as ChannelError
     from heliograph.errors import ChannelExists as ChannelExists
@@ -84,6 +86,7 @@ _HOMES = {
     "channel.ledger": "ChannelStats",
     "channel.supplier": "Supplier",
     "correlate.pattern": "after all_of any_of every none_of",
+    "delivery.records": "DeliveryRecord LedgerRecord",
     "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DiskError DiskFull "
     "ExpressionError FolderInUse ForkedStation FormatError HeliographError HistoryDamaged "
     "HistoryGone IncompatibleFormats InvalidEvent InvalidQoS JournalError LinkError NoJava "

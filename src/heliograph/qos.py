@@ -25,6 +25,7 @@ Reliability: TypeAlias = Literal["best-effort", "reliable"]
 Durability: TypeAlias = Literal["volatile", "transient-local", "transient", "persistent"]
 Ack: TypeAlias = Literal["memory", "journal", "synced", "delivered"]
 Compaction: TypeAlias = Literal["none", "key"]
+DeliveryRecords: TypeAlias = Literal["off", "sampled", "all"]
 Overflow: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "coalesce", "journal"]
 
 LOWEST_PRIORITY: Final = 1
@@ -68,6 +69,12 @@ class QoS(msgspec.Struct, frozen=True, kw_only=True):
     """What of a sealed history is kept within the station's limits: every event, or the last of each key."""
     tombstones: float = 86_400.0
     """Seconds for which a compacted history remembers that a key was forgotten."""
+    delivery_records: DeliveryRecords = "off"
+    """Whether the channel `_helio.deliveries` tells what became of each event for each receiver."""
+    delivery_rate: float = 0.01
+    """With `sampled`: the part of the events that is recorded."""
+    ledger_interval: float = 10.0
+    """Seconds between two rows of a recorded channel in `_helio.ledger`."""
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -101,6 +108,7 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "ack": (None, *get_args(Ack)),
     "overflow": (None, *get_args(Overflow)),
     "compaction": get_args(Compaction),
+    "delivery_records": get_args(DeliveryRecords),
 }
 _RANGES: Final = (
     ("history", 1, 1 << 31),
@@ -111,6 +119,8 @@ _RANGES: Final = (
     ("ack_timeout", 1e-3, 1e6),
     ("resends", 0, 1000),
     ("tombstones", 0, 1e9),
+    ("delivery_rate", 1e-9, 1),
+    ("ledger_interval", 0.01, 1e9),
 )
 _OPTIONAL: Final = frozenset({"history", "lifespan"})
 _WHOLE: Final = frozenset({"history", "priority", "queue", "resends"})
@@ -202,6 +212,9 @@ POLICIES: Final = (
     Policy("dead_letter", changeable=False),
     Policy("compaction", changeable=False),
     Policy("tombstones", changeable=False),
+    Policy("delivery_records", changeable=False),
+    Policy("delivery_rate", changeable=False),
+    Policy("ledger_interval", changeable=False),
 )
 
 

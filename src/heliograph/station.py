@@ -22,6 +22,7 @@ from heliograph.channel.core import Channel, Services
 from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
 from heliograph.channel.selection import check_options
 from heliograph.delivery.desk import Desk
+from heliograph.delivery.records import RESERVED, Recorder
 from heliograph.delivery.watch import Watching
 from heliograph.errors import (
     ChannelExists,
@@ -109,6 +110,13 @@ class Station:
         self.mesh: Mesh | None = None
         if domain is not None:
             self.mesh = self._joined(Identity(self.id, name, domain), transport)
+        self._recorder = Recorder(
+            self.ports,
+            f"{self.id:016x}",
+            self._open_beside,
+            self.channels,
+            durable=self._keeping is not None,
+        )
         suppliers = count(1)
         self._services = Services(
             self.ports,
@@ -123,6 +131,7 @@ class Station:
             self._open_beside,
             self._channel_changed,
             None if self.mesh is None else self.mesh.fetch_kept,
+            observe=self._recorder.observe,
         )
         _STATIONS.add(self)
 
@@ -155,6 +164,7 @@ class Station:
                 channel.add_types(types)
             patterns = list(self._patterns)
         self._channel_changed(channel)
+        self._recorder.start()
         for pattern in patterns:
             pattern.meet(channel)
         return channel
@@ -233,9 +243,12 @@ class Station:
             togethers = list(self._togethers)
         left: dict[str, int] = {}
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
-        for channel in channels:
-            seconds = max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9)
-            left.update({f"{channel.name}/{name}": n for name, n in channel.close(seconds).items()})
+        about_channels = [channel for channel in channels if channel.name.startswith(RESERVED)]
+        for channel in [channel for channel in channels if channel not in about_channels]:
+            left.update(self._closed_by(deadline, channel))
+        self._recorder.close()
+        for channel in about_channels:
+            left.update(self._closed_by(deadline, channel))
         if self.mesh is not None:
             self.mesh.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
         for together in togethers:
@@ -313,6 +326,11 @@ class Station:
             return self._keeping.open_store
         return None if self.mesh is None else self.mesh.open_store
 
+    def _closed_by(self, deadline: int, channel: Channel[Any]) -> dict[str, int]:
+        """Close a channel; how many events each of its receivers had not been given by then."""
+        left = channel.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
+        return {f"{channel.name}/{name}": n for name, n in left.items()}
+
     def _open_monitor(
         self, channel: str, qos: QoS, resend: Callable[..., object], bury: Callable[..., object]
     ) -> Watching:
@@ -375,6 +393,8 @@ class PatternSubscription:
         """Subscribe to a channel if its name fits and it has not been met before."""
         if channel.name in self._met or not self._regex.fullmatch(channel.name):
             return
+        if channel.name.startswith(RESERVED) and not self.pattern.startswith(RESERVED):
+            return  # channels about channels are meant by name only
         try:
             self._met[channel.name] = channel.subscribe(self._callback, **self._options)
         except (ExpressionError, WrongEventType) as error:

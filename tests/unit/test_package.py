@@ -37,6 +37,7 @@ ROOMS_OF_HEAVY = {
         "expr/arrow",
         "expr/arrow_columns",
         "journal/segmentreader",
+        "journal/rewriting",
         "journal/segmentwriter",
     },
 }

@@ -1,0 +1,321 @@
+"""Delivery records: who got which event, when, after how many sends and in time or not, as events themselves.
+
+    qos = hg.QoS(delivery_records="all")                        or "sampled", with delivery_rate
+    station.channel("_helio.deliveries", hg.DeliveryRecord)     one per (event, receiver)
+    station.channel("_helio.ledger", hg.LedgerRecord)           what each receiver has counted so far
+
+Where a station has a folder both channels are persistent, and Spark reads them as any other; elsewhere they
+are there for who listens. They are not recorded themselves.
+
+A receiver's watch puts what it is told into a queue and goes on; one task makes records of it a few times a
+second. When the queue is full records are lost, and the ledger says how many. Whether an event is sampled
+follows from its id alone, so all its receivers are recorded, in every station, or none. Each record says at
+which rate it was taken and how many outcomes its channel had seen by then: `max(seen)` is the n behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
+
+from heliograph.errors import HeliographError
+from heliograph.event import Event
+from heliograph.qos import QoS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from heliograph.channel.core import Channel
+    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.observer import Outcome, Watch
+    from heliograph.event import Header
+    from heliograph.ports import Ports
+
+log = logging.getLogger(__name__)
+
+RESERVED: Final = "_helio."
+"""Channels whose names begin so are about channels, and not recorded."""
+DELIVERIES: Final = RESERVED + "deliveries"
+LEDGER: Final = RESERVED + "ledger"
+
+EVERY: Final = 0.2
+"""Seconds between two batches of records."""
+BATCH: Final = 5_000
+"""Outcomes that wait before a batch is made at once."""
+MAX_WAITING: Final = 200_000
+"""Outcomes that wait before further ones are lost, about 100 MB."""
+
+_ALL: Final = 1 << 32
+
+
+class DeliveryRecord(Event, name="helio.delivery"):
+    """What became of one event for one receiver."""
+
+    station: str
+    channel: str
+    receiver: str
+    supplier: str
+    epoch: int
+    sequence: int
+    """With supplier and epoch: which event."""
+    partition: str | None
+    offset: int | None
+    outcome: str
+    """delivered, failed, expired or dropped."""
+    reason: str
+    """Of a drop, as in the ledger."""
+    sends: int
+    at_ns: int
+    """When, by the receiving station's clock."""
+    source_ts: int
+    append_ts: int | None
+    lifetime_ns: int | None
+    waited_ns: int
+    """Since it was appended; on a channel without a history, since its source's time."""
+    in_time: bool | None
+    """Whether it was delivered within its lifespan; None when it has none."""
+    rate: float
+    """Of all events, how many are sampled: 1.0 is all."""
+    seen: int
+    """Outcomes that the channel had seen in this station by then, sampled or not."""
+
+
+class Dropped(Event, name="helio.dropped"):
+    """Events dropped for one reason."""
+
+    reason: str
+    events: int
+
+
+class LedgerRecord(Event, name="helio.ledger"):
+    """What a receiver has counted since its channel was opened. Every row balances in itself."""
+
+    station: str
+    snapshot: int
+    """Rows of one channel with the same number were taken at one instant."""
+    at_ns: int
+    channel: str
+    receiver: str | None
+    """None: the channel as a whole, with those who have left."""
+    pushed: int
+    """Events; of a receiver: 0."""
+    matched: int
+    """The sum of those that follow."""
+    delivered: int
+    failed: int
+    expired: int
+    dropped: int
+    pending: int
+    dropped_by: list[Dropped]
+    lost_records: int
+    """Delivery records that could not be made, in this station so far."""
+
+
+class _Told(NamedTuple):
+    """One outcome, as a watch was told it."""
+
+    channel: str
+    receiver: str
+    header: Header
+    outcome: Outcome
+    reason: str
+    sends: int
+    at_ns: int
+    seen: int
+    rate: float
+
+
+class Recorder:
+    """Records what becomes of events on the channels of one station that ask for it.
+
+    Args:
+        station: its id, for the records.
+        open_channel: opens a channel of that station, or takes the one that is there.
+        channels: those that are open.
+        durable: whether the station keeps histories itself.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        station: str,
+        open_channel: Callable[[str, tuple[type[Event], ...], QoS], Channel[Any]],
+        channels: Callable[[], Iterable[Channel[Any]]],
+        *,
+        durable: bool,
+    ) -> None:
+        self._ports = ports
+        self._station = station
+        self._open_channel = open_channel
+        self._channels = channels
+        self._qos = QoS(durability="persistent") if durable else QoS(reliability="best-effort")
+        self._told: deque[_Told] = deque()
+        self._lost = count()
+        self._snapshots = count(1)
+        self._due: dict[str, int] = {}
+        """When the ledger of a channel is written next, on the monotonic clock."""
+        self._intervals: dict[str, int] = {}
+        self._ways: tuple[Channel[Any], Channel[Any]] | None = None
+        self._starting = ports.tasks.lock("start of delivery records")
+        self._opening = False
+        self._stopping = False
+        self._bell = ports.tasks.signal("delivery records")
+        self._task: Any = None
+
+    def observe(self, channel: str, qos: QoS) -> _Observed | None:
+        """The observer of a new channel; None when it asks for no records."""
+        if qos.delivery_records == "off" or channel.startswith(RESERVED):
+            return None
+        self._intervals[channel] = round(qos.ledger_interval * 1e9)
+        self._due[channel] = self._ports.clock.monotonic_ns() + self._intervals[channel]
+        rate = 1.0 if qos.delivery_records == "all" else qos.delivery_rate
+        return _Observed(channel, rate, self._ports.clock.time_ns, self._put)
+
+    def start(self) -> None:
+        """Open the ways that records go, once a channel asks for them. Under no lock."""
+        with self._starting:
+            if not self._intervals or self._opening:
+                return
+            self._opening = True
+        self._ways = (
+            self._open_channel(DELIVERIES, (DeliveryRecord,), self._qos),
+            self._open_channel(LEDGER, (LedgerRecord,), self._qos),
+        )
+        self._task = self._ports.tasks.spawn("delivery records", self._run)
+
+    def close(self) -> None:
+        """Write what is left, and a last ledger of every channel."""
+        self._stopping = True
+        if self._task is not None:
+            self._bell.notify()
+            self._task.join()
+
+    def _put(self, told: _Told) -> None:
+        if len(self._told) >= MAX_WAITING:
+            next(self._lost)
+            return
+        self._told.append(told)
+        if not len(self._told) % BATCH:
+            self._bell.notify()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._bell.wait(EVERY)
+            self._write()
+        self._due = dict.fromkeys(self._due, 0)
+        self._write()
+
+    def _write(self) -> None:
+        assert self._ways is not None
+        deliveries, ledger = self._ways
+        try:
+            while self._told:
+                told = [self._told.popleft() for _ in range(min(len(self._told), BATCH))]
+                deliveries.push_many([self._delivery(one) for one in told])
+            rows = self._ledgers()
+            if rows:
+                ledger.push_many(rows)
+        except HeliographError as error:
+            # A full disk must not stop the recorder; what was in hand is gone, and the log says so.
+            log.warning("delivery records were not written: %s", error)
+
+    def _delivery(self, told: _Told) -> DeliveryRecord:
+        header = told.header
+        waited = told.at_ns - (header.source_ts if header.append_ts is None else header.append_ts)
+        in_time = None
+        if header.lifetime_ns is not None:
+            in_time = told.outcome == "delivered" and waited <= header.lifetime_ns
+        return DeliveryRecord(
+            self._station,
+            told.channel,
+            told.receiver,
+            header.supplier,
+            header.epoch,
+            header.sequence,
+            header.partition,
+            header.offset,
+            told.outcome,
+            told.reason,
+            told.sends,
+            told.at_ns,
+            header.source_ts,
+            header.append_ts,
+            header.lifetime_ns,
+            waited,
+            in_time,
+            told.rate,
+            told.seen,
+        )
+
+    def _ledgers(self) -> list[LedgerRecord]:
+        now = self._ports.clock.monotonic_ns()
+        due = {name for name, at in self._due.items() if at <= now}
+        rows: list[LedgerRecord] = []
+        for channel in self._channels() if due else ():
+            if channel.name not in due:
+                continue
+            self._due[channel.name] = now + self._intervals[channel.name]
+            stats, snapshot, at = channel.stats(), next(self._snapshots), self._ports.clock.time_ns()
+            rows.append(self._ledger(snapshot, at, channel.name, None, stats.pushed, stats.total))
+            for receiver, counts in stats.consumers.items():
+                rows.append(self._ledger(snapshot, at, channel.name, receiver, 0, counts))
+        return rows
+
+    def _ledger(  # noqa: PLR0917 - the beginning of a record, in its order
+        self, snapshot: int, at: int, channel: str, receiver: str | None, pushed: int, counts: LaneCounts
+    ) -> LedgerRecord:
+        return LedgerRecord(
+            self._station,
+            snapshot,
+            at,
+            channel,
+            receiver,
+            pushed,
+            counts.total,
+            counts.delivered,
+            counts.failed,
+            counts.expired,
+            sum(counts.dropped.values()),
+            counts.pending,
+            [Dropped(reason, events) for reason, events in sorted(counts.dropped.items())],
+            int(self._lost.__reduce__()[1][0]),
+        )
+
+
+class _Observed:
+    """Observes one channel."""
+
+    def __init__(
+        self, channel: str, rate: float, now: Callable[[], int], put: Callable[[_Told], None]
+    ) -> None:
+        self._channel = channel
+        self._rate = rate
+        self._now = now
+        self._put = put
+        self._seen = count(1).__next__
+
+    def watch(self, receiver: str) -> Watch:
+        channel, rate, now, put, seen = self._channel, self._rate, self._now, self._put, self._seen
+        below = round(rate * _ALL)
+
+        def told(header: Header, outcome: Outcome, reason: str = "", sends: int = 1) -> None:
+            number = seen()
+            if below == _ALL or sample_place(header) < below:
+                put(_Told(channel, receiver, header, outcome, reason, sends, now(), number, rate))
+
+        return told
+
+
+def sample_place(header: Header) -> int:
+    """Where an event lies among all, from 0 to 2**32: the same in every process, and spread evenly."""
+    return crc32(header.sequence.to_bytes(8, "little", signed=True), _seed(header.supplier, header.epoch))
+
+
+@lru_cache(1024)
+def _seed(supplier: str, epoch: int) -> int:
+    return int.from_bytes(blake2b(f"{supplier}\0{epoch}".encode(), digest_size=4).digest(), "little")
