@@ -20,6 +20,7 @@ MODULES = (
     "bench.peers.subscriptions",
     "bench.peers.channels",
     "bench.peers.journals",
+    "bench.peers.seals",
     "bench.peers.spark_source",
     "bench.peers.recovery",
     "bench.peers.links",

@@ -1,0 +1,129 @@
+"""Sealing beside writing: whether it keeps up with what comes in, and what it costs the writer.
+
+What comes in is measured three ways: events pushed one by one by 8 suppliers that wait for the disk, by 128,
+and batches of 1,000, the most that one process can write. A seal is a process of its own, from start to end.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import heliograph as hg
+from bench.harness import Benchmark, Case, Size, Target, benchmark
+from bench.peers.journals import TRACK, Suppliers, Track
+from heliograph.codec import encoder
+from heliograph.formats import FormatRegistry
+from heliograph.journal import Limits, Record
+from heliograph.journal.partition import Chunk, Partition, SealJob
+from heliograph.journal.records import encode_rows
+from heliograph.journal.seal import seal_in_process
+from heliograph.ports import system_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BATCH = 1_000
+
+
+def closed_head(folder: str, events: int) -> SealJob:
+    """A head with so many events, ready to be sealed."""
+    formats = FormatRegistry()
+    format_id = formats.register(hg.format_of(Track))
+    limits = Limits(head_events=1 << 40, head_bytes=1 << 40)
+    partition = Partition(system_ports(folder), "p", formats, limits)
+    body = encoder(Track).encode(TRACK)
+    for first in range(0, events, BATCH):
+        rows = [Record("radar-1", 1, n, n, format_id, body) for n in range(first, first + BATCH)]
+        partition.write([Chunk(len(rows), encode_rows(rows), frozenset({format_id}))])
+    partition.sync()
+    partition.rotate()
+    job = partition.seal_job()
+    assert job is not None
+    partition.close()
+    return job
+
+
+def beside(folder: str, job: SealJob, work: Callable[[], object]) -> None:
+    """Do some work while a seal runs."""
+    command = [sys.executable, "-m", "heliograph.journal.seal", folder]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as sealing:
+        assert sealing.stdin is not None
+        sealing.stdin.write(msgspec.msgpack.encode(job))
+        sealing.stdin.close()
+        work()
+        sealing.kill()
+
+
+@benchmark("journal-seal", "Sealing against the rates that it must follow, and writing beside it; per event")
+def sealing(size: Size) -> Benchmark:
+    started = ExitStack()
+    folder = started.enter_context(tempfile.TemporaryDirectory(prefix="heliograph-bench-"))
+    events = max(BATCH, size.scaled(1_000_000) // BATCH * BATCH)
+    job = closed_head(f"{folder}/sealed", events)
+    disk = system_ports(f"{folder}/sealed").disk
+    assert disk is not None
+    # Heads of their own size, so that nothing is sealed but what is measured.
+    limits = Limits(head_events=1 << 40, head_bytes=1 << 40, head_seconds=1e6)
+    station = started.enter_context(hg.Station(f"{folder}/live", journal=limits))
+    channel = station.channel("kept", Track, qos=hg.QoS(durability="persistent"))
+    batch = [TRACK] * BATCH
+
+    def write() -> None:
+        for _ in range(events // BATCH):
+            channel.push_many(batch)
+
+    cases = [
+        Case(
+            "seal, in a process of its own",
+            lambda: seal_in_process(disk, job),
+            ((),),
+            wall=True,
+            events=events,
+        ),
+        Case("writing in batches", write, ((),), wall=True, events=events),
+        Case(
+            "writing in batches, beside a seal",
+            lambda: beside(f"{folder}/sealed", job, write),
+            ((),),
+            wall=True,
+            events=events,
+        ),
+    ]
+    targets = [
+        Target(
+            "writing beside a seal, time against writing alone",
+            "writing in batches, beside a seal",
+            "at most",
+            1.1,
+            "writing in batches",
+        ),
+        Target(
+            "sealing, time against writing in batches",
+            "seal, in a process of its own",
+            "at most",
+            0.5,
+            "writing in batches",
+        ),
+    ]
+    for suppliers in (8, 128):
+        times = max(1, size.scaled(2_000) // suppliers)
+        name = f"live, {suppliers} suppliers one by one"
+        push = Suppliers(suppliers, times, lambda: channel.push(TRACK))
+        cases.append(Case(name, push, ((),), wall=True, events=suppliers * times))
+        targets.append(
+            Target(f"sealing, time against {name}", "seal, in a process of its own", "at most", 0.5, name)
+        )
+    return Benchmark(
+        cases=tuple(cases),
+        baseline="writing in batches",
+        targets=tuple(targets),
+        close=started.close,
+        rounds=5,
+        note="The seal's time includes the start of its process; writing beside it ends before it does.",
+    )
