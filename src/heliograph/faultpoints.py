@@ -2,10 +2,11 @@
 
     HELIO_FAULT="after-staging:3"                     killed at the third time that this process comes there
     HELIO_FAULT="after-adoption@/tmp/once"            killed only if it can remove that file: once for all
+    HELIO_FAULT="stop:in-manifest@/tmp/once"          stopped there instead, so that others can be killed
 
-Dying means SIGKILL: nothing is flushed, closed or told. The points stand where a batch on its way from Spark
-into a journal has just changed its state; `docs/spark.md` lists them. Without the variable a point costs
-nothing worth measuring.
+Dying means SIGKILL: nothing is flushed, closed or told. A process that is stopped (SIGSTOP) has written its
+id to `FILE.pid` before. The points stand where a batch on its way from Spark into a journal has just changed
+its state; `docs/spark.md` lists them. Without the variable a point costs nothing worth measuring.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ POINTS: Final = (
 
 
 class _Armed(NamedTuple):
+    stops: bool
     point: str
     passes: int
     token: str
@@ -37,11 +39,14 @@ def _armed(text: str | None) -> _Armed | None:
     if not text:
         return None
     head, _, token = text.partition("@")
-    point, _, passes = head.partition(":")
-    if point not in POINTS or not (passes or "1").isdigit():
+    point, _, passes = head.removeprefix("stop:").partition(":")
+    stops = head.startswith("stop:")
+    if point not in POINTS or not (passes or "1").isdigit() or (stops and not token):
         known = ", ".join(POINTS)
-        raise ValueError(f"{VARIABLE}={text!r}: it is POINT[:PASSES][@FILE], and the points are {known}")
-    return _Armed(point, int(passes or "1"), token)
+        raise ValueError(
+            f"{VARIABLE}={text!r}: it is [stop:]POINT[:PASSES][@FILE], and the points are {known}"
+        )
+    return _Armed(stops, point, int(passes or "1"), token)
 
 
 _fault = _armed(os.environ.get(VARIABLE))
@@ -61,4 +66,8 @@ def reach(point: str) -> None:
             os.remove(_fault.token)  # noqa: PTH107 - nothing of pathlib is needed here
         except FileNotFoundError:
             return
-    os.kill(os.getpid(), signal.SIGKILL)
+    if _fault.stops:
+        with open(f"{_fault.token}.new", "w", encoding="ascii") as file:  # noqa: PTH123 - as above
+            file.write(str(os.getpid()))
+        os.rename(f"{_fault.token}.new", f"{_fault.token}.pid")  # noqa: PTH104 - as above
+    os.kill(os.getpid(), signal.SIGSTOP if _fault.stops else signal.SIGKILL)
