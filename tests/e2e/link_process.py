@@ -34,6 +34,17 @@ def supply(channel: str, number: str) -> None:
         sys.stdin.read()
 
 
+def work(channel: str) -> None:
+    """As the only member of a group, acknowledge by hand until killed; say each that was."""
+    with hg.Station(domain="e2e", name="worker") as station:
+        tracks = station.channel(channel, Track, qos=hg.QoS(durability="persistent"))
+        with tracks.consumer(group="workers", ack="manual") as member:
+            for delivery in member.deliveries():
+                if delivery.event.id % 3:
+                    delivery.ack()
+                    say("acked", delivery.event.id)
+
+
 def once_free(open_supplier: Callable[[], hg.Supplier[Track]]) -> hg.Supplier[Track]:
     """Its last holder may have been killed a moment ago."""
     deadline = time.monotonic() + LIMIT
@@ -101,6 +112,7 @@ if __name__ == "__main__":
         "supply_forever": supply_forever,
         "supply_named": supply_named,
         "supply_batches": supply_batches,
+        "work": work,
         "consume": consume,
     }
     programs[sys.argv[1]](*sys.argv[2:])

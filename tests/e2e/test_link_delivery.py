@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import DeliveryTimeout, QueryFailed, SupplierFenced, SupplierHeld
+from heliograph.errors import CursorHeld, DeliveryTimeout, QueryFailed, SupplierFenced, SupplierHeld
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
@@ -133,6 +133,32 @@ def test_a_named_supplier_that_is_killed_goes_on_without_loss_or_repetition(tmp_
     assert found == [(n, n) for n in range(1, radar.last_sequence + 1)]
 
 
+def test_what_a_killed_member_had_not_acknowledged_goes_to_the_next(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="e2e") as keeper:
+        tracks = keeper.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        tracks.push_many([Track(n) for n in range(500)])
+        program = Program("work", "air.tracks")
+        try:
+            assert wait_until(lambda: len(program.said) > 20 or program.process.poll() is not None)
+        finally:
+            program.clean_up()
+        acked = {int(line.split()[1]) for line in program.said[:-1]}  # the last line may be cut short
+        with eventually(lambda: tracks.consumer(group="workers", ack="manual", until="now")) as member:
+            rest = {d.event.id: d.redelivered for d in member.deliveries(timeout=1.0) if d.ack()}
+    assert acked
+    assert acked.isdisjoint(rest)
+    assert all(rest[n] for n in range(0, max(acked), 3))
+    assert len(acked | rest.keys()) >= 500 - 2  # one was acknowledged and not said, one cut short
+
+
+def test_a_group_that_another_station_has_is_refused(pair: tuple[hg.Station, hg.Station]) -> None:
+    ours, theirs = both(pair, durability="persistent", ack="synced")
+    with theirs.consumer(group="workers"), pytest.raises(CursorHeld):
+        ours.consumer(group="workers")
+    with ours.consumer(group="workers"), pytest.raises(QueryFailed):
+        theirs.consumer(group="workers")
+
+
 def test_a_name_that_another_station_holds_is_refused(pair: tuple[hg.Station, hg.Station]) -> None:
     ours, theirs = both(pair, durability="persistent", ack="synced")
     with theirs.supplier("radar-1") as radar:
@@ -168,7 +194,7 @@ def eventually(attempt: Callable[[], Any]) -> Any:
     def tried() -> bool:
         try:
             found.append(attempt())
-        except SupplierHeld:
+        except (CursorHeld, SupplierHeld):
             return False
         return True
 

@@ -126,8 +126,8 @@ class Store(Protocol):
         """The first offset appended at that time (ns) or later."""
         ...
 
-    def cursor(self, name: str) -> Cursor:
-        """The cursor of a durable consumer."""
+    def cursor(self, name: str, owner: str | None = None) -> Cursor:
+        """The cursor of a durable consumer; CursorHeld while another owner has it."""
         ...
 
     def finish(self) -> None:

@@ -295,8 +295,8 @@ class JournalStore:
         with self._reading:
             return self._reader.offset_at(append_ts)
 
-    def cursor(self, name: str) -> PartitionCursor:
-        return PartitionCursor(self._known_cursors().open(name, owner=self._owner), self.partition)
+    def cursor(self, name: str, owner: str | None = None) -> PartitionCursor:
+        return PartitionCursor(self._known_cursors().open(name, owner or self._owner), self.partition)
 
     def _known_cursors(self) -> CursorStore:
         with self._reading:

@@ -204,7 +204,7 @@ class Keeper:
         held = [other for other in self._cursors if other[1:] == key[1:]]
         if held:
             raise NotPossible(consumer, f"is open in station {held[0][0]:016x}; close it there first")
-        cursor = self._cursors[key] = self._store(name).cursor(consumer)
+        cursor = self._cursors[key] = self._store(name).cursor(consumer, f"station {station:016x}")
         reply(Progress(cursor.position, cursor.acks, cursor.reach))
 
     def _commit(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
@@ -329,7 +329,7 @@ class RemoteStore:
     def offset_at(self, append_ts: int) -> int:
         return self.ask_number("history.offset", (self._channel, append_ts)) or 0
 
-    def cursor(self, name: str) -> RemoteCursor:
+    def cursor(self, name: str, owner: str | None = None) -> RemoteCursor:  # noqa: ARG002 - the keeper knows who asks
         cursor = RemoteCursor(self, self._channel, name)
         self._cursors.append(cursor)
         return cursor
