@@ -243,10 +243,14 @@ class RingTransport(UnixTransport):
     def start(self, on_connection: Connected, on_gone: Callable[[int], None]) -> None:
         self._rings.rings()  # removes what dead stations left
 
+        def gone(station: int) -> None:
+            self._rings.rings()
+            on_gone(station)
+
         def through_rings(connection: Connection, dialled: int | None) -> None:
             on_connection(RingConnection(connection, self._rings, self._own, self._ports), dialled)
 
-        super().start(through_rings, on_gone)
+        super().start(through_rings, gone)
 
 
 def ring_transport(domain: str, ports: Ports) -> Callable[[int], RingTransport]:

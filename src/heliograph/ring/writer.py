@@ -111,6 +111,7 @@ class RingWriter:
         self._wakes = 0
         self._held_up_by = (-1, -1)  # the row and cursor that the writer waits for, and since when
         self._held_up_since = 0
+        self._is_closing = False
         self._closed = False
         self.name = name
         self.path = segment.path
@@ -187,7 +188,13 @@ class RingWriter:
             self._rows.reap()
 
     def close(self) -> None:
-        """Tell the readers that nothing more comes, and remove the file; what is in it can still be read."""
+        """Tell the readers that nothing more comes, and remove the file; what is in it can still be read.
+
+        Whoever waits for room in another thread gets `RingClosed`.
+        """
+        if not self._closed:
+            self._is_closing = True
+            kernel.wake(self._segment.address_of_bell(ROOM_BELL))
         with self._lock:
             if self._closed:
                 return
@@ -232,12 +239,14 @@ class RingWriter:
         return None if limit_ns == FOREVER else max(0, limit_ns - self._clock.monotonic_ns()) / 1e9
 
     def _cuts(self, events: Sequence[Buffer]) -> list[tuple[int, int]]:
-        """Where a batch is cut so that each piece is one record."""
+        """Where a batch is cut so that each piece is one record; refuses it before any of it is written."""
         cuts, start, size = [], 0, 0
         # A quarter: two records stay in the ring at a time, so that reader and writer work side by side.
         limit = max(self.largest // 2, 256)
         for i, event in enumerate(events):
             taken = len(event) + 4
+            if len(event) > self.largest:
+                raise EventTooLargeForRing(str(self.path), len(event), self.largest)
             if i > start and (size + taken > limit or i - start == MAX_BATCH):
                 cuts.append((start, i))
                 start, size = i, 0
@@ -323,7 +332,7 @@ class RingWriter:
         limit_ns = FOREVER if timeout is None else started + int(timeout * 1e9)
 
         def is_free() -> bool:
-            return self._free_until() >= end
+            return self._is_closing or self._free_until() >= end
 
         while not self._waiter.wait(is_free, min(limit_ns, self._lease_end()), self._rows.reap):
             lease_end, row = self._lease_end(), self._held_up_by[0]
@@ -332,6 +341,8 @@ class RingWriter:
                 self._rows.revoke(row)
             elif row >= 0 and now >= limit_ns:
                 raise RingFull(str(self.path), (now - started) / 1e9, self._rows.process(row))
+        if self._is_closing:
+            raise RingClosed(str(self.path), "this writer was closed")
 
     def _lease_end(self) -> int:
         """When the slowest reader loses its lease, should it not move until then."""

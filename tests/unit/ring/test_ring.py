@@ -87,6 +87,8 @@ def test_events_that_do_not_fit_into_half_the_ring_are_refused_and_nothing_is_wr
         with pytest.raises(EventTooLargeForRing) as caught:
             writer.append(bytes(writer.largest + 1))
         assert caught.value.limit == writer.largest
+        with pytest.raises(EventTooLargeForRing):
+            writer.append_many([b"small"] * 10 + [bytes(writer.largest + 1)])
         writer.append(bytes(writer.largest), timeout=0)
         assert reader.read(0) == bytes(writer.largest)
 
@@ -301,6 +303,17 @@ def test_what_is_in_a_closed_ring_is_read_before_its_end_is_told(folder: RingFol
         with pytest.raises(RingClosed):
             call()
     writer.close()
+
+
+def test_closing_lets_go_of_a_thread_that_waits_for_room(folder: RingFolder) -> None:
+    writer = small_writer(folder)
+    with reader_of(folder) as reader:
+        fill(writer)
+        task = PORTS.tasks.spawn("waits for room", lambda: writer.append(b"never"))
+        writer.close()
+        with pytest.raises(RingClosed):
+            task.join(LIMIT)
+        assert len(reader.read_many(99, 0)) == SIXTEEN_SLOTS_OF_EVENTS
 
 
 def test_a_waiting_reader_can_be_interrupted(folder: RingFolder) -> None:
