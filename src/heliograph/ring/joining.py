@@ -49,15 +49,16 @@ def takes_place(segment: Segment, row: int, kind: int, position: int) -> bool:
 
 def at_the_newest(segment: Segment, row: int, kind: int) -> tuple[int, int]:
     """Put a reader behind the last record that is there; returns the position and sequence that follow."""
+    words = segment.words
     for _ in range(TRIES):
-        start = _newest_mark(segment.words)
-        if not takes_place(segment, row, kind, start[0]):
+        mark, end = _newest_mark(words), words[COMMITTED]
+        # Not at the mark: a writer that waits for room may intend to write over it.
+        if not takes_place(segment, row, kind, end):
             continue
-        found = _walk(segment, *start)
-        # The marks of best-effort readers are not held for them.
-        if found is not None and segment.words[CLAIMED] <= start[0] + segment.slots:
-            segment.words[ROWS + row * ROW_WORDS + ROW_CURSOR] = found[0]
-            return found
+        sequence = _walk(segment, *mark, end)
+        # What lies before its place is not held for the reader, so look whether it was there all the time.
+        if sequence is not None and words[CLAIMED] <= mark[0] + segment.slots:
+            return end, sequence
     segment.words[ROWS + row * ROW_WORDS + ROW_STATE] = FREE
     raise RingDamaged(str(segment.path), "no place to begin at; its writer must make a new ring")
 
@@ -72,9 +73,8 @@ def _newest_mark(words: memoryview) -> tuple[int, int]:
     return newest
 
 
-def _walk(segment: Segment, position: int, sequence: int) -> tuple[int, int] | None:
-    """Follow the records up to the last; None when that leads nowhere."""
-    end = segment.words[COMMITTED]
+def _walk(segment: Segment, position: int, sequence: int, end: int) -> int | None:
+    """Follow the records up to a position; the sequence there, or None when that leads nowhere."""
     if not position <= end <= position + segment.slots:
         return None
     record = None
@@ -85,4 +85,4 @@ def _walk(segment: Segment, position: int, sequence: int) -> tuple[int, int] | N
         position, sequence = record.next_position, record.sequence + record.events
     # Each record says its own sequence, so of all that lie behind only the last one must be sound.
     is_sound = record is None or records.is_sound(segment, record)
-    return (position, sequence) if position == end and is_sound else None
+    return sequence if position == end and is_sound else None

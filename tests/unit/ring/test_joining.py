@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from heliograph.errors import RingDamaged
+from heliograph.errors import RingDamaged, RingFull
 from heliograph.ring import joining
 from heliograph.ring.layout import FREE, INTENT, MARKS, RELIABLE, ROWS
 from tests.ring_support import folder_for_a_test, needs_rings, reader_of, small_writer
@@ -49,6 +49,19 @@ def test_a_reader_that_was_slow_to_join_begins_at_what_is_newest_then(
         with reader_of(folder) as reader:
             assert len(marks) > 1
             assert reader.next_sequence == 101
+            writer.append(b"after", timeout=0)
+            assert reader.read(0) == b"after"
+
+
+def test_a_reader_joins_while_the_writer_waits_for_room_for_a_large_event(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as slow:
+        for i in range(5):
+            writer.append(b"%d" % i, timeout=0)
+        with pytest.raises(RingFull):
+            writer.append_many([bytes(writer.largest)] * 2, timeout=0)
+        with reader_of(folder) as reader:
+            assert reader.next_sequence == writer.stats().events
+            slow.read_many(99, 0)
             writer.append(b"after", timeout=0)
             assert reader.read(0) == b"after"
 
