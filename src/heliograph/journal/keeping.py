@@ -45,6 +45,8 @@ AS_A_STATION: Final = "as a station"
 FOR_A_MOMENT: Final = "for a moment, to take in a batch"
 """What the holder of a folder says about itself; whoever finds the second one waits."""
 MOMENT_SECONDS: Final = 30.0
+SETTLE_SECONDS: Final = 0.25
+"""How long somebody who says nothing, or something else, is waited for."""
 KEEP_ALL: Final = Limits(keep_bytes=None, keep_seconds=None, grace_seconds=3650 * DAY)
 """Of partitions that are open for a moment only."""
 
@@ -189,17 +191,21 @@ class Keeping:
             self._bell.wait(pause)
 
     def _locked(self, note: str) -> FileLock:
-        """The lock of the folder, waiting for somebody who has it for a moment only."""
-        deadline = self._ports.clock.monotonic_ns() + MOMENT_SECONDS * 1e9
+        """The lock of the folder, waiting for somebody who has it for a moment only.
+
+        Who has just taken it may not have said so yet, and what is read there be of the one before.
+        """
+        waited = 0.0
         while True:
             try:
                 return self._disk.lock("lock", note=note)
             except FileLocked as locked:
-                brief = FOR_A_MOMENT in locked.holder and note != FOR_A_MOMENT
-                if not brief or self._ports.clock.monotonic_ns() > deadline:
+                limit = MOMENT_SECONDS if FOR_A_MOMENT in locked.holder else SETTLE_SECONDS
+                if waited >= limit or note == FOR_A_MOMENT:
                     folder = str(getattr(self._disk, "folder", "data"))
                     raise FolderInUse(folder, locked.holder) from locked
             self._ports.tasks.sleep(LOOK_SECONDS)
+            waited += LOOK_SECONDS
 
     def _own_partition(self) -> str:
         if self._disk.exists(PARTITION):

@@ -113,6 +113,14 @@ def test_a_batch_makes_no_channel_unless_it_says_so(tmp_path: Path) -> None:
         assert (tmp_path / "channels" / "new").exists()
 
 
+def test_a_station_waits_for_who_has_not_said_yet_that_it_is_for_a_moment(tmp_path: Path) -> None:
+    disk = system_ports(tmp_path).disk
+    assert disk is not None
+    lock = disk.lock("lock", note="as a station")  # what one that was killed had written
+    threading.Timer(0.05, lock.release).start()
+    hg.Station(tmp_path).close()
+
+
 def test_a_station_waits_for_who_has_the_folder_for_a_moment_and_not_for_a_station(tmp_path: Path) -> None:
     brief = Keeping(system_ports(tmp_path), note=FOR_A_MOMENT)
     threading.Timer(0.2, brief.close).start()
