@@ -46,12 +46,14 @@ if TYPE_CHECKING:
     from heliograph.errors import ChannelExists as ChannelExists
     from heliograph.errors import Closed as Closed
     from heliograph.errors import DecodeError as DecodeError
+    from heliograph.errors import DeliveryTimeout as DeliveryTimeout
     from heliograph.errors import DiskError as DiskError
     from heliograph.errors import DiskFull as DiskFull
     from heliograph.errors import ExpressionError as ExpressionError
     from heliograph.errors import FolderInUse as FolderInUse
     from heliograph.errors import ForkedStation as ForkedStation
     from heliograph.errors import FormatError as FormatError
+    from heliograph.errors import GivenUp as GivenUp
     from heliograph.errors import HeliographError as HeliographError
     from heliograph.errors import HistoryDamaged as HistoryDamaged
     from heliograph.errors import HistoryGone as HistoryGone
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
     from heliograph.errors import NoSuchChannel as NoSuchChannel
     from heliograph.errors import NotPossible as NotPossible
     from heliograph.errors import QueueFull as QueueFull
+    from heliograph.errors import SupplierFenced as SupplierFenced
+    from heliograph.errors import SupplierHeld as SupplierHeld
     from heliograph.errors import UnknownFormat as UnknownFormat
     from heliograph.errors import WouldDeadlock as WouldDeadlock
     from heliograph.errors import WrongEventType as WrongEventType
@@ -87,10 +91,11 @@ _HOMES = {
     "channel.supplier": "Supplier",
     "correlate.pattern": "after all_of any_of every none_of",
     "delivery.records": "DeliveryRecord LedgerRecord",
-    "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DiskError DiskFull "
-    "ExpressionError FolderInUse ForkedStation FormatError HeliographError HistoryDamaged "
-    "HistoryGone IncompatibleFormats InvalidEvent InvalidQoS JournalError LinkError NoJava "
-    "NoSuchChannel NotPossible QueueFull UnknownFormat WouldDeadlock WrongEventType",
+    "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError DiskFull "
+    "ExpressionError FolderInUse ForkedStation FormatError GivenUp "
+    "HeliographError HistoryDamaged HistoryGone IncompatibleFormats InvalidEvent InvalidQoS "
+    "JournalError LinkError NoJava NoSuchChannel NotPossible QueueFull SupplierFenced SupplierHeld "
+    "UnknownFormat WouldDeadlock WrongEventType",
     "event": "Event EventId Header format_of",
     "expr.build": "col param",
     "formats": "Format",
