@@ -91,8 +91,8 @@ _HOMES = {
     "channel.supplier": "Supplier",
     "correlate.pattern": "after all_of any_of every none_of",
     "delivery.records": "DeliveryRecord LedgerRecord",
-    "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError DiskFull "
-    "ExpressionError FolderInUse ForkedStation FormatError GivenUp "
+    "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
+    "DiskFull ExpressionError FolderInUse ForkedStation FormatError GivenUp "
     "HeliographError HistoryDamaged HistoryGone IncompatibleFormats InvalidEvent InvalidQoS "
     "JournalError LinkError NoJava NoSuchChannel NotPossible QueueFull SupplierFenced SupplierHeld "
     "UnknownFormat WouldDeadlock WrongEventType",
