@@ -26,7 +26,7 @@ from tests.faults.sink_player import CHANNEL, ROWS, TASKS, Total
 from tests.support import EXAMPLES_FACTOR
 
 PLAYER = Path(__file__).with_name("sink_player.py")
-LIMIT = 60.0
+LIMIT = 150.0
 VICTIMS = ("driver", "worker", "station")
 BATCHES = 4
 CASES = [
