@@ -49,6 +49,12 @@ unit: $(READY) ## the fast tests only
 spark: $(READY) ## the tests that start Spark
 	$(BIN)/pytest tests/spark
 
+.PHONY: proof
+proof: $(READY) ## a cluster; streams under sealing and expiry for minutes; the benchmarks of Spark, quickly
+	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-5} $(BIN)/pytest --timeout 0 \
+		tests/spark/test_elsewhere.py tests/spark/test_expiry.py
+	$(BIN)/python -m bench --quick spark-read spark-stream
+
 .PHONY: fuzz
 fuzz: $(READY) ## the property and fault suites with new random examples, 20 times as many as CI
 	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-20} $(BIN)/pytest -n $(JOBS) --timeout 0 tests/property tests/faults

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Setting: TypeAlias = "str | int | float | bool"
 
 LOOPBACK: Final = "127.0.0.1"
-LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+LOG_SETTINGS: Final = Path(__file__).absolute().with_name("log4j2.properties")
 
 _registered: WeakSet[SparkSession] = WeakSet()
 
@@ -44,7 +44,6 @@ _LOCAL: Final[dict[str, Setting]] = {
     "spark.ui.enabled": False,
     # Spark's own default of 200 is meant for clusters; on one machine most of those tasks would be empty.
     "spark.sql.shuffle.partitions": 4,
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
 }
 
 
@@ -64,7 +63,7 @@ def session(
     is_local = master.startswith("local")
     if SparkContext._gateway is None:  # noqa: SLF001 - no public way to ask whether a JVM runs
         _prepare_environment(is_local=is_local)
-    settings = {**_EVERYWHERE, **(_LOCAL if is_local else {}), **(config or {})}
+    settings = {**_EVERYWHERE, **(_local() if is_local else {}), **(config or {})}
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -82,6 +81,12 @@ def register(spark: SparkSession) -> SparkSession:
             spark.dataSource.register(source)
         _registered.add(spark)
     return spark
+
+
+def _local() -> dict[str, Setting]:
+    if not LOG_SETTINGS.is_file():  # the package is in a zip, where Java does not find it
+        return _LOCAL
+    return {**_LOCAL, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"}
 
 
 def _prepare_environment(*, is_local: bool) -> None:

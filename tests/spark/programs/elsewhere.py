@@ -1,0 +1,93 @@
+"""Reads a channel, as batch and as stream, on a cluster or over Spark Connect; prints what it found as JSON.
+
+python elsewhere.py MASTER DATA ZIP OUT       MASTER: spark://... or connect
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+
+def where_it_runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For each task the process that workers of one executor come from, and where heliograph is found."""
+    import pyarrow as pa
+
+    for batch in batches:
+        import heliograph
+
+        count = batch.num_rows
+        yield pa.RecordBatch.from_pydict(
+            {"daemon": [os.getppid()] * count, "found": [str(Path(heliograph.__file__).absolute())] * count}
+        )
+
+
+def session(master: str, archive: str) -> Any:
+    import heliograph.spark
+
+    if master != "connect":
+        return heliograph.spark.session(
+            app="elsewhere",
+            master=master,
+            config={
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.ui.enabled": False,
+                "spark.executor.memory": "512m",
+                "spark.executor.cores": 1,
+                "spark.sql.shuffle.partitions": 2,
+                "spark.submit.pyFiles": archive,
+            },
+        )
+    from pyspark.sql import SparkSession
+
+    from heliograph.spark.java import find_java
+
+    os.environ.setdefault("JAVA_HOME", str(find_java().home))
+    config = {
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+    }
+    builder = SparkSession.builder.remote("local[2]")
+    for name, value in config.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.addArtifacts(archive, pyfile=True)
+    return heliograph.spark.register(spark)
+
+
+def main(master: str, data: str, archive: str, out: str) -> None:
+    spark = session(master, archive)
+    said = {"path": data, "channel": "air.tracks"}
+    frame = spark.read.format("heliograph").options(**said).load()
+    batch = sorted(row[0] for row in frame.filter("id >= 50").select("id").collect())
+    stream = spark.readStream.format("heliograph").options(**said, startingOffsets="earliest").load()
+    writer = stream.select("id").writeStream.format("parquet").option("path", f"{out}/rows")
+    query = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    streamed = sorted(row[0] for row in spark.read.parquet(f"{out}/rows").collect())
+    places = (
+        spark.range(0, 8, 1, 4).mapInArrow(where_it_runs, "daemon long, found string").distinct().collect()
+    )
+    found = {
+        "batch": batch,
+        "streamed": streamed,
+        "daemons": sorted({row[0] for row in places}),
+        "found": sorted({row[1] for row in places}),
+        "driver": os.getpid(),
+    }
+    Path(out, "found.json").write_text(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
