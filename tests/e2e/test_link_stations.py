@@ -41,6 +41,17 @@ def link_stats(station: hg.Station) -> Any:
     return stats
 
 
+def test_every_life_of_a_station_has_an_id_of_its_own(tmp_path: Path) -> None:
+    ids = set()
+    for _ in range(3):
+        with hg.Station(tmp_path / "data", domain="air") as station:
+            assert station.mesh is not None
+            assert station.mesh.identity.name == ""
+            assert 0 < station.id < 2**64
+            ids.add(station.id)
+    assert len(ids) == 3
+
+
 def test_an_event_pushed_in_one_station_is_received_in_the_other(pair: tuple[hg.Station, hg.Station]) -> None:
     a, b = pair
     ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)

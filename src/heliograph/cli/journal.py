@@ -30,6 +30,7 @@ from heliograph.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from heliograph.errors import HistoryDamaged
     from heliograph.journal.folder import StationFolder
     from heliograph.journal.inspection import Range, Report
 
@@ -198,6 +199,7 @@ def export(
     ] = None,
     start: Point = None,
     until: Point = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Write all events that can be read, with their headers. Exit code 1: some could not be; says which."""
     from heliograph.cli.history import History, write_json_lines, write_parquet  # noqa: PLC0415 - as above
@@ -210,13 +212,21 @@ def export(
         raise CommandFailed(f"{str(file)!r} is there already; name a new file")
     history = History(folder, channel, _point(start), _point(until), where, skip_damage=True)
     events = write(history, channel, file)
-    print_line(f"{_counted(events, 'event')} written to {file}")
-    for partition, gap in history.skipped:
-        print_line(
-            f"  {partition}: offsets {gap.first} to {gap.next_available - 1} cannot be read: {gap.reason}"
+    if as_json:
+        print_json(
+            {"file": str(file), "events": events, "skipped": [_skipped(*gap) for gap in history.skipped]}
         )
+    else:
+        print_line(f"{_counted(events, 'event')} written to {file}")
+        for partition, gap in history.skipped:
+            last = gap.next_available - 1
+            print_line(f"  {partition}: offsets {gap.first} to {last} cannot be read: {gap.reason}")
     if history.skipped:
         raise typer.Exit(DAMAGED)
+
+
+def _skipped(partition: str, gap: HistoryDamaged) -> dict[str, Any]:
+    return {"partition": partition, "first": gap.first, "next": gap.next_available, "reason": gap.reason}
 
 
 def _verdict(station: StationFolder, channel: str, partition: str) -> dict[str, Any]:

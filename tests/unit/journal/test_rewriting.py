@@ -252,7 +252,7 @@ def test_a_process_of_its_own_merges_and_compacts(tmp_path: Path) -> None:
     with PartitionWriter(system_ports(tmp_path), FOLDER, FORMATS, limits=limits) as writer:
         writer.append([value(n, key=n % 10) for n in range(1000)]).result(timeout=10)
         assert writer.seal() == 1
-        assert writer.tidy() == 1
+        writer.tidy()  # unless the keeper was faster
         stats = writer.stats()
         assert stats.compacted == 990
         assert stats.retired_bytes > 0
