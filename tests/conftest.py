@@ -6,10 +6,11 @@ import time
 import tomllib
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # xdist has no types
 
 from tests.support import EXAMPLES_FACTOR
 
@@ -32,13 +33,15 @@ def suite_of(path: Path) -> str:
     return path.relative_to(TESTS).parts[0]
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class OneWorkerForSpark(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Tests that use the Spark session run in one worker, which shares it, and first: they take longest."""
-    items.sort(key=lambda item: suite_of(item.path) != "spark")
-    for item in items:
-        if suite_of(item.path) == "spark":
-            item.add_marker(pytest.mark.xdist_group("spark"))
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerForSpark:
+    return OneWorkerForSpark(config, log)
 
 
 class Budgets:
