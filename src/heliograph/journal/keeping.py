@@ -20,6 +20,7 @@ from heliograph.errors import AdoptionTimeout, BatchRefused, FileLocked, FolderI
 from heliograph.formats import FormatRegistry
 from heliograph.journal import staging
 from heliograph.journal.adoption import Inbox, Target
+from heliograph.journal.cursors import CursorStore
 from heliograph.journal.names import CHANNELS, escaped
 from heliograph.journal.partition import DAY, Limits
 from heliograph.journal.recovery import make_folder
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.store import OnDurable
     from heliograph.event import Event
+    from heliograph.journal.retention import Place
     from heliograph.journal.staging import Batch
     from heliograph.ports import FileLock, Ports, Task
     from heliograph.qos import QoS
@@ -167,9 +169,22 @@ class Keeping:
         make_folder(self._disk, f"{CHANNELS}/{escaped(channel)}")
         place = f"{CHANNELS}/{escaped(channel)}/{self.partition}"
         writer = PartitionWriter(
-            self._ports, place, formats, limits=self._limits, note=f"channel {channel}, for batches"
+            self._ports,
+            place,
+            formats,
+            limits=self._limits,
+            places=lambda: self._places(channel),
+            note=f"channel {channel}, for batches",
         )
         return Target(writer, formats, self._station_seq)
+
+    def _places(self, channel: str) -> tuple[Place, ...]:
+        """How far the durable consumers of a channel are that nobody has open: they hold what they lack."""
+        folder = f"{CONSUMERS}/{escaped(channel)}"
+        if not self._disk.exists(folder):
+            return ()
+        with CursorStore(self._ports, folder) as cursors:
+            return cursors.places(self.partition)
 
     def _watch(self) -> None:
         pause = LOOK_SECONDS

@@ -12,6 +12,7 @@ from heliograph.codec import encoder
 from heliograph.errors import FolderInUse
 from heliograph.event import format_of
 from heliograph.journal.keeping import FOR_A_MOMENT, Keeping
+from heliograph.journal.partition import Limits
 from heliograph.journal.staging import READY, Batch, Stage, hand_over, key_of, make_inbox
 from heliograph.ports import system_ports
 from tests.e2e.link_support import wait_until
@@ -89,6 +90,29 @@ def test_a_channel_that_nobody_has_open_gets_its_batches_too(tmp_path: Path) -> 
         write(tmp_path, 1, 4)
         with totals.consumer(start="earliest") as consumer:
             assert [consumer.pull(timeout=10.0) for _ in range(4)] == [Total(n) for n in (1, 2, 3, 4)]
+
+
+def test_a_durable_consumer_holds_what_it_lacks_though_nobody_has_the_channel_open(tmp_path: Path) -> None:
+    limits = Limits(keep_seconds=0.0, grace_seconds=0.0)
+    with hg.Station(tmp_path, journal=limits) as station:
+        totals = station.channel("totals", Total, qos=PERSISTENT)
+        totals.push(Total(1))
+        with totals.consumer(name="billing", start="earliest") as billing:
+            assert billing.pull(timeout=10.0) == Total(1)
+        totals.push(Total(2))
+    write(tmp_path, 0, 3)
+    keeping = Keeping(system_ports(tmp_path), limits, note=FOR_A_MOMENT)
+    try:
+        keeping.take_in()
+        ((writer, _, _),) = keeping._unclaimed.values()
+        assert writer.seal()
+        writer.retain()
+        assert writer.stats().dropped_events == 0
+    finally:
+        keeping.close()
+    with hg.Station(tmp_path) as station:
+        billing = station.channel("totals", Total).consumer(name="billing")
+        assert [billing.pull(timeout=10.0) for _ in range(3)] == [Total(1), Total(2), Total(3)]
 
 
 def test_what_was_handed_over_while_no_station_was_there_is_taken_in_by_the_next(tmp_path: Path) -> None:
