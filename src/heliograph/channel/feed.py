@@ -58,10 +58,11 @@ class Feed:
         They are not even looked at while nobody is there. None stands for events that did not come through
         this process: every lane reads them for itself.
         """
+        rings: list[JournalLane] = []
         with self.lock:
             if items is None:
                 for reader in self._lanes:
-                    reader.fall_behind(self._next)
+                    reader.fall_behind(self._next, rings)
             elif self.passing is not None or any(r.queued is not None for r in self._routes.values()):
                 for item in items:
                     event, header, _ = item
@@ -73,11 +74,14 @@ class Feed:
                         self.passing(item, [lane.name for lane in lanes])
                     for lane in lanes:
                         assert isinstance(lane, JournalLane)
-                        self._matched += lane.accept(item)
+                        self._matched += lane.accept(item, rings)
             self._next = next_offset
             for lane in tuple(self._bounded):
-                if lane.passed(self._next):
+                if lane.passed(self._next, rings):
                     self._bounded.discard(lane)
+        # Without the lock: who is rung may take at once, in this task, and a lane that takes may rejoin.
+        for lane in rings:
+            lane.ring()
 
     # While still, that is, under the lock:
 
@@ -169,20 +173,23 @@ class JournalLane(Lane):
     def start(self) -> None:
         """Once it has been joined: whoever delivers may look."""
         if self._behind:
-            self._on_ready(self)
+            self.ring()
 
-    def fall_behind(self, position: int) -> None:
+    def ring(self) -> None:
+        """Tell whoever delivers to look. Never under the feed's lock, which the look may need."""
+        self._on_ready(self)
+
+    # What the feed says. A lane that must be rung for it adds itself to `rings`.
+
+    def fall_behind(self, position: int, rings: list[JournalLane]) -> None:
         """Read on from an offset, because live events may have been missed from there on."""
         with self._lock:
             if self._behind or self.closed:
                 return
             self._behind, self._position = True, max(self._position, position)
-            if self._watched:
-                return
-            self._watched = True
-        self._on_ready(self)
+            self._watch(rings)
 
-    def accept(self, item: Item) -> bool:
+    def accept(self, item: Item, rings: list[JournalLane]) -> bool:
         """Take a live event; False when the lane will read it itself, or has."""
         offset = item[1].offset
         assert offset is not None
@@ -195,13 +202,10 @@ class JournalLane(Lane):
                 self._behind, self._position = True, offset
                 return False
             self._append_extra(item)
-            if self._watched:
-                return True
-            self._watched = True
-        self._on_ready(self)
-        return True
+            self._watch(rings)
+            return True
 
-    def passed(self, offset: int) -> bool:
+    def passed(self, offset: int, rings: list[JournalLane]) -> bool:
         """The feed has come to this offset; True when that was all the lane waits for, or it is closed."""
         with self._lock:
             assert self._until is not None
@@ -209,11 +213,8 @@ class JournalLane(Lane):
                 return self._behind
             self._position = max(self._position, offset)
             self._behind = True
-            if self._watched:
-                return True
-            self._watched = True
-        self._on_ready(self)
-        return True
+            self._watch(rings)
+            return True
 
     def take(self, most: int = BATCH) -> list[Item]:
         """As in any lane. May raise HistoryGone or HistoryDamaged at a gap; the next call goes on."""
@@ -264,6 +265,12 @@ class JournalLane(Lane):
                     self._behind = False
                     if self._until is not None:
                         self._feed.watch(self)
+
+    def _watch(self, rings: list[JournalLane]) -> None:
+        """Under the lock: there is something to look at."""
+        if not self._watched:
+            self._watched = True
+            rings.append(self)
 
     def _wants(self, item: Item) -> bool:
         condition = self._conditions.get(type(item[0]))

@@ -109,6 +109,9 @@ class Neighbours(Generic[T]):
         with self._members.still():
             position = self._journal.feed.next_offset
             lanes = [r.lane for r in self._members.receivers.values() if isinstance(r, QueuedReceiver)]
+        rings: list[JournalLane] = []
         for lane in lanes:
             if isinstance(lane, JournalLane):
-                lane.fall_behind(position)
+                lane.fall_behind(position, rings)
+        for lane in rings:
+            lane.ring()

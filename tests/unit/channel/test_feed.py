@@ -1,0 +1,99 @@
+"""The feed and its lanes: when they are rung, and what a lane reads for itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import heliograph as hg
+from heliograph.channel.feed import Feed, JournalLane
+from heliograph.channel.pipeline import Condition
+from heliograph.event import Header
+from heliograph.ports import SystemClock, ThreadTasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.channel.lane import Item, Lane
+
+
+class Reading(hg.Event):
+    value: int
+
+
+def item(offset: int) -> Item:
+    return Reading(offset), Header("c", "Reading", "s", 1, offset + 1, 0, b"", offset=offset), 0
+
+
+class Kept:
+    """A history in memory, and a feed of it."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.notices: list[Exception] = []
+        self.faults: list[Exception] = []
+        self.lanes: list[JournalLane] = []
+        self.feed = Feed(ThreadTasks())
+        self.feed.use(cast("Any", {Reading: SimpleNamespace(queued=lambda *_: tuple(self.lanes))}))
+
+    def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
+        if self.faults:
+            raise self.faults.pop(0)
+        end = min(len(self.items), start + most, len(self.items) if below is None else below)
+        return self.items[start:end], end
+
+    def lane(
+        self, on_ready: Callable[[Lane], object] = lambda _: None, *, limit: int = 10, **where: Any
+    ) -> JournalLane:
+        lane = JournalLane(
+            f"lane {len(self.lanes)}",
+            store=cast("Any", self),
+            feed=self.feed,
+            conditions={Reading: Condition()},
+            position=where.get("position"),
+            until=where.get("until"),
+            on_gap=self.notices.append,
+            clock=SystemClock(),
+            tasks=ThreadTasks(),
+            limit=limit,
+            on_ready=cast("Any", on_ready),
+        )
+        lane.joined()
+        self.lanes.append(lane)
+        return lane
+
+    def append(self, count: int, *, elsewhere: bool = False) -> None:
+        """Keep events, which came through this process or from elsewhere."""
+        new = [item(len(self.items) + n) for n in range(count)]
+        self.items += new
+        self.feed.durable(None if elsewhere else new, len(self.items))
+
+
+def taken(lane: Lane) -> list[int]:
+    """All that it has, as a consumer takes it."""
+    found: list[int] = []
+    while items := lane.take():
+        found += [cast("Reading", event).value for event, _, _ in items]
+    return found
+
+
+def test_who_is_rung_can_take_at_once_whatever_it_was_rung_for() -> None:
+    kept = Kept()
+    found: list[int] = []
+
+    def take(lane: Lane) -> None:
+        assert kept.feed.lock.acquire(blocking=False), "rung while the feed is held still"
+        kept.feed.lock.release()
+        found.extend(taken(lane))
+
+    bounded = kept.lane(take, until=7)
+    kept.feed.watch(bounded)
+    kept.append(2)
+    assert found == [0, 1]
+    kept.append(3, elsewhere=True)
+    assert found == [0, 1, 2, 3, 4]
+    kept.append(1)
+    kept.feed.use({})
+    kept.append(1)
+    assert found == [0, 1, 2, 3, 4, 5]
+    assert bounded.ended
