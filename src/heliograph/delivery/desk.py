@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from heliograph.channel.handing import Terms
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.store import Cursor
+    from heliograph.delivery.window import Handed as Taken
     from heliograph.delivery.window import WindowStats
     from heliograph.ports import Ports
 
@@ -118,8 +119,8 @@ class Desk:
             if self.terms.ack == "before":
                 for one in handed:
                     self._settle(one.number)
-            if brought or not handed or self.terms.ack == "before":
-                self._keep()
+            if brought or not handed or self.terms.ack == "before" or self._is_reach_unkept():
+                self._keep_or_give_back(handed)
         self._bury_all()
         if brought > 1:
             self._ring_all(but=member)
@@ -199,10 +200,22 @@ class Desk:
             low = min(low, self._lane.lowest(default=low))
         acks = self._window.acks_above(low)
         state = (low, len(acks), self._reach)
-        if self._cursor is None or state == self._kept:
-            return
-        self._cursor.commit(low, acks, self._reach)
+        if self._cursor is not None and state != self._kept:
+            self._cursor.commit(low, acks, self._reach)
         self._kept = state
+
+    def _keep_or_give_back(self, handed: list[Taken[Item]]) -> None:
+        """What cannot be kept is not handed out: the one who asked is told, and it is there to be taken."""
+        try:
+            self._keep()
+        except BaseException:
+            for one in handed:
+                self._window.give_back(one.number)
+            raise
+
+    def _is_reach_unkept(self) -> bool:
+        """Whether what is in the window came with a batch that could not be kept."""
+        return self._kept is None or self._kept[2] != self._reach
 
     # Without the lock
 

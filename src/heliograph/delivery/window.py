@@ -206,6 +206,17 @@ class Window(Generic[I]):
         self._set_timer(entry, now + delay_ns)
         return []
 
+    def give_back(self, number: int) -> None:
+        """A member was not given what was taken for it: as if it had never been out."""
+        entry = self._entries.get(number)
+        if entry is None or entry.state != HANDED:
+            return
+        self._redelivered -= entry.again or entry.attempts > 1
+        entry.attempts -= 1
+        self._put_down(entry)
+        entry.state = READY
+        self._deal(entry)
+
     def tick(self, now: int) -> list[Dead[I]]:
         """Delays and leases that are over by now."""
         dead: list[Dead[I]] = []
