@@ -5,13 +5,15 @@
 
 What is kept of a supplier is its epoch and a note of its sequence at some offset; how far it came after that
 is found in the journal. An append under another epoch than the last is refused: its holder has been replaced.
+That is checked where appends get in line, and replacing a holder goes through that line too: what was before
+it is counted, and nothing of the old holder comes behind it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import CursorHeld, SupplierFenced, SupplierHeld
+from heliograph.errors import CursorFenced, CursorHeld, SupplierFenced, SupplierHeld
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,7 +48,10 @@ class SupplierLease:
         """Called with each append: SupplierFenced for one of an earlier holder."""
         if header.epoch != self.epoch:
             raise SupplierFenced(header.supplier, header.epoch, self.epoch)
-        self._cursor.renew()
+        try:
+            self._cursor.renew()
+        except CursorFenced as fenced:
+            raise SupplierFenced(header.supplier, header.epoch, fenced.current) from fenced
 
     def appending(self, last: int, count: int, receipt: Receipt, watermark: int) -> None:
         """An append is under way; now and then its end is noted, and kept once it is durable."""
@@ -55,28 +60,37 @@ class SupplierLease:
             self._note = None
         if last >= self._next_note:
             self._next_note = last + NOTE_EVERY
-            receipt.add_done_callback(lambda done: self._appended(last, count, done))
+            receipt.add_final_callback(lambda final: self._appended(last, count, final))
 
     def close(self) -> None:
         self._cursor.close()
 
     def _appended(self, last: int, count: int, receipt: Receipt) -> None:
-        if receipt.error() is None:
+        if receipt.lost is None:
             self._note = (last, receipt.first_offset + count)
 
 
 class NamedSuppliers:
-    """Those of one channel. `rows` reads the journal from an offset on."""
+    """Those of one channel.
+
+    Args:
+        cursors: where their epochs are kept.
+        rows: reads the journal from an offset on.
+        watermark: of the journal.
+        between: see `PartitionWriter.between`.
+    """
 
     def __init__(
         self,
         cursors: Callable[[], CursorStore],
         rows: Callable[[int], Iterable[Record]],
         watermark: Callable[[], int],
+        between: Callable[[Callable[[], object]], Receipt | None],
     ) -> None:
         self._cursors = cursors
         self._rows = rows
         self._watermark = watermark
+        self._between = between
         self._held: dict[str, SupplierLease] = {}
 
     def load(self, cursors: CursorStore) -> None:
@@ -91,6 +105,9 @@ class NamedSuppliers:
             cursor = self._cursors().open(PREFIX + name, owner)
         except CursorHeld as held:
             raise SupplierHeld(name, held.owner) from held
+        before = self._between(lambda: self._hold(name, _Fence(cursor.epoch)))
+        if before is not None:
+            before.wait_until_final()
         watermark = self._watermark()
         known = cursor.positions()
         last = known.get(_SEQUENCE, 0)
@@ -98,8 +115,16 @@ class NamedSuppliers:
             for record in self._rows(known.get(_OFFSET, 0)):
                 if record.supplier == name:
                     last = max(last, record.sequence)
-        lease = self._held[name] = SupplierLease(cursor, last, watermark)
+        lease = SupplierLease(cursor, last, watermark)
+        self._between(lambda: self._hold(name, lease))
         return lease
+
+    def _hold(self, name: str, lease: SupplierLease) -> None:
+        """From now on; SupplierFenced when somebody has replaced this holder already."""
+        held = self._held.get(name)
+        if held is not None and held.epoch > lease.epoch:
+            raise SupplierFenced(name, lease.epoch, held.epoch)
+        self._held[name] = lease
 
     def held(self, header: Header | Tombstone) -> SupplierLease | None:
         """The lease under which an append is made, checked; most suppliers have no name, and need none."""

@@ -40,6 +40,7 @@ class Receipt:
         "_callbacks",
         "_done",
         "_error",
+        "_final_callbacks",
         "_partition",
         "_tasks",
         "_waiter",
@@ -48,7 +49,9 @@ class Receipt:
         "attachment",
         "chunk",
         "first_offset",
+        "is_final",
         "level",
+        "lost",
         "records",
     )
 
@@ -78,6 +81,11 @@ class Receipt:
         self._error: BaseException | None = None
         self._waiter: Event | None = None
         self._callbacks: list[Callable[[Receipt], object]] = []
+        self.is_final = False
+        """Whether the rows are on disk, or never will be: at the level `journal` later than it is done."""
+        self.lost: BaseException | None = None
+        """Why they are not, then."""
+        self._final_callbacks: list[Callable[[Receipt], object]] = []
 
     def done(self) -> bool:
         return self._done
@@ -106,24 +114,44 @@ class Receipt:
         """Call it once this is done: at once, or in the writer's task, which it must not keep waiting."""
         self._callbacks.append(callback)
         if self._done:
-            self._call_back()
+            self._call_back(self._callbacks)
 
-    def fulfil(self, error: BaseException | None = None) -> None:
-        """For the writer: the level is met, or never will be. Only the first call counts."""
-        if self._done:
+    def add_final_callback(self, callback: Callable[[Receipt], object]) -> None:
+        """As `add_done_callback`, but when it is final."""
+        self._final_callbacks.append(callback)
+        if self.is_final:
+            self._call_back(self._final_callbacks)
+
+    def wait_until_final(self, timeout: float | None = None) -> None:
+        """Wait until the rows are on disk or never will be, whatever the level."""
+        if self.is_final:
             return
-        self._error = error
-        self._done = True
-        if self._waiter is not None:
-            self._waiter.set()
-        if self._callbacks:
-            self._call_back()
+        final = self._tasks.event("final receipt")
+        self.add_final_callback(lambda _: final.set())
+        if not final.wait(timeout) and not self.is_final:
+            raise AppendTimeout(self._partition, self._event_id(), timeout or 0.0)
 
-    def _call_back(self) -> None:
+    def fulfil(self, error: BaseException | None = None, *, final: bool = True) -> None:
+        """For the writer: the level is met, or never will be. Only the first call counts, and the first that
+        is final."""
+        if not self._done:
+            self._error = error
+            self._done = True
+            if self._waiter is not None:
+                self._waiter.set()
+            if self._callbacks:
+                self._call_back(self._callbacks)
+        if final and not self.is_final:
+            self.lost = error
+            self.is_final = True
+            if self._final_callbacks:
+                self._call_back(self._final_callbacks)
+
+    def _call_back(self, callbacks: list[Callable[[Receipt], object]]) -> None:
         # Popping is atomic: a callback that is added just now is called by one side only.
-        while self._callbacks:
+        while callbacks:
             try:
-                callback = self._callbacks.pop(0)
+                callback = callbacks.pop(0)
             except IndexError:
                 return
             try:

@@ -6,13 +6,12 @@ that the channel carries under that name.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.bulk import Bulk
 from heliograph.channel.durable import NOTHING
 from heliograph.codec import decoder, encoder
-from heliograph.errors import AppendFailed, JournalClosed
 from heliograph.event import Header, info_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.adoption import Target
@@ -123,10 +122,11 @@ class JournalStore:
         self._reading = ports.tasks.lock(f"reader of {channel}")
         self._reader = PartitionReader(ports.disk, place, formats=self._formats)
         self._decoders: dict[bytes, tuple[type[Event], Callable[[Any], Event]] | None] = {}
-        self._suppliers = NamedSuppliers(self._known_cursors, self._rows, lambda: self.watermark)
+        self._suppliers = NamedSuppliers(
+            self._known_cursors, self._rows, lambda: self.watermark, self._writer.between
+        )
         if self._cursors is not None:
             self._suppliers.load(self._cursors)
-        self._last: Receipt | None = None
         self._repeating = ports.tasks.lock(f"repeated pushes of {channel}")
         self._first_repeat = ports.tasks.lock(f"first repeated push of {channel}")
         self._repeats: Repeats | None = None
@@ -148,14 +148,16 @@ class JournalStore:
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> Receipt:
         first = items[0][1]
         lease = self._suppliers.held(first)
+        check = None if lease is None else partial(self._suppliers.held, first)
         kept = self._run(items) if isinstance(items, Bulk) else self._records(items)
         if self._repeats is None:
-            receipt = self._writer.append(kept, level=level, attachment=items, timeout=timeout)
+            receipt = self._writer.append(kept, level=level, attachment=items, timeout=timeout, check=check)
         else:
             with self._repeating:
-                receipt = self._writer.append(kept, level=level, attachment=items, timeout=timeout)
+                receipt = self._writer.append(
+                    kept, level=level, attachment=items, timeout=timeout, check=check
+                )
                 self._note(items, receipt)
-        self._last = receipt
         if lease is not None:
             lease.appending(first.sequence + len(items) - 1, len(items), receipt, self.watermark)
         return receipt
@@ -170,13 +172,17 @@ class JournalStore:
             if push_id in self._repeats:
                 return self._repeats.receipt(push_id) or NOTHING
             records = self._records([item])
-            receipt = self._writer.append(records, level=level, attachment=[item], timeout=timeout)
+            receipt = self._writer.append(
+                records,
+                level=level,
+                attachment=[item],
+                timeout=timeout,
+                check=partial(self._suppliers.held, item[1]),
+            )
             self._note([item], receipt)
-            self._last = receipt
         return receipt
 
     def supplier(self, name: str, owner: str | None = None) -> SupplierLease:
-        self._in_line(None)
         return self._suppliers.open(name, owner or self._owner)
 
     def _know_repeats(self, timeout: float | None) -> None:
@@ -188,17 +194,12 @@ class JournalStore:
                 if self._repeats is None:
                     self._repeats = Repeats()
             # What came before is in line at most, and may be the very push that is repeated.
-            self._in_line(timeout)
+            last = self._writer.between(lambda: None)
+            if last is not None:
+                last.wait_until_final(timeout)
             for record in self._rows(max(self.earliest, self.watermark - WINDOW)):
                 self._repeats.read(record)
             self._repeats_read = True
-
-    def _in_line(self, timeout: float | None) -> None:
-        """Wait until what was appended so far is on disk, or never will be; AppendTimeout if not in time."""
-        last = self._last
-        if last is not None and not last.done():
-            with suppress(AppendFailed, JournalClosed):
-                last.result(timeout)
 
     def _note(self, items: Sequence[Item], receipt: Receipt) -> None:
         """Under the lock."""
@@ -265,7 +266,6 @@ class JournalStore:
         return records
 
     def forget(self, gone: Tombstone, level: Level) -> Receipt:
-        self._suppliers.held(gone)
         self._register(gone.cls)
         record = Record(
             gone.supplier,
@@ -278,8 +278,8 @@ class JournalStore:
             kind=TOMBSTONE,
             key=key_bytes(gone.key),
         )
-        receipt = self._last = self._writer.append([record], level=level, attachment=())
-        return receipt
+        check = partial(self._suppliers.held, gone)
+        return self._writer.append([record], level=level, attachment=(), check=check)
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
         with self._reading:

@@ -112,6 +112,7 @@ class PartitionWriter:
         self._lock = ports.tasks.lock("journal line")
         self._room = ports.tasks.condition(self._lock, "journal room")
         self._line: list[Receipt] = []
+        self._last: Receipt | None = None
         self._waiting = 0
         self._closed = False
         # Guards the files; held while they are written.
@@ -154,14 +155,24 @@ class PartitionWriter:
         level: Level = "synced",
         attachment: Any = None,
         timeout: float | None = None,
+        check: Callable[[], object] | None = None,
     ) -> Receipt:
         """Put the records in line, to be written together, whole or not at all.
 
         Waits only while too much is in line already: JournalBusy when that takes longer than `timeout`.
+        `check` is called when there is room and raises if they may not be written any more; see `between`.
         """
         chunk = self._encoded(records)
         receipt = Receipt(records, chunk, level, attachment, tasks=self._tasks, partition=self._folder)
-        return self._put_in_line(receipt, timeout)
+        return self._put_in_line(receipt, timeout, check)
+
+    def between(self, change: Callable[[], object]) -> Receipt | None:
+        """Make a change that no append overlaps: the last before it is returned, if there was one, and the
+        next is checked after it.
+        """
+        with self._lock:
+            change()
+            return self._last
 
     def adopt(self, frames: Iterable[Sequence[Chunk]], events: int, mark: Mark) -> Receipt:
         """Put a batch from outside in line: with its mark it is written whole or not at all, in frames of
@@ -173,7 +184,9 @@ class PartitionWriter:
             Receipt((), whole, "synced", None, tasks=self._tasks, partition=self._folder, adoption=adoption)
         )
 
-    def _put_in_line(self, receipt: Receipt, timeout: float | None = None) -> Receipt:
+    def _put_in_line(
+        self, receipt: Receipt, timeout: float | None = None, check: Callable[[], object] | None = None
+    ) -> Receipt:
         with self._lock:
             if self._waiting >= MAX_WAITING and not self._closed:
                 self._room.wait_for(self._has_room, timeout)
@@ -181,7 +194,10 @@ class PartitionWriter:
                 raise JournalClosed(self._folder)
             if self._waiting >= MAX_WAITING:
                 raise JournalBusy(self._folder, self._waiting)
+            if check is not None:
+                check()
             self._line.append(receipt)
+            self._last = receipt
             self._waiting += len(receipt.chunk.rows)
         self._bell.notify()
         return receipt
@@ -301,7 +317,7 @@ class PartitionWriter:
                 receipt.first_offset, receipt.append_ts = offset, written.append_ts
                 offset += receipt.chunk.events
                 if receipt.level == "journal":
-                    receipt.fulfil()  # 3
+                    receipt.fulfil(final=False)  # 3
             with self._files:
                 self._partition.sync()  # 4
         except DiskError as error:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
 import heliograph as hg
 from heliograph.errors import AppendTimeout, SupplierFenced, SupplierHeld
 from heliograph.journal import repeats
+from heliograph.journal.store import JournalStore
 from heliograph.testing import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from heliograph.channel.lane import Item
+    from heliograph.journal.records import Record
 
 PERSISTENT = hg.QoS(durability="persistent")
 LIMIT = 10.0
@@ -177,6 +185,29 @@ def test_an_earlier_holder_is_fenced(helio: Rig) -> None:
     with pytest.raises(SupplierFenced) as caught:
         radar.push(Track(2))
     assert (caught.value.epoch, caught.value.current) == (1, 2)
+    assert ids(tracks) == [1]
+
+
+def test_an_append_that_its_holder_began_before_it_was_replaced_is_refused(
+    helio: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracks = opened(helio)
+    radar = tracks.supplier("radar-1")
+    radar.push(Track(1))
+    store = tracks.store
+    assert isinstance(store, JournalStore)
+    records, taken_over = store._records, []
+
+    def held_up(items: Sequence[Item]) -> list[Record]:
+        """Between the first look at the lease and the place in line."""
+        helio.clock.advance(31)
+        taken_over.append(store.supplier("radar-1", "somebody else"))
+        return records(items)
+
+    monkeypatch.setattr(store, "_records", held_up)
+    with pytest.raises(SupplierFenced):
+        radar.push(Track(2))
+    assert taken_over[0].last_sequence == 1
     assert ids(tracks) == [1]
 
 
