@@ -52,7 +52,7 @@ spark: $(READY) ## the tests that start Spark
 .PHONY: proof
 proof: $(READY) ## a cluster; streams under kills, sealing and expiry for minutes; the benchmarks of Spark, quickly
 	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-5} $(BIN)/pytest --timeout 0 \
-		tests/spark/test_elsewhere.py tests/spark/test_kills.py tests/spark/test_expiry.py
+		tests/spark/test_elsewhere.py tests/spark/test_kills.py tests/spark/test_sink_kill.py tests/spark/test_expiry.py
 	$(BIN)/python -m bench --quick spark-read spark-stream
 
 .PHONY: fuzz
