@@ -23,8 +23,10 @@ def _meeting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def ids(consumer: Any, number: int) -> list[int]:
-    events = [consumer.pull(LIMIT) for _ in range(number)]
-    return [-1 if event is None else event.id for event in events]
+    found: list[int] = []
+    while len(found) < number and (event := consumer.pull(LIMIT)) is not None:
+        found.append(event.id)
+    return found
 
 
 def test_a_late_joiner_elsewhere_gets_the_history_and_then_what_is_new(tmp_path: Path) -> None:
@@ -68,6 +70,17 @@ def test_joins_at_any_instant_under_load_see_every_event_once_and_in_order(tmp_p
         for consumer in consumers:
             assert ids(consumer, 5_999) == list(range(1, 6_000))
         pushed.join()
+
+
+def test_events_of_all_priorities_pass_a_small_queue_elsewhere_each_once(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        consumer = other.channel("air.tracks", Track, qos=PERSISTENT).consumer(start="now", queue=50)
+        assert kept.wait_matched(1, LIMIT)
+        for i in range(4_000):
+            kept.push_nowait(Track(i), priority=(1, 5, 3, 5, 1)[i % 5])
+        assert sorted(ids(consumer, 4_000)) == list(range(4_000))
+        assert consumer.pull(0.01) is None
 
 
 def test_a_history_of_large_events_comes_in_pages_that_fit(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 However many consumers the other station has, an event crosses once, and it crosses only if the condition of
 at least one of them holds here. Its lane is a consumer's lane: bounded, by priority, and full it does what
-the channel's quality of service says.
+the channel's quality of service says. On a persistent channel it goes by offset instead.
 
 When somebody queues an event the link is told (`Link.ready`) and decides who sends it: the pushing thread
 itself, which saves waking another one, or the link's own task.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from heliograph.channel.consumer import QueuedReceiver
+from heliograph.channel.feed import JournalLane
 from heliograph.channel.lane import Lane
 
 if TYPE_CHECKING:
@@ -94,3 +95,7 @@ class Gateway(QueuedReceiver):
         self.lane = channel.new_lane(self.name, selection, lambda _: on_ready(self), kind=GatewayLane)
         if isinstance(self.lane, GatewayLane):
             self.lane.expires = channel.qos.lifespan is not None
+        elif isinstance(self.lane, JournalLane):
+            # The other station takes a history up by offsets: here no event may overtake another. The queues
+            # of its consumers go by priority.
+            self.lane.priority = channel.qos.priority

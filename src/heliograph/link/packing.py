@@ -83,7 +83,7 @@ class Packer:
         items = lane.take(MOST_AT_ONCE)
         by_lane: dict[int, list[Item]] = {}
         for item in items:
-            by_lane.setdefault(item[1].priority, []).append(item)
+            by_lane.setdefault(lane.priority or item[1].priority, []).append(item)
         lane.done += len(items)
         lane.settle()
         self.events_sent += len(items)
