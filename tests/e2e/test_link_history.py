@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import BatchTooLarge
+from heliograph.errors import BatchTooLarge, CursorFenced
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -193,6 +193,46 @@ def test_a_keeper_that_comes_back_is_found_and_nothing_is_missed(tmp_path: Path)
             assert ids(consumer, 1) == [200]
             assert wait_until(lambda: theirs.push(Track(201)))
             assert ids(consumer, 1) == [201]
+
+
+def test_a_durable_consumer_elsewhere_goes_on_when_its_keeper_is_back(tmp_path: Path) -> None:
+    with hg.Station(domain="air") as other:
+        with hg.Station(tmp_path / "data", domain="air") as keeper:
+            kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+            kept.push_many([Track(i) for i in range(100)])
+            theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+            consumer = theirs.consumer(name="billing", start="earliest")
+            assert ids(consumer, 50) == list(range(50))
+        assert other.mesh is not None
+        assert other.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+        with hg.Station(tmp_path / "data", domain="air") as keeper:
+            kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+            kept.push_many([Track(i) for i in range(100, 200)])
+            assert ids(consumer, 150) == list(range(50, 200))
+            consumer.close()
+            assert ids(kept.consumer(name="billing"), 1) == [199], "nobody acknowledged the last one"
+
+
+def test_a_durable_consumer_that_another_took_over_while_its_keeper_was_away_is_refused(
+    tmp_path: Path,
+) -> None:
+    with hg.Station(domain="air") as other:
+        with hg.Station(tmp_path / "data", domain="air") as keeper:
+            kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+            kept.push(Track(1))
+            theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+            stale = theirs.consumer(name="billing", start="earliest")
+            assert ids(stale, 1) == [1]
+        assert other.mesh is not None
+        assert other.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+        with hg.Station(tmp_path / "data", domain="air") as keeper:
+            kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+            with kept.consumer(name="billing") as taken_over:
+                assert ids(taken_over, 1) == [1]
+                with pytest.raises(CursorFenced):
+                    stale.pull(LIMIT)
+                with pytest.raises(CursorFenced):
+                    stale.close()
 
 
 @pytest.mark.parametrize("durability", ["transient", "transient-local"])

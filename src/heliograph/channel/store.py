@@ -63,6 +63,11 @@ class Cursor(Protocol):
         """The offset below which events may have been handed out."""
         ...
 
+    @property
+    def epoch(self) -> int:
+        """Which opening of it this is; only the last may commit."""
+        ...
+
     def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
         """Everything below is acknowledged, and so are these. Durable when this returns."""
         ...
@@ -126,8 +131,11 @@ class Store(Protocol):
         """The first offset appended at that time (ns) or later."""
         ...
 
-    def cursor(self, name: str, owner: str | None = None) -> Cursor:
-        """The cursor of a durable consumer; CursorHeld while another owner has it."""
+    def cursor(self, name: str, owner: str | None = None, epoch: int | None = None) -> Cursor:
+        """The cursor of a durable consumer; CursorHeld while another owner has it.
+
+        With an epoch it is not opened anew: who had it goes on; CursorFenced if somebody opened it since.
+        """
         ...
 
     def finish(self) -> None:

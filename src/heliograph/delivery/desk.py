@@ -94,12 +94,16 @@ class Desk:
         with self._lock:
             if self._closed:
                 return
-            if self._cursor is not None:
-                self._keep()
-                self._cursor.close()
             self._closed = True
-            self._lane.abandon(self._window.unsettled())
-            self._lane.settle()
+            try:
+                if self._cursor is not None:
+                    self._keep()
+            finally:
+                # What could not be kept comes again; whoever closes is told, and it is closed all the same.
+                if self._cursor is not None:
+                    self._cursor.close()
+                self._lane.abandon(self._window.unsettled())
+                self._lane.settle()
 
     # For seats
 

@@ -182,6 +182,12 @@ class CursorStore:
         self._flush()
         return Cursor(self, name, state.epoch)
 
+    def resume(self, name: str, epoch: int) -> Cursor:
+        """Go on as the owner that opened it with this epoch; CursorFenced if somebody opened it since."""
+        cursor = Cursor(self, name, epoch)
+        self.renew(cursor)
+        return cursor
+
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._states))
 

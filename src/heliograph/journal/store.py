@@ -61,6 +61,10 @@ class PartitionCursor:
     def reach(self) -> int:
         return self._cursor.reach(self._partition)
 
+    @property
+    def epoch(self) -> int:
+        return self._cursor.epoch
+
     def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
         self._cursor.commit({self._partition: position}, {self._partition: acks}, {self._partition: reach})
 
@@ -295,8 +299,10 @@ class JournalStore:
         with self._reading:
             return self._reader.offset_at(append_ts)
 
-    def cursor(self, name: str, owner: str | None = None) -> PartitionCursor:
-        return PartitionCursor(self._known_cursors().open(name, owner or self._owner), self.partition)
+    def cursor(self, name: str, owner: str | None = None, epoch: int | None = None) -> PartitionCursor:
+        cursors = self._known_cursors()
+        found = cursors.open(name, owner or self._owner) if epoch is None else cursors.resume(name, epoch)
+        return PartitionCursor(found, self.partition)
 
     def _known_cursors(self) -> CursorStore:
         with self._reading:

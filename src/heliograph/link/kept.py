@@ -21,6 +21,7 @@ from heliograph.errors import (
     AppendFailed,
     AppendTimeout,
     BatchTooLarge,
+    CursorFenced,
     HistoryDamaged,
     HistoryGone,
     NotPossible,
@@ -76,6 +77,7 @@ class Progress(msgspec.Struct, array_like=True):
     position: int | None
     acks: frozenset[int] = frozenset()
     reach: int = 0
+    epoch: int = 0
 
 
 APPEND_BYTES: Final = 32 << 20
@@ -90,6 +92,7 @@ _time: Final = msgspec.msgpack.Decoder(tuple[str, int]).decode
 _number: Final = msgspec.msgpack.Decoder(int | None).decode
 _lease: Final = msgspec.msgpack.Decoder(tuple[int, int]).decode
 _progress: Final = msgspec.msgpack.Decoder(Progress).decode
+_fence: Final = msgspec.msgpack.Decoder(tuple[str, int, int] | None).decode
 _commit_ask: Final = msgspec.msgpack.Decoder(tuple[str, str, Progress]).decode
 
 
@@ -205,13 +208,21 @@ class Keeper:
         if held:
             raise NotPossible(consumer, f"is open in station {held[0][0]:016x}; close it there first")
         cursor = self._cursors[key] = self._store(name).cursor(consumer, f"station {station:016x}")
-        reply(Progress(cursor.position, cursor.acks, cursor.reach))
+        reply(Progress(cursor.position, cursor.acks, cursor.reach, cursor.epoch))
 
     def _commit(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, consumer, progress = _commit_ask(body)
-        cursor = self._cursors[station, name, consumer]
-        cursor.commit(progress.position or 0, progress.acks, progress.reach)
-        reply(None)
+        key = (station, name, consumer)
+        try:
+            if key not in self._cursors:
+                # This keeper, or the way to it, was away: whoever had the cursor goes on, unless it is
+                # another's by now.
+                self._cursors[key] = self._store(name).cursor(consumer, epoch=progress.epoch)
+            self._cursors[key].commit(progress.position or 0, progress.acks, progress.reach)
+        except CursorFenced as fenced:
+            reply((fenced.name, fenced.epoch, fenced.current))
+        else:
+            reply(None)
 
     def _open_supplier(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, supplier, _ = _place(body)
@@ -329,7 +340,12 @@ class RemoteStore:
     def offset_at(self, append_ts: int) -> int:
         return self.ask_number("history.offset", (self._channel, append_ts)) or 0
 
-    def cursor(self, name: str, owner: str | None = None) -> RemoteCursor:  # noqa: ARG002 - the keeper knows who asks
+    def cursor(
+        self,
+        name: str,
+        owner: str | None = None,  # noqa: ARG002 - the keeper knows who asks
+        epoch: int | None = None,  # noqa: ARG002 - only keepers ask on behalf of others
+    ) -> RemoteCursor:
         cursor = RemoteCursor(self, self._channel, name)
         self._cursors.append(cursor)
         return cursor
@@ -354,6 +370,25 @@ class RemoteStore:
         link = self._link(KEEPER_LIMIT)
         answer = self._questions.ask(link, "history.cursor", (channel, consumer, 0), KEEPER_LIMIT)
         return m.decoded(_progress, answer, link.name)
+
+    def tell_progress(self, channel: str, consumer: str, progress: Progress) -> None:
+        """Wait for a keeper that is away or not ready, for a while; CursorFenced when another has it now."""
+        clock = self._ports.clock
+        until = clock.monotonic_ns() + round(KEEPER_LIMIT * 1e9)
+        while True:
+            try:
+                link = self._link(KEEPER_LIMIT)
+                answer = self._questions.ask(
+                    link, "history.commit", (channel, consumer, progress), KEEPER_LIMIT
+                )
+                break
+            except QueryFailed:
+                if clock.monotonic_ns() >= until:
+                    raise
+                self._ports.tasks.sleep(AWAY_LIMIT)
+        fence = m.decoded(_fence, answer, link.name)
+        if fence is not None:
+            raise CursorFenced(*fence)
 
     def ask_lease(self, channel: str, supplier: str) -> tuple[int, int]:
         link = self._link(KEEPER_LIMIT)
@@ -381,10 +416,11 @@ class RemoteCursor:
         self._open = True
         progress = store.ask_progress(channel, name)
         self.position, self.acks, self.reach = progress.position, progress.acks, progress.reach
+        self.epoch = progress.epoch
 
     def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
-        progress = Progress(position, frozenset(acks), reach)
-        self._store.ask_number("history.commit", (*self._key, progress))
+        progress = Progress(position, frozenset(acks), reach, self.epoch)
+        self._store.tell_progress(*self._key, progress)
         self.position, self.acks, self.reach = position, progress.acks, reach
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ class Memory:
         self.position = position
         self.acks = frozenset(acks)
         self.reach = reach
+        self.epoch = 1
         self.away = False
 
     def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
