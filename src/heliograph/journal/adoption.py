@@ -82,10 +82,13 @@ class Inbox:
         return [name.removesuffix(BATCH) for name in found if name.endswith(BATCH)]
 
     def take_in(self, name: str, into: Callable[[Batch], Target]) -> bool:
-        """Take a batch in, or refuse it; False when it has to wait, because the disk or the channel does.
+        """Take a batch in, or refuse it; False when it has to wait, because the disk or the channel does, or
+        because an earlier one of its writer was refused.
 
         A batch that was taken in before is only tidied up.
         """
+        if staging.refused_before(self._disk, name) is not None:
+            return False
         try:
             batch = staging.load(self._disk, name)  # 1
             self._adopt(batch, into(batch))
@@ -119,9 +122,12 @@ class Inbox:
     def _sweep_ready(self, oldest: int) -> list[str]:
         """Remove refusals that nobody came for, and manifests that were begun by writers without rows."""
         keys = {folder.rpartition("/")[2] for folder in self._folders()}
+        awaited = {name.rpartition("-")[0] for name in self.ready()}
         left = []
         for name in self._disk.list(READY) if self.exists() else ():
             if name.endswith(REFUSED):
+                if name.rpartition("-")[0] in awaited:
+                    continue  # what is behind it would follow without its rows
                 refusal = staging.refusal(self._disk, name.removesuffix(REFUSED))
                 if refusal is None or refusal.time < oldest:
                     left.append(name)

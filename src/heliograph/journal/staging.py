@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from heliograph.errors import BadJournalFile, BatchTooLarge, DiskError, NoSuchFile
+from heliograph.errors import BadJournalFile, BatchRefused, BatchTooLarge, DiskError, NoSuchFile
 from heliograph.faultpoints import reach
 from heliograph.journal.frames import RUNS, FrameMeta, HeadHeader, checksum, encode_frame
 from heliograph.journal.names import TEMPORARY
@@ -104,6 +104,16 @@ def refusal(disk: Disk, name: str) -> Refusal | None:
         return msgspec.json.decode(disk.read(f"{READY}/{name}{REFUSED}"), type=Refusal)
     except (NoSuchFile, msgspec.MsgspecError):
         return None
+
+
+def refused_before(disk: Disk, name: str) -> str | None:
+    """The first batch of the same writer and checkpoint that was refused before the one of that name.
+
+    It has to be handed over again before anything that follows it, or its rows would be missing for ever.
+    """
+    key = name.rpartition("-")[0]
+    found = (other.removesuffix(REFUSED) for other in disk.list(READY) if other.endswith(REFUSED))
+    return min((other for other in found if other.startswith(f"{key}-") and other < name), default=None)
 
 
 def key_of(channel: str, writer: str, nonce: str) -> str:
@@ -188,10 +198,23 @@ def check_size(rows: int, size: int) -> None:
 
 
 def hand_over(ports: Ports, batch: Batch) -> None:
-    """Publish a batch. One that is there under the same number stays: it holds the same rows."""
+    """Publish a batch. One that is there under the same number stays: it holds the same rows.
+
+    Raises BatchRefused when an earlier one of its writer was refused, and has not been handed over again.
+    """
     disk = ports.disk
     assert disk is not None
     check_size(batch.rows, sum(file.size for file in batch.files))
+    missing = refused_before(disk, batch.name)
+    if missing is not None:
+        refused = refusal(disk, missing)
+        reason = "its reason cannot be read" if refused is None else refused.reason
+        raise BatchRefused(
+            batch.writer,
+            int(missing.rpartition("-")[2]),
+            f"{reason}. Batch {batch.number} cannot follow it: write that batch again, or "
+            f"go on without its rows by removing {READY}/{missing}{REFUSED}",
+        )
     remove_quietly(disk, f"{READY}/{batch.name}{REFUSED}")
     if disk.exists(f"{READY}/{batch.name}{BATCH}"):
         discard(disk, batch)

@@ -55,6 +55,7 @@ class Keeper:
 
     def __init__(self, disk: SimDisk, clock: HandClock | None = None) -> None:
         self.disk = disk
+        self.clock = clock
         self.ports = ports(disk, clock)
         make_inbox(disk)
         self.inbox = Inbox(self.ports)
@@ -191,14 +192,36 @@ def test_damaged_or_missing_rows_are_refused_before_anything_is_appended(keeper:
     hand_over(keeper.ports, batch(0, files))
     keeper.take_all()
     assert b"checksum" in keeper.disk.read(f"{READY}/{batch(0, ()).name}.refused")
-    files = staged(keeper.ports, 1, tracks(0, 5))
-    keeper.disk.remove(f"{STAGED}/{key_of(CHANNEL, WRITER, NONCE)}/{files[0].name}")
-    hand_over(keeper.ports, batch(1, files))
-    hand_over(keeper.ports, batch(2, (StagedFile(staged(keeper.ports, 2, tracks(0, 1))[0].name, 7, 1),)))
+    files = staged(keeper.ports, 0, tracks(0, 5), nonce="b")
+    keeper.disk.remove(f"{STAGED}/{key_of(CHANNEL, WRITER, 'b')}/{files[0].name}")
+    hand_over(keeper.ports, batch(0, files, "b"))
+    (whole,) = staged(keeper.ports, 0, tracks(0, 1), nonce="c")
+    hand_over(keeper.ports, batch(0, (StagedFile(whole.name, 7, 1),), "c"))
     keeper.take_all()
     assert keeper.ids() == []
     assert keeper.writer.marks == {}
     assert [name[-7:] for name in keeper.disk.list(READY)] == ["refused"] * 3
+
+
+def test_nothing_follows_a_refused_batch_until_it_is_handed_over_again(keeper: Keeper) -> None:
+    files = staged(keeper.ports, 1, tracks(10, 1))
+    hand_over(keeper.ports, batch(0, staged(keeper.ports, 0, tracks(0, 1))))
+    hand_over(keeper.ports, batch(1, files))
+    hand_over(keeper.ports, batch(2, staged(keeper.ports, 2, tracks(20, 1))))
+    keeper.disk.flip(f"{STAGED}/{key_of(CHANNEL, WRITER, NONCE)}/{files[0].name}", files[0].size - 2, 1)
+    assert [keeper.take_in(name) for name in keeper.inbox.ready()] == [True, True, False]
+    assert keeper.ids() == [0]
+    with pytest.raises(BatchRefused, match=r"batch 1 of .* checksum .* Batch 3 cannot follow"):
+        hand_over(keeper.ports, batch(3, staged(keeper.ports, 3, tracks(30, 1))))
+    assert keeper.clock is not None
+    keeper.clock.now += round(ABANDONED_SECONDS * 1e9) + 1
+    keeper.inbox.sweep()
+    assert not keeper.take_in(batch(2, ()).name)
+    hand_over(keeper.ports, batch(1, staged(keeper.ports, 1, tracks(10, 1))))
+    keeper.take_all()
+    hand_over(keeper.ports, batch(3, staged(keeper.ports, 3, tracks(30, 1))))
+    keeper.take_all()
+    assert keeper.ids() == [0, 10, 20, 30]
 
 
 def test_a_manifest_that_is_none_is_refused(keeper: Keeper) -> None:
