@@ -29,6 +29,8 @@ from heliograph.errors import (
     Closed,
     ExpressionError,
     ForkedStation,
+    HistoryDamaged,
+    HistoryGone,
     NoSuchChannel,
     NotPossible,
     WrongEventType,
@@ -435,8 +437,10 @@ def _pattern_regex(pattern: str) -> str:
 
 
 def _log_error(receiver: str, header: Header | None, error: BaseException) -> None:
-    if header is None:
+    if isinstance(error, HistoryGone | HistoryDamaged):
         log.error("%s missed a part of the history: %s", receiver, error)
+    elif header is None:
+        log.error("%s raised", receiver, exc_info=error)
     else:
         log.error("%s raised for event %s on %s", receiver, header.id, header.channel, exc_info=error)
 

@@ -15,7 +15,7 @@ from heliograph.channel.consumer import Consumer, Shared
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking, Terms, agree
 from heliograph.errors import GivenUp, NotPossible
-from heliograph.event import Event
+from heliograph.event import PUSH_ID, Event
 from heliograph.qos import QoS
 
 if TYPE_CHECKING:
@@ -159,15 +159,28 @@ class Asking(Generic[T]):
 
     def _agree(self, selection: Selection, acking: Acking) -> Terms:
         shared = selection.group is not None
-        return agree(self._channel.name, tuple(selection.conditions), shared=shared, **acking)
+        terms = agree(self._channel.name, tuple(selection.conditions), shared=shared, **acking)
+        self._grave(terms)  # refused before anything is held
+        return terms
+
+    def _grave(self, terms: Terms) -> Channel[Any] | None:
+        """The channel for dead letters, if there is to be one."""
+        if terms.dead_letter is None:
+            return None
+        qos = QoS(durability="persistent") if self._journal is not None else QoS()
+        grave = self._services.open_channel(terms.dead_letter, self._channel.types, qos)
+        if self._journal is not None and not grave.qos.journalled:
+            raise NotPossible(
+                self._channel.name,
+                f"dead_letter={terms.dead_letter!r} is open and not persistent: what could not be delivered "
+                "would be lost there; name another channel",
+            )
+        return grave
 
     def _desk_opener(
         self, terms: Terms, cursor: Cursor | None
     ) -> Callable[[str, Lane, Sequence[Item]], Desk]:
-        grave: Channel[Any] | None = None
-        if terms.dead_letter is not None:
-            qos = QoS(durability="persistent") if self._journal is not None else QoS()
-            grave = self._services.open_channel(terms.dead_letter, self._channel.types, qos)
+        grave = self._grave(terms)
 
         def open_desk(name: str, lane: Lane, taken: Sequence[Item]) -> Desk:
             def give_up(item: Item, attempts: int) -> None:
@@ -205,5 +218,5 @@ def bury(grave: Channel[Any], consumer: str, item: Item, attempts: int) -> None:
         priority=header.priority,
         source_ts=header.source_ts,
         correlation_id=header.correlation_id,
-        headers={**(header.headers or {}), **where},
+        headers={**{n: v for n, v in (header.headers or {}).items() if n != PUSH_ID}, **where},
     )

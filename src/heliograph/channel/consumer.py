@@ -323,6 +323,8 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def read(self, max: int = 100, timeout: float | None = None) -> list[T]:  # noqa: A002 - as the face says
         """Up to `max` events: waits for the first, then takes what is there."""
+        if type(max) is not int or max < 1:
+            raise ValueError(f"max={max!r}; it is a whole number above 0")
         first = self.pull(timeout)
         events: list[T] = [] if first is None else [first]
         while events and len(events) < max:

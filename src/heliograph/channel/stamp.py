@@ -65,8 +65,12 @@ def stamp(
         raise _refused("source_ts", f"is nanoseconds since 1970 as a 64-bit integer, not {source_ts!r:.60}")
     if correlation_id is not None:
         _check_text("correlation_id", correlation_id, MAX_NAME)
+    if headers is not None and PUSH_ID in headers:
+        raise _refused("headers", f"cannot hold {PUSH_ID!r}, where the id of a push travels; say id=")
     if id is not None:
         _check_text("id", id, MAX_NAME)
+        if not id:
+            raise _refused("id", "is empty; leave it out, or give every event one of its own")
         headers = {**(headers or {}), PUSH_ID: id}
     checked = None if headers is None else _checked_headers(headers)
     return Stamp(priority, source_ts, correlation_id, checked, id)

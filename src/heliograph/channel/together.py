@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from heliograph import fieldtypes as ft
+from heliograph.channel.consumer import takes_header
 from heliograph.channel.lane import Lane
 from heliograph.correlate.machine import Correlator, Counts
 from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, check, leaves_of
@@ -76,6 +77,8 @@ class Together:
         priority: int | None = None,
     ) -> None:
         check(pattern)
+        if takes_header(callback):
+            raise TypeError(f"{callback!r} must take one argument: the match")
         own_name: str = getattr(callback, "__name__", type(callback).__name__)
         self.name = name or own_name
         self._keys = _key_fields(pattern)

@@ -380,7 +380,8 @@ class _AllFinder:
             return matches
         self._bark = None
         missing = tuple(name for name in self._wanted if name not in self._waiting)
-        return [*matches, Found(now - (self._watchdog or 0), now, {}, missing)]
+        there = {name: _value(found) for name, found in self._waiting.items()}
+        return [*matches, Found(now - (self._watchdog or 0), now, there, missing)]
 
     def _taken(self, came: list[tuple[str, Found]], now: int) -> list[Found]:
         """Let occurrences wait for the others; what they complete."""

@@ -241,3 +241,10 @@ def test_a_name_is_free_when_its_supplier_is_closed(tracks: hg.Channel[Track]) -
 def test_without_a_journal_a_name_is_this_stations_own(helio: Rig) -> None:
     with helio.station.channel("volatile", Track).supplier("radar-1") as radar:
         assert radar.last_sequence == 0
+
+
+def test_an_empty_id_and_a_header_that_looks_like_one_are_refused(tracks: hg.Channel[Track]) -> None:
+    with pytest.raises(hg.InvalidEvent, match="id is empty"):
+        tracks.push(Track(1), id="")
+    with pytest.raises(hg.InvalidEvent, match="where the id of a push travels"):
+        tracks.push(Track(1), headers={"push-id": "x"})

@@ -70,7 +70,7 @@ def test_a_watchdog_rings_by_itself_and_names_what_is_missing(helio: Rig) -> Non
     helio.settle()
     helio.clock.advance(5)
     helio.settle()
-    assert [(m.missing, m.t, m.w) for m in seen] == [(("w",), None, None)]
+    assert [(m.missing, m.t, m.w) for m in seen] == [(("w",), Track(1), None)]
 
 
 def test_an_absence_and_an_interval_need_no_event_to_ring(helio: Rig) -> None:
@@ -161,6 +161,10 @@ def test_persistent_channels_take_part(helio: Rig) -> None:
     assert [m.t.id for m in seen] == [1]
 
 
+def two_arguments(event: Any, header: Any) -> None:
+    """As a channel's callbacks may be."""
+
+
 def test_what_makes_no_sense_is_refused_where_it_is_written(helio: Rig) -> None:
     tracks, weather = helio.station.channel("t", Track), helio.station.channel("w", Weather)
     shapes = helio.station.channel("s", Shape)
@@ -172,6 +176,8 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(helio: Rig) -> None:
         tracks.where("sped > 3")
     with pytest.raises(TypeError, match="cannot be called"):
         helio.station.subscribe(hg.any_of(t=tracks), "print")  # type: ignore[call-overload]  # the test
+    with pytest.raises(TypeError, match="must take one argument: the match"):
+        helio.station.subscribe(hg.any_of(t=tracks), two_arguments)  # type: ignore[arg-type]  # the test
     with pytest.raises(NotPossible, match="where= is not for a pattern of events"):
         helio.station.subscribe(hg.any_of(t=tracks), print, where="speed > 3")  # type: ignore[call-overload]  # the test
     with pytest.raises(InvalidPattern, match="is all_of, any_of"):

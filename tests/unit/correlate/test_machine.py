@@ -108,7 +108,7 @@ def test_the_watchdog_names_what_was_missing_and_is_set_back_by_each_match() -> 
     found = _matches(machine, ((1, "a1"), (2, "b1"), (4, "a2"), 5, 50, (51, "b2"), 60), "ab")
     assert [(match.at / S, match.values, match.missing) for match in found] == [
         (2, {"a": "a1", "b": "b1"}, ()),
-        (5, {}, ("b",)),
+        (5, {"a": "a2"}, ("b",)),
         (51, {"a": "a2", "b": "b2"}, ()),
         (54, {}, ("a", "b")),
     ]
