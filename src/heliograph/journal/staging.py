@@ -198,7 +198,7 @@ def check_size(rows: int, size: int) -> None:
 
 
 def hand_over(ports: Ports, batch: Batch) -> None:
-    """Publish a batch. One that is there under the same number stays: it holds the same rows.
+    """Publish a batch. One that is there whole under the same number stays: it holds the same rows.
 
     Raises BatchRefused when an earlier one of its writer was refused, and has not been handed over again.
     """
@@ -216,8 +216,8 @@ def hand_over(ports: Ports, batch: Batch) -> None:
             f"go on without its rows by removing {READY}/{missing}{REFUSED}",
         )
     remove_quietly(disk, f"{READY}/{batch.name}{REFUSED}")
-    if disk.exists(f"{READY}/{batch.name}{BATCH}"):
-        discard(disk, batch)
+    if _is_whole(disk, batch.name):
+        withdraw(disk, batch)
         return
     body = msgspec.msgpack.encode(batch)
     temporary = f"{READY}/{batch.name}-{ports.random.id64():016x}{TEMPORARY}"
@@ -253,6 +253,29 @@ def load(disk: Disk, name: str) -> Batch:
     if batch.name != name:
         raise BadJournalFile(path, f"it belongs under the name {batch.name}")
     return batch
+
+
+def _is_whole(disk: Disk, name: str) -> bool:
+    """Whether the batch of that name is there with its files."""
+    try:
+        batch = load(disk, name)
+    except (NoSuchFile, BadJournalFile):
+        return False
+    return all(disk.exists(f"{STAGED}/{batch.key}/{file.name}") for file in batch.files)
+
+
+def withdraw(disk: Disk, batch: Batch) -> None:
+    """Remove the files of an attempt at a batch, except those that have been handed over: these are no longer
+    their writer's to remove, whatever it was told.
+    """
+    try:
+        kept = {file.name for file in load(disk, batch.name).files}
+    except NoSuchFile:
+        kept = set()
+    except BadJournalFile:
+        return  # it may list any of them
+    ours = tuple(file for file in batch.files if file.name not in kept)
+    discard(disk, msgspec.structs.replace(batch, files=ours))
 
 
 def discard(disk: Disk, batch: Batch) -> None:

@@ -96,12 +96,15 @@ class Handing:
             wait_until_taken_in(ports, batch, self._options.timeout)  # 4
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], number: int) -> None:
-        """Some task has failed: the files of the others are of no use."""
+        """Some task has failed: the files of the others are of no use.
+
+        Spark aborts after a commit that raised, too; what it handed over will be taken in all the same.
+        """
         batch = self._batch(messages, number)
         disk = _ports(self._options.path).disk
         assert disk is not None
         if batch is not None:
-            staging.discard(disk, batch)
+            staging.withdraw(disk, batch)
 
     def _batch(self, messages: Sequence[WriterCommitMessage | None], number: int) -> Batch | None:
         """What the tasks have staged; None when there are no rows at all."""

@@ -20,17 +20,21 @@ from pyspark.sql.types import (
 
 import heliograph as hg
 from heliograph import fieldtypes as ft
-from heliograph.codec import decoder
-from heliograph.errors import FormatError, InvalidEvent, InvalidOption, NoHistory
+from heliograph.codec import decoder, encoder
+from heliograph.errors import AdoptionTimeout, FormatError, InvalidEvent, InvalidOption, NoHistory
 from heliograph.event import format_of
+from heliograph.journal.staging import Stage, key_of, make_inbox
+from heliograph.ports import system_ports
 from heliograph.spark import sinkrows
-from heliograph.spark.sink import _portions, run_sink, stream_sink
+from heliograph.spark.sink import Handing, Staged, _portions, run_sink, stream_sink
 from heliograph.spark.sinkoptions import MAX_WRITER, SinkOptions, parse_sink_options
 from heliograph.spark.sinkrows import body_maker, sink_format
 from tests.spark.totals import Total
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql.datasource import WriterCommitMessage
 
 PERSISTENT = hg.QoS(durability="persistent")
 LEAST = {"path": "data", "channel": "totals"}
@@ -197,6 +201,58 @@ def test_integers_out_of_range_are_refused() -> None:
 def test_bodies_are_staged_in_portions() -> None:
     large = b"x" * 700_000
     assert [len(portion) for portion in _portions([b"a", large, large, b"b"])] == [2, 2]
+
+
+def staged(folder: Path, *ids: int) -> list[WriterCommitMessage | None]:
+    """What one task stages and tells the driver."""
+    key = key_of("totals", "w", "query")
+    with Stage(system_ports(folder), key, 0, "p0-a0") as stage:
+        stage.add(format_of(Total), [encoder(Total).encode(Total(n, "")) for n in ids])
+        return [Staged("query", stage.finish())]
+
+
+def kept(folder: Path) -> list[int]:
+    with hg.Station(folder) as station:
+        return [
+            total.id for total in station.channel("totals", Total).consumer(start="earliest", until="now")
+        ]
+
+
+@pytest.fixture
+def handing(tmp_path: Path) -> Handing:
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Total, qos=PERSISTENT).push(Total(0, ""))
+    disk = system_ports(tmp_path).disk
+    assert disk is not None
+    make_inbox(disk)
+    return Handing(options(tmp_path, writer="w", timeout=0.0), format_of(Total), "w")
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_batch_that_was_handed_over_in_vain_is_taken_in_later_though_spark_aborts_it(
+    tmp_path: Path, handing: Handing, *, again: bool
+) -> None:
+    disk = system_ports(tmp_path).disk
+    assert disk is not None
+    lock = disk.lock("lock", note="a station that stopped")
+    messages = staged(tmp_path, 1, 2)
+    with pytest.raises(AdoptionTimeout):
+        handing.commit(messages, 0)
+    handing.abort(messages, 0)
+    lock.release()
+    handing.commit(staged(tmp_path, 1, 2) if again else messages, 0)
+    assert kept(tmp_path) == [0, 1, 2]
+
+
+def test_a_batch_that_lost_its_files_is_handed_over_anew(tmp_path: Path, handing: Handing) -> None:
+    disk = system_ports(tmp_path).disk
+    assert disk is not None
+    with disk.lock("lock", note="a station that stopped"), pytest.raises(AdoptionTimeout):
+        handing.commit(staged(tmp_path, 1, 2), 0)
+    for file in tmp_path.glob("inbox/staged/*/*.rows"):
+        file.unlink()
+    handing.commit(staged(tmp_path, 1, 2), 0)
+    assert kept(tmp_path) == [0, 1, 2]
 
 
 def test_nothing_is_overwritten() -> None:
