@@ -11,6 +11,9 @@ one owner by a lease; each opening has a later epoch, and what a stale owner com
 All cursors of a store share one file, to which states are appended whole; the last state of a name counts.
 One sync serves everybody who commits at the same time: whoever comes first writes for all who wait. When the
 file has grown, the states are written to a new one, which replaces it; after a failure too.
+
+A file says how much of it was durable: its header, of what it began with, and each state, of what was before
+it. A state that cannot be read is the end of a write that was torn by a crash, or, below that, damage.
 """
 
 from __future__ import annotations
@@ -85,6 +88,8 @@ class State(msgspec.Struct, array_like=True):
     positions: dict[str, Position] = {}
     seen_ts: int = 0
     """When its owner was last heard of, in ns since 1970."""
+    durable: int = 0
+    """How many bytes of the file were durable when it was written."""
 
 
 class Cursor:
@@ -300,7 +305,7 @@ class CursorStore:
         if self._file is None or self._size > REWRITE_BYTES:
             self._rewrite()
             return
-        data = b"".join(_frame(state) for state in dirty.values())
+        data = b"".join(_frame(state, self._size) for state in dirty.values())
         try:
             self._file.append(data)
             self._file.sync()
@@ -322,17 +327,18 @@ class CursorStore:
         with suppress(NoSuchFile):
             self._disk.remove(temporary)
         with self._lock:
-            data = b"".join(_frame(state) for state in self._states.values())
+            data = b"".join(_frame(state, 0) for state in self._states.values())
+        size = _HEADER.size + len(data)
         file = self._disk.create(temporary)
         try:
-            file.append(_HEADER.pack(MAGIC, VERSION, 0, 0), data)
+            file.append(_HEADER.pack(MAGIC, VERSION, 0, size), data)
             file.sync()
             self._disk.rename(temporary, name)
             self._disk.sync_folder(self.folder)
         except DiskError:
             file.close()
             raise
-        self._file, self._size = file, len(data)
+        self._file, self._size = file, size
 
     def _load(self) -> None:
         """Read the states; a torn one at the end was never acknowledged and goes with the next rewriting."""
@@ -342,26 +348,53 @@ class CursorStore:
             return
         if len(data) < _HEADER.size or data[:8] != MAGIC:
             raise BadJournalFile(f"{self.folder}/{FILE}", "it does not begin as a cursor file does")
-        version = _HEADER.unpack_from(data)[1]
+        _, version, _, durable = _HEADER.unpack_from(data)
         if version != VERSION:
             reason = f"it has version {version}; this program reads version {VERSION}"
             raise BadJournalFile(f"{self.folder}/{FILE}", reason)
         at = _HEADER.size
-        while at + _FRAME.size <= len(data):
-            size, crc = _FRAME.unpack_from(data, at)
-            body = data[at + _FRAME.size : at + _FRAME.size + size]
-            if len(body) < size or checksum(body) != crc:
-                log.warning(
-                    "%s: %d bytes were dropped; cursors may repeat events", self.folder, len(data) - at
-                )
-                break
-            state = msgspec.msgpack.decode(body, type=State)
+        while (found := _state_at(data, at)) is not None:
+            state, at = found
             # Written by a program that did not note the time: its lease begins with this one.
             state.seen_ts = state.seen_ts or self._clock.time_ns()
             self._states[state.name] = state
-            at += _FRAME.size + size
+        if max(durable, _durable_after(data, at)) > at:
+            reason = (
+                f"what was durable from byte {at} on is damaged, so nobody knows how far its consumers are; "
+                "bring back a copy of it, or move it away: then they begin where start= says, and the "
+                "epochs of named suppliers begin anew"
+            )
+            raise BadJournalFile(f"{self.folder}/{FILE}", reason)
+        if at < len(data):
+            log.warning("%s: %d bytes were dropped; cursors may repeat events", self.folder, len(data) - at)
 
 
-def _frame(state: State) -> bytes:
+def _frame(state: State, durable: int) -> bytes:
+    state.durable = durable
     body = msgspec.msgpack.encode(state)
     return _FRAME.pack(len(body), checksum(body)) + body
+
+
+def _state_at(data: bytes, at: int) -> tuple[State, int] | None:
+    """The state there and the place behind it; None when there is none, or not all of it."""
+    begin = at + _FRAME.size
+    if begin > len(data):
+        return None
+    size, crc = _FRAME.unpack_from(data, at)
+    body = data[begin : begin + size]
+    # Zeros, as a crash may leave them, would be an empty state with the right sum.
+    if not size or len(body) < size or checksum(body) != crc:
+        return None
+    return msgspec.msgpack.decode(body, type=State), begin + size
+
+
+def _durable_after(data: bytes, at: int) -> int:
+    """How much of the file was durable, by what can be read behind something that cannot."""
+    durable = 0
+    while at < len(data):
+        found = _state_at(data, at)
+        if found is None:
+            at += 1
+        else:
+            durable, at = max(durable, found[0].durable), found[1]
+    return durable

@@ -171,6 +171,52 @@ def test_a_file_that_is_none_is_refused() -> None:
         store(disk)
 
 
+def written_by_commits() -> tuple[SimDisk, list[int]]:
+    """A file of three commits, and its sizes after each."""
+    disk, sizes = SimDisk(), []
+    with store(disk) as opened:
+        cursor = opened.open("billing", "me")
+        for low in (1, 2, 3):
+            cursor.commit({"a1": low})
+            sizes.append(len(disk.read(f"{FOLDER}/cursors")))
+    return disk, sizes
+
+
+def with_content(content: bytes) -> SimDisk:
+    disk = SimDisk()
+    disk.make_folder(FOLDER)
+    disk.create(f"{FOLDER}/cursors").append(content)
+    return disk
+
+
+def test_a_flipped_bit_in_what_was_durable_is_named_and_not_taken_for_a_torn_end() -> None:
+    disk, sizes = written_by_commits()
+    whole = disk.read(f"{FOLDER}/cursors")
+    for at in range(16, sizes[1]):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        with pytest.raises(BadJournalFile, match="bring back a copy"):
+            store(with_content(bytes(damaged)))
+
+
+def test_a_torn_last_commit_is_dropped_wherever_it_ends() -> None:
+    disk, sizes = written_by_commits()
+    whole = disk.read(f"{FOLDER}/cursors")
+    for end in range(sizes[1], sizes[2]):
+        for torn in (whole[:end], whole[:end] + bytes(sizes[2] - end)):
+            with store(with_content(torn)) as opened:
+                assert opened.state("billing").positions["a1"].low == 2
+
+
+def test_a_later_part_of_the_same_torn_write_is_no_sign_of_damage() -> None:
+    disk, sizes = written_by_commits()
+    whole = bytearray(disk.read(f"{FOLDER}/cursors"))
+    last = bytes(whole[sizes[1] :])
+    whole[sizes[1] :] = bytes(len(last)) + last
+    with store(with_content(bytes(whole))) as opened:
+        assert opened.state("billing").positions["a1"].low == 2
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_consumers_that_commit_together_share_a_sync(seed: int) -> None:
     simulation = Simulation(seed)
