@@ -18,8 +18,9 @@ from bench.harness import Benchmark, Case, Size, Target, benchmark
 from bench.peers.journals import TRACK, Track
 from heliograph import codec, format_of
 from heliograph.formats import FormatRegistry
+from heliograph.journal.limits import Limits
 from heliograph.journal.manifest import load
-from heliograph.journal.partition import Chunk, Limits, Partition
+from heliograph.journal.partition import Chunk, Partition
 from heliograph.journal.records import Record, encode_rows
 from heliograph.journal.recovery import recover
 from heliograph.ports import system_ports

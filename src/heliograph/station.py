@@ -37,6 +37,7 @@ from heliograph.errors import (
 )
 from heliograph.event import Event, info_of
 from heliograph.journal.keeping import Keeping
+from heliograph.journal.limits import Limits
 from heliograph.link import Identity, join
 from heliograph.ports import Ports, system_ports
 from heliograph.qos import QoS
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from heliograph.channel.together import Together
     from heliograph.correlate.pattern import Pattern
     from heliograph.event import Header
-    from heliograph.journal import Limits
     from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
     from heliograph.ports import Task
@@ -94,6 +94,8 @@ class Station:
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
     ) -> None:
+        if journal is not None and not isinstance(journal, Limits):
+            raise TypeError(f"journal= is hg.Limits(...), not {journal!r:.60}")
         self.ports = ports or system_ports(folder)
         self.id = self.ports.random.id64()
         station_seq = count(1).__next__

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 
-from heliograph.journal.partition import Limits
+from heliograph.journal.limits import Limits
 from heliograph.journal.records import Record
 from heliograph.journal.seal import seal
 from heliograph.journal.writer import PartitionWriter

@@ -8,7 +8,7 @@ import msgspec
 
 from heliograph.journal import tidying
 from heliograph.journal.inspection import verify
-from heliograph.journal.partition import Limits
+from heliograph.journal.limits import Limits
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.rewriting import rewrite
 from heliograph.journal.seal import seal

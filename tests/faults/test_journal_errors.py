@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import DiskError, JournalError
-from heliograph.journal.partition import Limits
+from heliograph.journal.limits import Limits
 from heliograph.sim import Fails, SimDisk
 from tests.unit.journal.helpers import commit, history, partition, seal_everything, tracks
 

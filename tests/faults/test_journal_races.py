@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import HistoryGone
-from heliograph.journal.partition import Limits
+from heliograph.journal.limits import Limits
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import Record
 from heliograph.journal.seal import seal

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from heliograph.journal.inspection import verify
 from heliograph.journal.keys import key_bytes
-from heliograph.journal.partition import Limits, Partition
+from heliograph.journal.limits import Limits
+from heliograph.journal.partition import Partition
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import TOMBSTONE, Record
 from heliograph.journal.rewriting import rewrite

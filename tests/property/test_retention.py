@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heliograph.journal.limits import Limits
 from heliograph.journal.manifest import Manifest, Retired, Segment
-from heliograph.journal.partition import Limits
 from heliograph.journal.retention import RESERVE, Decision, Place, decide
 from tests.support import examples
 

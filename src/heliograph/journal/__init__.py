@@ -12,9 +12,9 @@ their format; only sealing looks into them. `docs/journal.md` has the files byte
 
 from heliograph.journal.cursors import Cursor, CursorStore
 from heliograph.journal.inspection import FileInfo, Range, Report, cat, ls, partitions, verify
+from heliograph.journal.limits import Limits
 from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.names import escaped, unescaped
-from heliograph.journal.partition import Limits
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.receipt import Receipt
 from heliograph.journal.records import EVENT, TOMBSTONE, JournalRecord, Record, Rows

@@ -21,8 +21,8 @@ from heliograph.formats import FormatRegistry
 from heliograph.journal import staging
 from heliograph.journal.adoption import Inbox, Target
 from heliograph.journal.cursors import CursorStore
+from heliograph.journal.limits import DAY, Limits
 from heliograph.journal.names import CHANNELS, escaped
-from heliograph.journal.partition import DAY, Limits
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.staging import BATCH, READY
 from heliograph.journal.store import JournalStore

@@ -43,42 +43,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from heliograph.formats import FormatRegistry
+    from heliograph.journal.limits import Limits
     from heliograph.journal.retention import Place
     from heliograph.ports import Clock, Disk, File, Ports
 
 log = logging.getLogger(__name__)
 
-DAY: Final = 86_400.0
 DESCRIBED: Final = 2
 """Frames of a head in which each of its formats is described."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When heads are rotated and what is kept; sizes in bytes, times in seconds."""
-
-    head_bytes: int = 64 << 20
-    head_events: int = 1_000_000
-    head_seconds: float = 600.0
-    keep_bytes: int | None = 10 << 30
-    """The partition's disk quota: beyond it the oldest sealed segments go. None: no limit."""
-    keep_seconds: float | None = 30 * DAY
-    """Segments whose last event is older go. None: no limit."""
-    hold_unread: bool = True
-    """What a durable consumer has not read stays beyond `keep_seconds`, though never beyond `keep_bytes`."""
-    hold_seconds: float = 7 * DAY
-    """A durable consumer that has not been heard of for so long holds nothing any more."""
-    drop_read: bool = False
-    """What all durable consumers have read goes at once; it needs at least one that was heard of."""
-    grace_seconds: float = 600.0
-    """How long sealed files stay on disk after they have left the history, for who planned to read them."""
-    merge_events: int = 8_000_000
-    merge_bytes: int = 256 << 20
-    """Small neighbouring segments become one, up to about this size and an eighth of `keep_bytes`."""
-    compact: bool = False
-    """Only the last event of each key is kept in what is sealed. A channel's QoS sets this and the next."""
-    tombstone_seconds: float = DAY
-    """How long it is remembered that a key was forgotten."""
 
 
 class Chunk(NamedTuple):

@@ -37,9 +37,10 @@ from heliograph.journal import manifest as manifests
 from heliograph.journal.frames import HEAD_SIZE, HeadHeader
 from heliograph.journal.headreader import HeadReader
 from heliograph.journal.inspection import Range
+from heliograph.journal.limits import Limits
 from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.names import COMMIT, HEADS, LOCK, MANIFEST, SEALED
-from heliograph.journal.partition import Limits, Partition
+from heliograph.journal.partition import Partition
 from heliograph.journal.rebuild import described, last_promise, rebuilt
 from heliograph.journal.seal import install_file
 from heliograph.journal.segmentreader import SegmentReader, is_whole

@@ -29,8 +29,8 @@ from heliograph.journal.manifest import Retired, Segment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from heliograph.journal.limits import Limits
     from heliograph.journal.manifest import Head, Manifest
-    from heliograph.journal.partition import Limits
 
 RESERVE: Final = 8
 """One part in so many of the quota is set aside for files in their grace."""

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.journal.cursors import Cursor
+    from heliograph.journal.limits import Limits
     from heliograph.journal.named import SupplierLease
-    from heliograph.journal.partition import Limits
     from heliograph.journal.receipt import Receipt
     from heliograph.journal.retention import Place
     from heliograph.ports import Ports

@@ -21,8 +21,8 @@ from heliograph.journal.retention import RESERVE
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from heliograph.journal.limits import Limits
     from heliograph.journal.manifest import Manifest
-    from heliograph.journal.partition import Limits
 
 TOGETHER: Final = 8
 """Neighbours that are merged at once."""

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from heliograph.errors import AppendFailed, BatchTooLarge, DiskError, JournalBusy, JournalClosed
 from heliograph.journal.frames import MAX_BODY
 from heliograph.journal.keeper import Keeper
-from heliograph.journal.partition import Chunk, Limits, Partition
+from heliograph.journal.limits import Limits
+from heliograph.journal.partition import Chunk, Partition
 from heliograph.journal.receipt import Adoption, Level, Receipt
 from heliograph.journal.records import Run, encode_rows
 from heliograph.journal.seal import rewrite_in_process, seal_in_process

@@ -8,7 +8,8 @@ import msgspec
 
 from heliograph import fieldtypes as ft
 from heliograph.formats import Field, Format, FormatRegistry
-from heliograph.journal.partition import Chunk, Limits, Partition
+from heliograph.journal.limits import Limits
+from heliograph.journal.partition import Chunk, Partition
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import Record, Run, encode_rows
 from heliograph.journal.seal import seal

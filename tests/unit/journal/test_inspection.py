@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.errors import HistoryDamaged
 from heliograph.journal.inspection import Range, cat, ls, partitions, verify
-from heliograph.journal.partition import Limits
+from heliograph.journal.limits import Limits
 from heliograph.sim import SimDisk
 from tests.unit.journal.helpers import FOLDER, commit, partition, seal_everything, track, tracks
 

@@ -12,7 +12,7 @@ from heliograph.codec import encoder
 from heliograph.errors import FolderInUse
 from heliograph.event import format_of
 from heliograph.journal.keeping import FOR_A_MOMENT, Keeping
-from heliograph.journal.partition import Limits
+from heliograph.journal.limits import Limits
 from heliograph.journal.staging import READY, Batch, Stage, hand_over, key_of, make_inbox
 from heliograph.ports import system_ports
 from tests.e2e.link_support import wait_until

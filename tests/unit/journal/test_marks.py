@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import AppendFailed, DiskError
+from heliograph.journal.limits import Limits
 from heliograph.journal.marks import MAX_MARKS, Mark, decode_marks, encode_marks, remembered
-from heliograph.journal.partition import Limits
 from heliograph.journal.writer import PartitionWriter
 from heliograph.sim import Fails, SimDisk
 from tests.unit.journal.helpers import (

@@ -8,7 +8,7 @@ import pytest
 
 from heliograph.errors import BadJournalFile, DiskError, DiskFull, PartitionInUse
 from heliograph.journal import manifest as manifests
-from heliograph.journal.partition import Limits
+from heliograph.journal.limits import Limits
 from heliograph.sim import Fails, SimDisk
 from tests.unit.journal.helpers import (
     FOLDER,

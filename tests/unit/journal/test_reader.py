@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heliograph.errors import HistoryDamaged, NoSuchFile
-from heliograph.journal.partition import Limits
+from heliograph.journal.limits import Limits
 from heliograph.journal.reader import PartitionReader
 from heliograph.sim import SimDisk, Simulation
 from tests.unit.journal.helpers import (

@@ -10,8 +10,8 @@ from heliograph.errors import HistoryGone
 from heliograph.journal import CursorStore
 from heliograph.journal import manifest as manifests
 from heliograph.journal.inspection import ls, verify
+from heliograph.journal.limits import Limits
 from heliograph.journal.manifest import Damage, Head, Manifest, Retired, Segment
-from heliograph.journal.partition import Limits
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.retention import Decision, Overtaken, Place, decide
 from heliograph.sim import SimDisk

@@ -15,7 +15,8 @@ from heliograph.formats import Field, Format, FormatRegistry
 from heliograph.journal import manifest as manifests
 from heliograph.journal import segmentwriter
 from heliograph.journal.inspection import verify
-from heliograph.journal.partition import Limits, Partition
+from heliograph.journal.limits import Limits
+from heliograph.journal.partition import Partition
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import Record
 from heliograph.journal.seal import seal, seal_in_process

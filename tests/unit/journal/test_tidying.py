@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from heliograph.journal.limits import Limits
 from heliograph.journal.manifest import Head, Manifest, Segment
-from heliograph.journal.partition import Limits
 from heliograph.journal.tidying import is_complete, largest, to_compact, to_merge
 
 LIMITS = Limits(keep_bytes=None, merge_events=8_000, merge_bytes=1_000_000)

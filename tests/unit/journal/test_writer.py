@@ -18,7 +18,7 @@ from heliograph.errors import (
     UnknownFormat,
 )
 from heliograph.journal import writer as writers
-from heliograph.journal.partition import Limits
+from heliograph.journal.limits import Limits
 from heliograph.journal.records import Run
 from heliograph.journal.writer import PartitionWriter
 from heliograph.ports import system_ports

@@ -9,8 +9,8 @@ from heliograph.codec import encoder
 from heliograph.event import format_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.folder import partition_folder
+from heliograph.journal.limits import Limits
 from heliograph.journal.names import CHANNELS, escaped
-from heliograph.journal.partition import Limits
 from heliograph.journal.records import Record
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.seal import seal
