@@ -116,6 +116,8 @@ class PartitionWriter:
         self._last: Receipt | None = None
         self._waiting = 0
         self._closed = False
+        self._let_go = False
+        """Whether `close` was called: the writer is closed without that when its task has ended by a bug."""
         # Guards the files; held while they are written.
         self._files = ports.tasks.lock("journal files")
         self._commits = 0
@@ -246,15 +248,19 @@ class PartitionWriter:
     def close(self) -> None:
         """Write what is in line, then let go of the partition."""
         with self._lock:
-            if self._closed:
+            if self._let_go:
                 return
-            self._closed = True
+            has_ended = self._closed  # by a bug, which was told already
+            self._let_go = self._closed = True
             self._room.notify_all()
         self._bell.notify()
-        self._committer.join()
-        self._keeper.close()
-        with self._files:
-            self._partition.close()
+        try:
+            if not has_ended:
+                self._committer.join()
+        finally:
+            self._keeper.close()
+            with self._files:
+                self._partition.close()
 
     def __enter__(self) -> Self:
         return self
@@ -284,8 +290,11 @@ class PartitionWriter:
             self._commit_until_closed()
         finally:
             # Also after a bug: nobody waits for a task that is gone.
-            self._closed = True
-            for receipt in self._line:
+            with self._lock:
+                self._closed = True
+                left, self._line, self._waiting = self._line, [], 0
+                self._room.notify_all()
+            for receipt in left:
                 receipt.fulfil(JournalClosed(self._folder))
 
     def _commit_until_closed(self) -> None:
@@ -324,6 +333,10 @@ class PartitionWriter:
         except DiskError as error:
             self._fail(batch, error)
             return
+        except BaseException as error:
+            # A bug, or no memory: what is in the files is not known, so the writer ends with this.
+            self._fail(batch, error)
+            raise
         if self._partition.manifest.generation != generation:
             self._keeper.look()  # the head was rotated on the way
         self._tell(batch)
@@ -370,7 +383,7 @@ class PartitionWriter:
                 self._room.notify_all()
         return batch
 
-    def _fail(self, batch: list[Receipt], error: DiskError) -> None:
+    def _fail(self, batch: list[Receipt], error: BaseException) -> None:
         with self._lock:
             batch += self._line
             self._line.clear()

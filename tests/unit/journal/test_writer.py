@@ -22,8 +22,8 @@ from heliograph.journal.limits import Limits
 from heliograph.journal.records import Run
 from heliograph.journal.writer import PartitionWriter
 from heliograph.ports import system_ports
-from heliograph.sim import Fails, Simulation
-from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK, history, track, tracks
+from heliograph.sim import Fails, SimDisk, Simulation
+from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK, history, ports, track, tracks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,6 +155,42 @@ def test_a_full_disk_fails_every_waiting_append_and_the_next_one_succeeds() -> N
 
     simulation.run(main)
     assert history(simulation.disk) == [track(1)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_writer_that_has_ended_by_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "MAX_WAITING", 1)
+    here = ports(SimDisk())
+    writer = PartitionWriter(here, FOLDER, FORMATS, sealer=None)
+    begun, go_on, room = threading.Event(), threading.Event(), threading.Event()
+
+    def broken(_chunks: object) -> None:
+        begun.set()
+        assert go_on.wait(10.0)
+        raise MemoryError
+
+    def in_want_of_room() -> None:
+        with pytest.raises((JournalClosed, AppendFailed)):
+            writer.append([track(2)]).result(10.0)
+        room.set()
+
+    monkeypatch.setattr(writer._partition, "write", broken)
+    in_hand = writer.append([track(0)])
+    assert begun.wait(10.0)
+    in_line = writer.append([track(1)])
+    waiting = threading.Thread(target=in_want_of_room)
+    waiting.start()
+    go_on.set()
+    for receipt in (in_hand, in_line):
+        with pytest.raises(AppendFailed) as caught:
+            receipt.result(10.0)
+        assert isinstance(caught.value.__cause__, MemoryError)
+    assert room.wait(10.0)
+    waiting.join()
+    with pytest.raises(JournalClosed):
+        writer.append([track(3)])
+    writer.close()
+    PartitionWriter(here, FOLDER, FORMATS, sealer=None).close()
 
 
 def test_a_timeout_says_that_the_outcome_is_unknown_and_names_the_event() -> None:
