@@ -116,7 +116,7 @@ class Desk:
             self._unburied.extend(self._window.tick(now))
             handed = self._window.take(member, now, most)
             brought = 0
-            while not handed and not self._window.full and (items := self._lane.take(BATCH)):
+            while not handed and not self._is_full() and (items := self._lane.take(BATCH)):
                 self._offer(items)
                 brought += len(items)
                 handed = self._window.take(member, now, most)
@@ -125,8 +125,9 @@ class Desk:
                     self._settle(one.number)
             if brought or not handed or self.terms.ack == "before" or self._is_reach_unkept():
                 self._keep_or_give_back(handed)
-        self._bury_all()
-        if brought > 1:
+        if self._bury_all():
+            self._ring_all()
+        elif brought > 1:
             self._ring_all(but=member)
         return [_handed(*one) for one in handed]
 
@@ -141,8 +142,13 @@ class Desk:
     def settle(self, member: str, number: int) -> None:
         """Acknowledge what a member still holds; kept with the next batch."""
         with self._lock:
-            if not self._closed and number in self._window.holds(member):
-                self._settle(number)
+            if self._closed or number not in self._window.holds(member):
+                return
+            low, was_full = self._window.low(), self._window.full
+            self._settle(number)
+            has_room = was_full and self._window.low() > low and not self._is_full()
+        if has_room:
+            self._ring_all(but=member)
 
     def nak(self, member: str, number: int, delay: float) -> None:
         with self._lock:
@@ -195,13 +201,24 @@ class Desk:
             self._lane.watch(settled.item[1], "delivered", sends=settled.attempts)
         return True
 
-    def _keep(self) -> None:
-        """Make what is settled durable, if it has changed."""
+    def _is_full(self) -> bool:
+        """Whether no more goes into the window, once what lies below the low watermark is forgotten."""
+        if self._window.full:
+            self._window.acks_above(self._low())
+        return self._window.full
+
+    def _low(self) -> int:
+        """Everything below is settled."""
         low = self._window.low()
         if isinstance(self._lane, JournalLane):
             if self._window.is_idle():
                 low = max(low, self._lane.read_to or 0)
             low = min(low, self._lane.lowest(default=low))
+        return low
+
+    def _keep(self) -> None:
+        """Make what is settled durable, if it has changed."""
+        low = self._low()
         acks = self._window.acks_above(low)
         state = (low, len(acks), self._reach)
         if self._cursor is not None and state != self._kept:
@@ -223,8 +240,12 @@ class Desk:
 
     # Without the lock
 
-    def _bury_all(self) -> None:
-        """Give dead events away; one that cannot be is tried again when somebody asks next."""
+    def _bury_all(self) -> bool:
+        """Give dead events away; one that cannot be is tried again when somebody asks next.
+
+        True when one was: what it held back may be there for anybody now.
+        """
+        buried = False
         for _ in range(len(self._unburied)):
             dead = self._unburied.popleft()
             try:
@@ -236,10 +257,12 @@ class Desk:
             with self._lock:
                 if self._closed or self._window.ack(dead.number) is None:
                     continue
+                buried = True
                 self._lane.failed_one()
                 if self._lane.watch is not None:
                     self._lane.watch(dead.item[1], "failed", "dead", dead.attempts)
                 self._keep()
+        return buried
 
     def _ring_all(self, but: str | None = None) -> None:
         for member, ring in tuple(self._bells.items()):

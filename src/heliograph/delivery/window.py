@@ -124,6 +124,8 @@ class Window(Generic[I]):
         self._held: defaultdict[Hashable, list[tuple[int, int]]] = defaultdict(list)
         self._busy: dict[Hashable, int] = {}
         self._acks: set[int] = set()
+        self._lows: list[int] = []
+        """A heap of what was offered; those that are settled are dropped when they come to its top."""
         self._ranks = 0
         self._next = 0
         self._acked = self._redelivered = self._lapsed = self._dead = 0
@@ -159,6 +161,7 @@ class Window(Generic[I]):
         self._ranks += 1
         self._next = max(self._next, number + 1)
         entry = self._entries[number] = _Entry(number, self._ranks, item, key, again=again)
+        heapq.heappush(self._lows, number)
         self._deal(entry)
 
     def take(self, member: str, now: int, most: int = 1) -> list[Handed[I]]:
@@ -244,7 +247,9 @@ class Window(Generic[I]):
 
     def low(self) -> int:
         """Everything below is settled, as far as it was offered."""
-        return min(self._entries, default=self._next)
+        while self._lows and self._lows[0] not in self._entries:
+            heapq.heappop(self._lows)
+        return self._lows[0] if self._lows else self._next
 
     def acks_above(self, low: int) -> set[int]:
         """What is settled although `low` is not. What is below is forgotten."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -11,14 +12,17 @@ import heliograph as hg
 from heliograph.channel.handing import Terms
 from heliograph.channel.lane import Lane
 from heliograph.delivery.desk import Desk
+from heliograph.delivery.window import MAX_OUT
 from heliograph.errors import QueryFailed
 from heliograph.event import Header
 from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks
+from tests.unit.journal.helpers import HandClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from heliograph.channel.handing import Seat
+    from heliograph.channel.lane import Item
 
 PORTS = Ports(SystemClock(), ThreadTasks(), SystemRandom(), None)
 
@@ -45,7 +49,7 @@ class Memory:
     def close(self) -> None: ...
 
 
-def lane_of(count: int) -> Lane:
+def lane_of(count: int, key: tuple[str, ...] = ()) -> Lane:
     lane = Lane(
         "lane",
         clock=PORTS.clock,
@@ -55,12 +59,16 @@ def lane_of(count: int) -> Lane:
         on_ready=lambda _: None,
     )
     for at in range(count):
-        lane.put((Track(at), Header("c", "air.track", "s", 1, at + 1, 0, b"x" * 12, 3, (), 0, 0, "p", at), 0))
+        header = Header("c", "air.track", "s", 1, at + 1, 0, b"x" * 12, 3, key, 0, 0, "p", at)
+        lane.put((Track(at), header, 0))
     return lane
 
 
+def buried(_item: Item, _attempts: int) -> None: ...
+
+
 def desk_of(count: int, terms: Terms, cursor: Memory | None = None) -> Desk:
-    return Desk(PORTS, "desk", lane_of(count), terms, cursor=cursor, bury=lambda _item, _attempts: None)
+    return Desk(PORTS, "desk", lane_of(count), terms, cursor=cursor, bury=buried)
 
 
 def numbers(seat: Seat, most: int = 1 << 30) -> list[int]:
@@ -82,3 +90,31 @@ def test_what_could_not_be_kept_is_handed_out_once_it_can_be() -> None:
     assert (first.number, first.attempt, first.header.redelivered) == (0, 1, False)
     assert cursor.reach == 3, "kept before the first of them is handed out"
     assert numbers(seat) == [1, 2]
+
+
+def test_room_behind_a_slow_member_is_there_for_whoever_asks_and_all_are_rung() -> None:
+    desk = desk_of(3 * MAX_OUT, Terms(ack="auto", lease=30.0))
+    rung: list[str] = []
+    slow, fast = desk.sit("slow", lambda: rung.append("slow")), desk.sit("fast", lambda: rung.append("fast"))
+    first = slow.take()
+    assert first is not None
+    while (handed := fast.take()) is not None:
+        fast.settle(handed.number)
+    rung.clear()
+    slow.settle(first.number)
+    assert "fast" in rung
+    assert slow.take() is not None
+    assert fast.take() is not None
+
+
+def test_what_a_dead_event_held_back_is_announced() -> None:
+    rung: list[str] = []
+    clock = HandClock()
+    terms = Terms(ack="manual", lease=1.0, max_deliveries=1, order="key")
+    desk = Desk(replace(PORTS, clock=clock), "desk", lane_of(2, key=("north",)), terms, bury=buried)
+    one, two = desk.sit("one", lambda: rung.append("one")), desk.sit("two", lambda: rung.append("two"))
+    assert [*numbers(one), *numbers(two)] == [0]
+    clock.now += 2_000_000_000
+    rung.clear()
+    assert [*numbers(one), *numbers(two)] in ([], [1])
+    assert set(rung) == {"one", "two"}
