@@ -247,7 +247,10 @@ class Desk:
         """
         buried = False
         for _ in range(len(self._unburied)):
-            dead = self._unburied.popleft()
+            try:
+                dead = self._unburied.popleft()
+            except IndexError:
+                break  # others who ask bury at the same time
             try:
                 self._bury(dead.item, dead.attempts)
             except HeliographError:

@@ -118,3 +118,18 @@ def test_what_a_dead_event_held_back_is_announced() -> None:
     rung.clear()
     assert [*numbers(one), *numbers(two)] in ([], [1])
     assert set(rung) == {"one", "two"}
+
+
+def test_dead_events_may_be_buried_by_several_who_ask_at_once() -> None:
+    given_away: list[int] = []
+
+    def bury(item: Item, _attempts: int) -> None:
+        given_away.append(item[1].offset or 0)
+        other.take()
+
+    desk = Desk(PORTS, "desk", lane_of(2), Terms(ack="manual", max_deliveries=1), bury=bury)
+    one, other = desk.sit("one", lambda: None), desk.sit("other", lambda: None)
+    assert numbers(one) == [0, 1]
+    one.leave()
+    assert given_away == [0, 1]
+    assert desk.idle()
