@@ -58,16 +58,17 @@ class Desk:
         self._cursor = cursor
         self._bury = bury
         self._lock = ports.tasks.lock(f"desk {name}")
+        self._done_before = frozenset() if cursor is None else cursor.acks
         self._window: Window[Item] = Window(
             lease_ns=None if terms.lease is None else round(terms.lease * 1e9),
             max_deliveries=terms.max_deliveries,
             by_key=terms.order == "key",
+            settled=self._done_before,
         )
         self._numbers = count()
         self._bells: dict[str, Callable[[], object]] = {}
         self._unburied: deque[Dead[Item]] = deque()
         self._closed = False
-        self._done_before = frozenset() if cursor is None else cursor.acks
         self._reach_before = 0 if cursor is None else cursor.reach
         self._reach = self._reach_before
         self._kept: tuple[int, int, int] | None = None

@@ -26,7 +26,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
 I = TypeVar("I")  # noqa: E741 - the kind of item
 
@@ -107,10 +107,16 @@ class Window(Generic[I]):
         lease_ns: how long a member may keep an event before it goes to somebody else; None: as it likes.
         max_deliveries: how often an event is handed out; None: until it is acknowledged.
         by_key: hand out one event of a key at a time.
+        settled: what was acknowledged in an earlier life, above something that was not.
     """
 
     def __init__(
-        self, *, lease_ns: int | None = None, max_deliveries: int | None = None, by_key: bool = False
+        self,
+        *,
+        lease_ns: int | None = None,
+        max_deliveries: int | None = None,
+        by_key: bool = False,
+        settled: Iterable[int] = (),
     ) -> None:
         self._lease_ns = lease_ns
         self._max_deliveries = max_deliveries
@@ -123,7 +129,7 @@ class Window(Generic[I]):
         """When a delay or a lease ends: (due, number, attempts); stale when the entry has moved on."""
         self._held: defaultdict[Hashable, list[tuple[int, int]]] = defaultdict(list)
         self._busy: dict[Hashable, int] = {}
-        self._acks: set[int] = set()
+        self._acks = set(settled)
         self._lows: list[int] = []
         """A heap of what was offered; those that are settled are dropped when they come to its top."""
         self._ranks = 0
@@ -154,7 +160,8 @@ class Window(Generic[I]):
     @property
     def full(self) -> bool:
         """Whether no more should be offered for now."""
-        return len(self._entries) + len(self._acks) >= MAX_OUT
+        # With nothing unsettled in it, what all of them wait for is still to come.
+        return bool(self._entries) and len(self._entries) + len(self._acks) >= MAX_OUT
 
     def offer(self, number: int, item: I, key: Hashable = (), *, again: bool = False) -> None:
         """A further event of the stream. Numbers name events and need not come in order."""

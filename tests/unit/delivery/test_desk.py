@@ -10,7 +10,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.channel.handing import Terms
-from heliograph.channel.lane import Lane
+from heliograph.channel.lane import BATCH, Lane
 from heliograph.delivery.desk import Desk
 from heliograph.delivery.window import MAX_OUT
 from heliograph.errors import QueryFailed
@@ -44,7 +44,8 @@ class Memory:
     def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
         if self.away:
             raise QueryFailed("the keeper", "cannot be reached")
-        self.position, self.acks, self.reach = position, frozenset(acks), reach
+        above = frozenset(number for number in self.acks.union(acks) if number > position)
+        self.position, self.acks, self.reach = position, above, reach
 
     def close(self) -> None: ...
 
@@ -133,3 +134,18 @@ def test_dead_events_may_be_buried_by_several_who_ask_at_once() -> None:
     one.leave()
     assert given_away == [0, 1]
     assert desk.idle()
+
+
+@pytest.mark.parametrize("acked", [MAX_OUT - 200, MAX_OUT - 1, MAX_OUT + 60])
+def test_acknowledgements_of_an_earlier_life_count_in_the_window(acked: int) -> None:
+    cursor = Memory(0, range(1, 1 + acked), reach=1 + acked)
+    seat = desk_of(2 * MAX_OUT, Terms(ack="manual", max_in_flight=2 * MAX_OUT), cursor).sit("a", lambda: None)
+    handed = numbers(seat)
+    assert handed[0] == 0
+    for number in handed[1:]:
+        seat.ack(number)
+    assert numbers(seat) == []
+    assert set(range(1, 1 + acked)) <= cursor.acks
+    assert len(cursor.acks) <= MAX_OUT + BATCH
+    seat.ack(0)
+    assert len(numbers(seat)) > 1, "there is room again"
