@@ -134,6 +134,12 @@ class Receipt:
     def fulfil(self, error: BaseException | None = None, *, final: bool = True) -> None:
         """For the writer: the level is met, or never will be. Only the first call counts, and the first that
         is final."""
+        # Before anybody is told: who is told of a failure may repeat the push at once.
+        if final and not self.is_final:
+            self.lost = error
+            self.is_final = True
+            if self._final_callbacks:
+                self._call_back(self._final_callbacks)
         if not self._done:
             self._error = error
             self._done = True
@@ -141,11 +147,6 @@ class Receipt:
                 self._waiter.set()
             if self._callbacks:
                 self._call_back(self._callbacks)
-        if final and not self.is_final:
-            self.lost = error
-            self.is_final = True
-            if self._final_callbacks:
-                self._call_back(self._final_callbacks)
 
     def _call_back(self, callbacks: list[Callable[[Receipt], object]]) -> None:
         # Popping is atomic: a callback that is added just now is called by one side only.

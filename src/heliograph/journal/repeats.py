@@ -3,7 +3,7 @@
 The window is the journal itself. An event that was pushed under an id of its own carries it in its headers,
 and every event has an EventId, so nothing else has to be kept: the first who pushes under an id reads the
 last `WINDOW` rows, and from then on what is appended is noted. That holds across restarts, and for what
-another station appends here.
+another station appends here. An id is known until its rows are lost for good, also at the level `journal`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,18 @@ class Repeats:
         """The append of an id that is known; None when it is on disk."""
         return self._known[push_id]
 
-    def read(self, record: Record) -> None:
-        """A row that is on disk."""
-        self._add(_ids(record.supplier, record.epoch, record.sequence, record.headers), None)
+    def read_before(self, records: Iterable[Record]) -> None:
+        """Rows that are on disk, in their order, and older than what was noted."""
+        older = [
+            one
+            for record in records
+            for one in _ids(record.supplier, record.epoch, record.sequence, record.headers)
+        ]
+        for one in reversed(older):
+            if one not in self._known:
+                self._known[one] = None
+                self._known.move_to_end(one, last=False)
+        self._add((), None)
 
     def note(self, items: Iterable[Item], receipt: Receipt) -> None:
         """Events that are being appended; forgotten again if they cannot be."""

@@ -201,8 +201,9 @@ class JournalStore:
             last = self._writer.between(lambda: None)
             if last is not None:
                 last.wait_until_final(timeout)
-            for record in self._rows(max(self.earliest, self.watermark - WINDOW)):
-                self._repeats.read(record)
+            older = list(self._rows(max(self.earliest, self.watermark - WINDOW)))
+            with self._repeating:
+                self._repeats.read_before(older)
             self._repeats_read = True
 
     def _note(self, items: Sequence[Item], receipt: Receipt) -> None:
@@ -211,7 +212,7 @@ class JournalStore:
         assert repeats is not None
         repeats.note(items, receipt)
         # In the writer's own task, so without the lock: whoever has it may wait for the writer.
-        receipt.add_done_callback(lambda done: repeats.settled(items, kept=done.error() is None))
+        receipt.add_final_callback(lambda final: repeats.settled(items, kept=final.lost is None))
 
     def _rows(self, start: int) -> Iterator[Record]:
         """What is durable from an offset on."""

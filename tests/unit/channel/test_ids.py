@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal
 
 import pytest
+from msgspec.structs import replace
 
 import heliograph as hg
-from heliograph.errors import AppendTimeout, SupplierFenced, SupplierHeld
+from heliograph.errors import AppendFailed, AppendTimeout, DiskFull, SupplierFenced, SupplierHeld
+from heliograph.event import EventId
 from heliograph.journal import repeats
 from heliograph.journal.store import JournalStore
 from heliograph.testing import Rig
@@ -39,6 +42,13 @@ def tracks(helio: Rig) -> hg.Channel[Track]:
 
 def ids(channel: hg.Channel[Track]) -> list[int]:
     return [track.id for track in channel.consumer(start="earliest", until="now")]
+
+
+def wait_until_final(store: JournalStore) -> None:
+    """Until what was pushed is on disk, or never will be."""
+    last = store._writer.between(lambda: None)
+    assert last is not None
+    last.wait_until_final(LIMIT)
 
 
 def restarted(rig: Rig) -> Rig:
@@ -113,6 +123,55 @@ def test_the_window_forgets_the_oldest(tracks: hg.Channel[Track], monkeypatch: p
     tracks.push_many([Track(n) for n in range(2, 12)])
     tracks.push(Track(1), id="order-1")
     assert ids(tracks) == [*range(1, 12), 1]
+
+
+@pytest.mark.parametrize("ack", ["journal", "synced"])
+def test_an_id_whose_event_was_lost_is_not_known(
+    helio: Rig, monkeypatch: pytest.MonkeyPatch, ack: Literal["journal", "synced"]
+) -> None:
+    qos = hg.QoS(durability="persistent", ack=ack)
+    tracks = helio.station.channel("air.tracks", Track, qos=qos)
+    tracks.push(Track(1), id="order-1")
+    store = tracks.store
+    assert isinstance(store, JournalStore)
+    wait_until_final(store)
+
+    def refused() -> None:
+        raise DiskFull("sync", "a head", "no space left")
+
+    with monkeypatch.context() as full, suppress(AppendFailed):
+        full.setattr(store._writer._partition, "_synced_head", refused)
+        lost = tracks.push_nowait(Track(2), id="order-2")
+        wait_until_final(store)
+        lost.result(LIMIT)
+    assert tracks.push(Track(2), id="order-2")
+    assert tracks.push(Track(2), id="order-2")
+    assert tracks.push(Track(3), id="order-3")
+    wait_until_final(store)
+    assert ids(tracks) == [1, 2, 3]
+
+
+def test_what_came_before_the_first_id_is_forgotten_first(
+    tracks: hg.Channel[Track], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeats, "WINDOW", 2)
+    known = repeats.Repeats()
+    tracks.push_many([Track(n) for n in range(3)])
+    store = tracks.store
+    assert isinstance(store, JournalStore)
+    rows = list(store._rows(0))
+    receipt = store._writer.between(lambda: None)
+    assert receipt is not None
+    newer = next(tracks.consumer().deliveries())
+    newest = replace(newer.header, sequence=100), replace(newer.header, sequence=101)
+    known.note([(newer.event, header, 0) for header in newest], receipt)
+    known.read_before(rows)
+    assert all(str(header.id) in known for header in newest)
+    assert [str(EventId(row.supplier, row.epoch, row.sequence)) in known for row in rows] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_without_a_journal_ids_are_refused(helio: Rig) -> None:
