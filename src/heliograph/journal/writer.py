@@ -333,7 +333,7 @@ class PartitionWriter:
         except DiskError as error:
             self._fail(batch, error)
             return
-        except BaseException as error:
+        except Exception as error:
             # A bug, or no memory: what is in the files is not known, so the writer ends with this.
             self._fail(batch, error)
             raise
