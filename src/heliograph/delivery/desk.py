@@ -108,29 +108,30 @@ class Desk:
 
     # For seats
 
-    def take(self, member: str, most: int = 1) -> list[Handed]:
-        """The next events for a member, without waiting."""
+    def take(self, member: str) -> Handed | None:
+        """The next event for a member, without waiting."""
         now = self.clock.monotonic_ns()
         with self._lock:
             if self._closed:
-                return []
+                return None
             self._unburied.extend(self._window.tick(now))
-            handed = self._window.take(member, now, most)
+            handed = self._window.take(member, now)
             brought = 0
             while not handed and not self._is_full() and (items := self._lane.take(BATCH)):
                 self._offer(items)
                 brought += len(items)
-                handed = self._window.take(member, now, most)
-            if self.terms.ack == "before":
+                handed = self._window.take(member, now)
+            is_before = self.terms.ack == "before"
+            if brought or not handed or is_before or self._is_reach_unkept():
+                self._keep_or_give_back(handed, are_settled=is_before)
+            if is_before:
                 for one in handed:
                     self._settle(one.number)
-            if brought or not handed or self.terms.ack == "before" or self._is_reach_unkept():
-                self._keep_or_give_back(handed)
         if self._bury_all():
             self._ring_all()
         elif brought > 1:
             self._ring_all(but=member)
-        return [_handed(*one) for one in handed]
+        return _handed(*handed[0]) if handed else None
 
     def ack(self, number: int) -> bool:
         with self._lock:
@@ -217,19 +218,19 @@ class Desk:
             low = min(low, self._lane.lowest(default=low))
         return low
 
-    def _keep(self) -> None:
-        """Make what is settled durable, if it has changed."""
+    def _keep(self, settled: Iterable[int] = ()) -> None:
+        """Make what is settled durable, if it has changed; and what will be, once this has been kept."""
         low = self._low()
-        acks = self._window.acks_above(low)
+        acks = self._window.acks_above(low).union(settled)
         state = (low, len(acks), self._reach)
         if self._cursor is not None and state != self._kept:
             self._cursor.commit(low, acks, self._reach)
         self._kept = state
 
-    def _keep_or_give_back(self, handed: list[Taken[Item]]) -> None:
+    def _keep_or_give_back(self, handed: list[Taken[Item]], *, are_settled: bool) -> None:
         """What cannot be kept is not handed out: the one who asked is told, and it is there to be taken."""
         try:
-            self._keep()
+            self._keep(one.number for one in handed if are_settled)
         except BaseException:
             for one in handed:
                 self._window.give_back(one.number)
@@ -280,14 +281,9 @@ class DeskSeat:
     def __init__(self, desk: Desk, member: str) -> None:
         self._desk = desk
         self._member = member
-        # With "before" a batch is settled at once, so that a sync serves all of it.
-        self._most = min(BATCH, desk.terms.max_in_flight) if desk.terms.ack == "before" else 1
-        self._ahead: deque[Handed] = deque()
 
     def take(self) -> Handed | None:
-        if not self._ahead:
-            self._ahead.extend(self._desk.take(self._member, self._most))
-        return self._ahead.popleft() if self._ahead else None
+        return self._desk.take(self._member)
 
     def ack(self, number: int) -> bool:
         return self._desk.ack(number)
@@ -302,7 +298,7 @@ class DeskSeat:
         return self._desk.wait_seconds()
 
     def idle(self) -> bool:
-        return not self._ahead and self._desk.idle()
+        return self._desk.idle()
 
     def leave(self) -> None:
         self._desk.leave(self._member)

@@ -44,7 +44,7 @@ class Memory:
     def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
         if self.away:
             raise QueryFailed("the keeper", "cannot be reached")
-        above = frozenset(number for number in self.acks.union(acks) if number > position)
+        above = frozenset(number for number in self.acks.union(acks) if number >= position)
         self.position, self.acks, self.reach = position, above, reach
 
     def close(self) -> None: ...
@@ -149,3 +149,18 @@ def test_acknowledgements_of_an_earlier_life_count_in_the_window(acked: int) -> 
     assert len(cursor.acks) <= MAX_OUT + BATCH
     seat.ack(0)
     assert len(numbers(seat)) > 1, "there is room again"
+
+
+def test_only_what_was_handed_out_is_acknowledged_before() -> None:
+    cursor = Memory()
+    desk = desk_of(10, Terms(ack="before"), cursor)
+    seat = desk.sit("a", lambda: None)
+    assert numbers(seat, 2) == [0, 1]
+    assert cursor.acks == {1}, "kept before it was handed out"
+    cursor.away = True
+    with pytest.raises(QueryFailed):
+        seat.take()
+    cursor.away = False
+    assert numbers(seat, 1) == [2]
+    desk.close()
+    assert (cursor.position, cursor.acks) == (3, frozenset())
