@@ -7,18 +7,21 @@ The feed gets each batch when it has been synced and offers it to the lanes that
     behind    it reads the journal from `position`: because it starts in the past, because it was full, or
               because a batch entered the journal that did not come through this process
 
+A lane whose disk or keeper does not answer for now stays behind, and looks again in a while.
+
 A live lane without room falls behind at the event it could not take. A lane that has read everything becomes
 live again while the feed is held still, so between the two no event is lost or taken twice: the seam.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from heliograph.channel.lane import BATCH, Item, Lane
-from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone
+from heliograph.errors import DiskError, HeliographError, HistoryDamaged, HistoryGone, QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,10 +32,14 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.ports import Tasks
 
+log = logging.getLogger(__name__)
+
 GAPS: Final = 1000
 """Gaps that a lane remembers."""
 READ_AHEAD: Final = 512
 """Events read from the journal at once by a lane that is behind."""
+READ_AGAIN: Final = 0.25
+"""Seconds between two attempts of a lane to read what cannot be read for now."""
 
 
 class Feed:
@@ -131,9 +138,11 @@ class JournalLane(Lane):
         position: int | None,
         until: int | None,
         on_gap: Callable[[HeliographError], object],
+        tasks: Tasks,
         **lane: Any,
     ) -> None:
-        super().__init__(name, policy="drop_newest", **lane)
+        super().__init__(name, policy="drop_newest", tasks=tasks, **lane)
+        self._tasks = tasks
         self._store = store
         self._feed = feed
         self._conditions = conditions
@@ -143,6 +152,8 @@ class JournalLane(Lane):
         self._behind = position is not None
         self._watched = self._behind
         self._from_history = 0
+        self._pausing = False
+        self._failing = False
         self.raises_gaps = False
         """Whether `take` raises at a gap, once, instead of telling `on_gap`."""
         self.gaps: deque[HistoryGone | HistoryDamaged] = deque(maxlen=GAPS)
@@ -224,7 +235,7 @@ class JournalLane(Lane):
                 if items:
                     self._take_over(items)
                     return items
-                if self.closed or not self._behind or self.ended:
+                if self.closed or not self._behind or self.ended or self._pausing:
                     self._watched = False
                     self._quiet.notify_all()
                     return []
@@ -248,11 +259,15 @@ class JournalLane(Lane):
             self._on_gap(gap)
             return
         except HeliographError as error:
+            if isinstance(error, DiskError | QueryFailed) and error.retriable:
+                self._pause(error)
+                return
             # A class that cannot read what is kept: nothing behind it could be read either.
             self.failure = error
             self._on_gap(error)
             self.close("unreadable")
             return
+        self._failing = False
         wanted = [item for item in items if self._wants(item)]
         with self._lock:
             for item in wanted:
@@ -265,6 +280,25 @@ class JournalLane(Lane):
                     self._behind = False
                     if self._until is not None:
                         self._feed.watch(self)
+
+    def _pause(self, error: HeliographError) -> None:
+        """Stay behind and be rung again in a while; said once, however often it fails."""
+        if not self._failing:
+            log.warning("%s cannot read history now, and tries until it can: %s", self.name, error)
+        self._failing = True
+        with self._lock:
+            self._pausing = True
+        self._tasks.spawn(f"pause of {self.name}", self._resume)
+
+    def _resume(self) -> None:
+        self._tasks.sleep(READ_AGAIN)
+        rings: list[JournalLane] = []
+        with self._lock:
+            self._pausing = False
+            if not self.closed:
+                self._watch(rings)
+        for lane in rings:
+            lane.ring()
 
     def _watch(self, rings: list[JournalLane]) -> None:
         """Under the lock: there is something to look at."""

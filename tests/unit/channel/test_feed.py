@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import heliograph as hg
+from heliograph.channel import feed
 from heliograph.channel.feed import Feed, JournalLane
 from heliograph.channel.pipeline import Condition
+from heliograph.errors import DiskError, NoSuchFile, QueryFailed
 from heliograph.event import Header
 from heliograph.ports import SystemClock, ThreadTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
     from heliograph.channel.lane import Item, Lane
+
+LIMIT = 10.0
 
 
 class Reading(hg.Event):
@@ -97,3 +104,34 @@ def test_who_is_rung_can_take_at_once_whatever_it_was_rung_for() -> None:
     kept.append(1)
     assert found == [0, 1, 2, 3, 4, 5]
     assert bounded.ended
+
+
+def test_a_read_that_fails_for_now_is_tried_again_and_nothing_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "READ_AGAIN", 0.0)
+    kept = Kept()
+    rings: SimpleQueue[Lane] = SimpleQueue()
+    lane = kept.lane(rings.put, position=0)
+    lane.start()
+    kept.append(3)
+    for fault in (DiskError("read", "head", "no descriptors"), QueryFailed("keeper", "has not answered")):
+        kept.faults.append(fault)
+        assert taken(rings.get(timeout=LIMIT)) == []
+        assert not lane.closed
+    assert taken(rings.get(timeout=LIMIT)) == [0, 1, 2]
+    kept.append(1)
+    assert taken(rings.get(timeout=LIMIT)) == [3]
+    assert kept.notices == []
+
+
+def test_a_read_that_fails_for_good_ends_the_lane_with_a_notice() -> None:
+    kept = Kept()
+    lane = kept.lane(position=0)
+    kept.append(1)
+    gone = NoSuchFile("read", "head", "it is not there")
+    kept.faults.append(gone)
+    assert taken(lane) == []
+    assert lane.closed
+    assert lane.failure is gone
+    assert kept.notices == [gone]
