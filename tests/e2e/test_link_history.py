@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import BatchTooLarge, CursorFenced
+from heliograph.errors import BatchTooLarge, CursorFenced, QueryFailed
+from heliograph.link.questions import Questions
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -233,6 +234,29 @@ def test_a_durable_consumer_that_another_took_over_while_its_keeper_was_away_is_
                     stale.pull(LIMIT)
                 with pytest.raises(CursorFenced):
                     stale.close()
+
+
+def test_a_question_for_history_that_is_not_answered_is_not_the_end_of_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask = Questions.ask
+
+    def fails_once(self: Questions, link: Any, topic: str, body: Any, timeout: float) -> Any:
+        if topic == "history.read":
+            asked.append(topic)
+            if len(asked) == 1:
+                raise QueryFailed("the keeper", "has not answered")
+        return ask(self, link, topic, body, timeout)
+
+    monkeypatch.setattr(Questions, "ask", fails_once)
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+        kept.push_many([Track(i) for i in range(50)])
+        consumer = theirs.consumer(start="earliest")
+        assert ids(consumer, 50) == list(range(50))
+        assert len(asked) > 1
 
 
 @pytest.mark.parametrize("durability", ["transient", "transient-local"])

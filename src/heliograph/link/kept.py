@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 KEEPER_LIMIT: Final = 5.0
 """Seconds to wait for a keeper when a channel is opened, and for its answers."""
 AWAY_LIMIT: Final = 0.25
-"""Seconds between two looks for a keeper that is away, while a consumer waits to read."""
+"""Seconds between two looks for a keeper that is away, to tell it how far a consumer has come."""
 
 
 class ReadAsk(msgspec.Struct, array_like=True):
@@ -320,15 +320,12 @@ class RemoteStore:
         raise NotPossible(self._channel, "a key is forgotten in the station that keeps the history")
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
-        link = self._keeper(self._channel, AWAY_LIMIT)
+        """As a store does; QueryFailed while the keeper is away or silent: that is no end of history."""
+        link = self._keeper(self._channel, 0)
         if link is None:
-            return [], start
-        try:
-            answer = self._questions.ask(
-                link, "history.read", ReadAsk(self._channel, start, most, below), KEEPER_LIMIT
-            )
-        except QueryFailed:
-            return [], start
+            raise QueryFailed(self._channel, "the station that keeps its history is away")
+        ask = ReadAsk(self._channel, start, most, below)
+        answer = self._questions.ask(link, "history.read", ask, KEEPER_LIMIT)
         page = read_page(answer, link.name)
         if page.gap is not None:
             kind, first, following = page.gap
