@@ -59,11 +59,15 @@ class DurableSupplier(Supplier[T]):
         """Keep an event; True when the channel's ack level is met.
 
         A time-out means *unknown*: AppendTimeout carries the EventId, and the push may be repeated with it as
-        `id`. An event whose id is among the last 65,536 of the history is not kept again.
+        `id`. An event whose id is among the last 65,536 of the history is not kept again. JournalBusy means
+        that so much was in line for the disk until the time was over that this was not put there.
         """
-        receipt, _ = self._append([event], self._stamp(priority, source_ts, correlation_id, headers, id))
+        until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
+        said = self._stamp(priority, source_ts, correlation_id, headers, id)
+        receipt, _ = self._append([event], said, timeout)
         if self._waits:
-            receipt.result(timeout)
+            left = None if until is None else max(0.0, (until - self._clock.monotonic_ns()) / 1e9)
+            receipt.result(left)
         return True
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
@@ -114,7 +118,9 @@ class DurableSupplier(Supplier[T]):
     def _stamp(self, *said: Any, **named: Any) -> Stamp:
         return stamp(*said, **named)
 
-    def _append(self, events: Sequence[T], said: Stamp) -> tuple[StoreReceipt, Header]:
+    def _append(
+        self, events: Sequence[T], said: Stamp, timeout: float | None = None
+    ) -> tuple[StoreReceipt, Header]:
         for event in events:
             (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
         if not events:
@@ -122,8 +128,8 @@ class DurableSupplier(Supplier[T]):
         with self._lock:
             items = self._items(events, said)
             if said.id is not None:
-                return self._store.append_once(items[0], said.id, self._level), items[0][1]
-            return self._store.append(items, self._level), items[-1][1]
+                return self._store.append_once(items[0], said.id, self._level, timeout), items[0][1]
+            return self._store.append(items, self._level, timeout), items[-1][1]
 
     def _items(self, events: Sequence[T], said: Stamp) -> list[Item]:
         """Under the lock: events with their headers."""

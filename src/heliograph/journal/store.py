@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from heliograph.channel.bulk import Bulk
 from heliograph.channel.durable import NOTHING
 from heliograph.codec import decoder, encoder
+from heliograph.errors import AppendTimeout
 from heliograph.event import Header, info_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.adoption import Target
@@ -170,7 +171,12 @@ class JournalStore:
         self, item: Item, push_id: str, level: Level, timeout: float | None = None
     ) -> StoreReceipt:
         self._suppliers.held(item[1])
-        self._know_repeats(timeout)
+        if not self._repeats_read:
+            try:
+                self._know_repeats(timeout)
+            except AppendTimeout as late:
+                # Not of what is waited for, but of this push: that is the id to repeat it under.
+                raise AppendTimeout(self.partition, push_id, late.seconds) from late
         assert self._repeats is not None
         with self._repeating:
             if push_id in self._repeats:

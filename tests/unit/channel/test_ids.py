@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 import heliograph as hg
-from heliograph.errors import AppendFailed, AppendTimeout, DiskFull, SupplierFenced, SupplierHeld
+from heliograph.errors import AppendFailed, AppendTimeout, DiskFull, JournalBusy, SupplierFenced, SupplierHeld
 from heliograph.event import EventId
 from heliograph.journal import repeats
 from heliograph.journal.store import JournalStore
 from heliograph.testing import Rig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from heliograph.channel.lane import Item
     from heliograph.journal.records import Record
@@ -123,6 +123,43 @@ def test_the_window_forgets_the_oldest(tracks: hg.Channel[Track], monkeypatch: p
     tracks.push_many([Track(n) for n in range(2, 12)])
     tracks.push(Track(1), id="order-1")
     assert ids(tracks) == [*range(1, 12), 1]
+
+
+@pytest.fixture
+def stuck(tracks: hg.Channel[Track], monkeypatch: pytest.MonkeyPatch) -> Iterator[hg.Channel[Track]]:
+    """Its disk hangs: one event is being written, another fills the line."""
+    monkeypatch.setattr("heliograph.journal.writer.MAX_WAITING", 1)
+    store = tracks.store
+    assert isinstance(store, JournalStore)
+    partition, begun, go_on = store._writer._partition, threading.Event(), threading.Event()
+    sync = partition.sync
+
+    def hanging() -> None:
+        begun.set()
+        go_on.wait()
+        sync()
+
+    monkeypatch.setattr(partition, "sync", hanging)
+    # So that a push that waits without limit fails its test instead of hanging it.
+    end = threading.Timer(LIMIT, go_on.set)
+    end.start()
+    tracks.push_nowait(Track(0))
+    assert begun.wait(LIMIT)
+    tracks.push_nowait(Track(1))
+    yield tracks
+    go_on.set()
+    end.cancel()
+
+
+def test_a_push_waits_for_its_place_in_line_no_longer_than_told(stuck: hg.Channel[Track]) -> None:
+    with pytest.raises(JournalBusy):
+        stuck.push(Track(2), timeout=0.01)  # type: ignore[call-arg]  # only persistent ones have it
+
+
+def test_the_first_push_under_an_id_waits_no_longer_than_told(stuck: hg.Channel[Track]) -> None:
+    with pytest.raises(AppendTimeout) as caught:
+        stuck.push(Track(2), id="order-2", timeout=0.01)  # type: ignore[call-arg]  # as above
+    assert caught.value.event == "order-2"
 
 
 @pytest.mark.parametrize("ack", ["journal", "synced"])
