@@ -66,29 +66,44 @@ class Feed:
         this process: every lane reads them for itself.
         """
         rings: list[JournalLane] = []
-        with self.lock:
-            if items is None:
-                for reader in self._lanes:
-                    reader.fall_behind(self._next, rings)
-            elif self.passing is not None or any(r.queued is not None for r in self._routes.values()):
-                for item in items:
-                    event, header, _ = item
-                    route = self._routes.get(event.__class__)
-                    if route is None:
-                        continue
-                    lanes = () if route.queued is None else route.queued(event, header)
-                    if self.passing is not None:
-                        self.passing(item, [lane.name for lane in lanes])
-                    for lane in lanes:
-                        assert isinstance(lane, JournalLane)
-                        self._matched += lane.accept(item, rings)
-            self._next = next_offset
-            for lane in tuple(self._bounded):
-                if lane.passed(self._next, rings):
-                    self._bounded.discard(lane)
-        # Without the lock: who is rung may take at once, in this task, and a lane that takes may rejoin.
-        for lane in rings:
-            lane.ring()
+        try:
+            with self.lock:
+                try:
+                    self._pass_on(items, rings)
+                except Exception:
+                    # What was not offered to all is on disk: they read it.
+                    self._pass_on(None, rings)
+                    raise
+                finally:
+                    self._next = next_offset
+                    for lane in tuple(self._bounded):
+                        if lane.passed(self._next, rings):
+                            self._bounded.discard(lane)
+        finally:
+            # Without the lock: who is rung may take at once, in this task, and a lane that takes may rejoin.
+            for lane in rings:
+                _ring(lane)
+
+    def _pass_on(self, items: Iterable[Item] | None, rings: list[JournalLane]) -> None:
+        """Under the lock: offer events one by one; `_next` is the first that not every lane was offered."""
+        if items is None:
+            for reader in self._lanes:
+                reader.fall_behind(self._next, rings)
+        elif self.passing is not None or any(r.queued is not None for r in self._routes.values()):
+            for item in items:
+                event, header, _ = item
+                route = self._routes.get(event.__class__)
+                if route is None:
+                    continue
+                assert header.offset is not None
+                self._next = header.offset
+                lanes = () if route.queued is None else route.queued(event, header)
+                if self.passing is not None:
+                    self.passing(item, [lane.name for lane in lanes])
+                for lane in lanes:
+                    assert isinstance(lane, JournalLane)
+                    self._matched += lane.accept(item, rings)
+                self._next = header.offset + 1
 
     # While still, that is, under the lock:
 
@@ -114,6 +129,14 @@ class Feed:
     def watch(self, lane: JournalLane) -> None:
         """Tell this lane when its end has been passed: the last events may not be for it."""
         self._bounded.add(lane)
+
+
+def _ring(lane: JournalLane) -> None:
+    """Whatever comes of it, the others are rung too."""
+    try:
+        lane.ring()
+    except Exception:
+        log.exception("%s could not be told that events wait", lane.name)
 
 
 class JournalLane(Lane):

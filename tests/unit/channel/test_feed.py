@@ -6,6 +6,8 @@ from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 import heliograph as hg
 from heliograph.channel import feed
 from heliograph.channel.feed import Feed, JournalLane
@@ -16,8 +18,6 @@ from heliograph.ports import SystemClock, ThreadTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
     from heliograph.channel.lane import Item, Lane
 
@@ -135,3 +135,34 @@ def test_a_read_that_fails_for_good_ends_the_lane_with_a_notice() -> None:
     assert lane.closed
     assert lane.failure is gone
     assert kept.notices == [gone]
+
+
+def test_what_goes_wrong_with_one_event_costs_nobody_any() -> None:
+    kept = Kept()
+    first, second = kept.lane(), kept.lane()
+
+    def fails(passed: Item, _: list[str]) -> None:
+        if passed[1].offset == 3:
+            kept.feed.passing = None
+            raise RuntimeError("whatever")
+
+    kept.feed.passing = fails
+    with pytest.raises(RuntimeError):
+        kept.append(6)
+    kept.append(2)
+    assert taken(first) == taken(second) == list(range(8))
+
+
+def test_who_cannot_be_rung_keeps_nobody_else_from_being_rung(caplog: pytest.LogCaptureFixture) -> None:
+    kept = Kept()
+    rings: list[Lane] = []
+
+    def fails(_: Lane) -> None:
+        raise RuntimeError("whatever")
+
+    kept.lane(fails)
+    other = kept.lane(rings.append)
+    kept.append(2)
+    assert rings == [other]
+    assert taken(other) == [0, 1]
+    assert "could not be told" in caplog.text
