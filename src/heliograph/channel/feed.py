@@ -243,8 +243,10 @@ class JournalLane(Lane):
         """The feed has come to this offset; True when that was all the lane waits for, or it is closed."""
         with self._lock:
             assert self._until is not None
+            if self._behind:
+                return True  # it reads up to its end by itself
             if offset < self._until and not self.closed:
-                return self._behind
+                return False
             self._position = max(self._position, offset)
             self._behind = True
             self._watch(rings)

@@ -166,3 +166,13 @@ def test_who_cannot_be_rung_keeps_nobody_else_from_being_rung(caplog: pytest.Log
     assert rings == [other]
     assert taken(other) == [0, 1]
     assert "could not be told" in caplog.text
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_lane_that_falls_behind_in_the_batch_that_passes_its_end_reads_up_to_it(*, elsewhere: bool) -> None:
+    kept = Kept()
+    lane = kept.lane(limit=1, until=4)
+    kept.feed.watch(lane)
+    kept.append(5, elsewhere=elsewhere)
+    assert taken(lane) == [0, 1, 2, 3]
+    assert lane.ended
