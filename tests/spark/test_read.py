@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import io
 import math
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes read their annotations
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's documents use
@@ -424,6 +426,15 @@ def test_columns_that_spark_cannot_tell_apart_are_refused(spark: SparkSession, t
             spark.conf.unset("spark.sql.caseSensitive")
 
 
+def last_byte_of(parquet: bytes, column: str) -> int:
+    """Where the last page of a column ends."""
+    group = pq.read_metadata(io.BytesIO(parquet)).row_group(0)
+    chunks = (group.column(n) for n in range(group.num_columns))
+    chunk = next(chunk for chunk in chunks if chunk.path_in_schema == column)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    return int(start + chunk.total_compressed_size - 1)
+
+
 def test_rows_that_cannot_be_read_fail_the_job_whatever_the_session_says(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -439,7 +450,7 @@ def test_rows_that_cannot_be_read_fail_the_job_whatever_the_session_says(
             with pytest.raises(Exception, match=sealed.name):
                 frame.select("speed").collect()
             bad = bytearray(good)
-            bad[len(bad) // 3] ^= 1
+            bad[last_byte_of(good, "speed")] ^= 1
             sealed.write_bytes(bad)
             with pytest.raises(Exception, match="could not verify page integrity"):
                 frame.collect()

@@ -11,6 +11,7 @@ Rewriting is done by `heliograph.journal.rewriting`, in a process of its own.
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -56,7 +57,7 @@ def to_merge(manifest: Manifest, limits: Limits, but: Collection[str]) -> tuple[
 
     Those named by `but` were tried and did not change.
     """
-    most_bytes = largest(limits)
+    most_bytes, most_ns = largest(limits), longest(limits)
     for level in reversed(range(LEVELS)):
         limit = limits.merge_events // TOGETHER**level
         run: list[Segment] = []
@@ -66,6 +67,7 @@ def to_merge(manifest: Manifest, limits: Limits, but: Collection[str]) -> tuple[
                 run[-1].next == segment.first
                 and run[-1].formats == segment.formats
                 and sum(s.size for s in run) + segment.size <= most_bytes
+                and segment.last_ts - run[0].first_ts <= most_ns
             )
             if not small:
                 run = []
@@ -103,3 +105,8 @@ def largest(limits: Limits) -> int:
     if limits.keep_bytes is None:
         return limits.merge_bytes
     return min(limits.merge_bytes, limits.keep_bytes // RESERVE)
+
+
+def longest(limits: Limits) -> float:
+    """Nanoseconds that a merged segment may span: one that grows all the time would never be old enough."""
+    return inf if limits.keep_seconds is None else limits.keep_seconds * 1e9 / RESERVE

@@ -59,6 +59,17 @@ def test_no_segment_grows_beyond_an_eighth_of_the_quota() -> None:
     assert merged(manifest(*[1000] * 8), Limits(keep_bytes=8 * 79_999, merge_events=8_000)) == []
 
 
+def test_no_segment_spans_more_than_an_eighth_of_the_time_that_events_are_kept() -> None:
+    """Else the newest of its events would keep the oldest for ever."""
+    second = 1_000_000_000
+    segments = tuple(
+        Segment(f"s{n}", 1000 * n, 1000 * (n + 1), 10, n * second, (n + 1) * second, ()) for n in range(8)
+    )
+    found = Manifest(partition=b"p" * 16, segments=segments)
+    assert merged(found, Limits(keep_seconds=63, merge_events=8_000)) == []
+    assert len(merged(found, Limits(keep_seconds=64, merge_events=8_000))) == 8
+
+
 def test_merging_any_number_of_segments_ends_and_rewrites_each_event_a_few_times() -> None:
     found = manifest(*[3] * 2000)
     work = 0
