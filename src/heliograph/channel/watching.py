@@ -43,6 +43,10 @@ class Ticket(Protocol):
         """Nobody gets the event after all."""
         ...
 
+    def forget_unpassed(self) -> None:
+        """The same, unless it has been passed on by now."""
+        ...
+
 
 class Watching(Protocol):
     """The monitor of one channel, for all its suppliers."""
@@ -281,12 +285,18 @@ class MonitoredFeedIntake(FeedIntake):
         self._tell = tell
 
     def take_in(self, arrived: Sequence[Any], *, wait: bool = False) -> int:
-        for item in arrived:
-            _expect_for(self._watching, item, self._tell)
-        return super().take_in(arrived, wait=wait)
+        tickets: list[Ticket] = []
+        try:
+            for item in arrived:
+                tickets.append(_expect_for(self._watching, item, self._tell))  # noqa: PERF401 - if one fails, those before it are known
+            return super().take_in(arrived, wait=wait)
+        finally:
+            # Those of another partition, or of a type that is not known here, are nobody's.
+            for ticket in tickets:
+                ticket.forget_unpassed()
 
 
-def _expect_for(watching: Watching, item: Any, tell: Callable[[EventId], object]) -> None:
+def _expect_for(watching: Watching, item: Any, tell: Callable[[EventId], object]) -> Ticket:
     """Watch an event for the station where it was pushed."""
     event = item[1].id
-    watching.expect(event, lambda: tell(event))
+    return watching.expect(event, lambda: tell(event))

@@ -180,10 +180,6 @@ class Monitor(Generic[E]):
             heapq.heappop(self._timers)
         return None
 
-    @property
-    def full(self) -> bool:
-        return len(self._array) >= MAX_WATCHED
-
     def array(self) -> tuple[Row[E], ...]:
         """The monitor array at this instant."""
         return tuple(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from heliograph.delivery.monitor import Delete, GiveUp, Monitor, Pass, Resend, Row, Timer
+from heliograph.delivery.monitor import MAX_WATCHED, Delete, GiveUp, Monitor, Pass, Resend, Row, Timer
 from heliograph.errors import HeliographError, QueueFull
 from heliograph.ports import seconds_until
 
@@ -97,8 +97,8 @@ class Watching:
     def expect(self, event: EventId, on_all: Callable[[], object] | None = None) -> WatchTicket:
         ticket = WatchTicket(self, event, on_all)
         with self._lock:
-            if self._monitor.full:
-                raise QueueFull(f"the monitor of {self._channel}", len(self._monitor), 0.0)
+            if len(self._tickets) >= MAX_WATCHED:
+                raise QueueFull(f"the monitor of {self._channel}", len(self._tickets), 0.0)
             self._tickets[event] = ticket
         return ticket
 
@@ -146,6 +146,11 @@ class Watching:
         with self._lock:
             self._monitor.forget(event)
             self._drop(event)
+
+    def forget_unpassed(self, event: EventId) -> None:
+        with self._lock:
+            if event not in self._items:
+                self._drop(event)
 
     def array(self) -> tuple[Row[EventId], ...]:
         with self._lock:
@@ -260,6 +265,9 @@ class WatchTicket:
 
     def forget(self) -> None:
         self._watching.forget(self._event)
+
+    def forget_unpassed(self) -> None:
+        self._watching.forget_unpassed(self._event)
 
     def end(self, *, delivered: bool) -> None:
         self._delivered = delivered

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 import heliograph as hg
+from heliograph.channel.watching import MonitoredFeedIntake
+from heliograph.delivery import watch
 from heliograph.delivery.watch import Watching
-from heliograph.errors import DeliveryTimeout, GivenUp
+from heliograph.errors import DeliveryTimeout, GivenUp, QueueFull
 from heliograph.event import EventId, Header
 from heliograph.ports import Ports, ThreadTasks
 from heliograph.sim import SimRandom
@@ -262,4 +264,43 @@ def test_the_trace_of_an_event_is_the_six_steps() -> None:
     ]
     assert again == [("True", "b")]
     assert ticket.wait(0) is True
+    watching.close()
+
+
+class OneTypeFeed:
+    """Passes on what it knows, as a feed does."""
+
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+
+    def durable(self, items: list[Any], _next_offset: int) -> None:
+        for item in items:
+            if isinstance(item[0], Track):
+                self._watching.passing(item, ["consumer"])
+
+
+def test_events_that_a_keeper_sent_and_nobody_is_passed_are_not_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "MAX_WATCHED", 4)
+    ports = Ports(JumpingClock(), ThreadTasks(), SimRandom("watch"))
+    watching = Watching(
+        ports, "air.tracks", timeout=30.0, resends=0, resend=lambda *_: None, bury=lambda *_: None
+    )
+    intake = MonitoredFeedIntake(cast("Any", OneTypeFeed(watching)), "here", watching, lambda _: None)
+
+    def arrived(at: int, event: Any, partition: str) -> Any:
+        return event, Header("air.tracks", "t", "s", 1, at, 0, b"x" * 12, 3, (), 0, 0, partition, at), 0
+
+    for at in range(1, 20):
+        nobodys = [arrived(2 * at, Track(at), "elsewhere"), arrived(2 * at + 1, None, "here")]
+        assert intake.take_in(nobodys) == 2
+        for item in nobodys:
+            watching.passing(item, ["consumer"])
+    assert watching.array() == (), "what nobody expects is not watched"
+    for at in range(100, 104):
+        intake.take_in([arrived(at, Track(at), "here")])
+    assert len(watching.array()) == 4
+    with pytest.raises(QueueFull):
+        intake.take_in([arrived(200, Track(200), "here")])
     watching.close()
