@@ -118,7 +118,7 @@ class Retaining(Journalling):
 class Merging(Retaining):
     """Small segments become one, and the grace of those that it was made from ends."""
 
-    LIMITS = Limits(head_events=2, keep_bytes=None, keep_seconds=3.5, grace_seconds=1.5)
+    LIMITS = Limits(head_events=2, keep_bytes=None, keep_seconds=32.0, grace_seconds=1.5)
 
     def run(self, disk: SimDisk) -> None:
         writer = self._opened(disk)
