@@ -24,14 +24,14 @@ def refuse_constant(name: str) -> float:
 def test_json_keeps_every_value_of_every_format(data: st.DataObject) -> None:
     fmt = data.draw(formats())
     row = data.draw(rows(fmt))
-    assert same(json_to_mapping(fmt, mapping_to_json(fmt, row)), row)
+    assert same(json_to_mapping(fmt, mapping_to_json(fmt, row)), row, nan_bits=False)
 
 
 @given(anything)
 @settings(max_examples=examples(500))
 def test_json_keeps_schema_less_data(value: Any) -> None:
     fmt = Format("t", (Field("f", ft.Anything()),))
-    assert same(json_to_mapping(fmt, mapping_to_json(fmt, {"f": value})), {"f": value})
+    assert same(json_to_mapping(fmt, mapping_to_json(fmt, {"f": value})), {"f": value}, nan_bits=False)
 
 
 @given(st.data())
