@@ -7,24 +7,21 @@ recovery finds, old or new, describes a whole history.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from heliograph.errors import BadJournalFile
-from heliograph.journal.frames import HeadHeader, checksum
+from heliograph.journal import wholefile
+from heliograph.journal.frames import HeadHeader
 from heliograph.journal.marks import Mark  # noqa: TC001 - msgspec reads the annotations of a manifest
 from heliograph.journal.names import MANIFEST, TEMPORARY
 
 if TYPE_CHECKING:
     from heliograph.ports import Disk
 
-MAGIC: Final = b"HELIOMAN"
-VERSION: Final = 1
 MAX_SIZE: Final = 64 << 20
 
-_PREFIX = struct.Struct("<8sHHI")
+_KIND: Final = wholefile.Kind(b"HELIOMAN", 1, MAX_SIZE, "manifest")
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):
@@ -128,33 +125,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(disk: Disk, folder: str) -> Manifest:
     """The manifest of a partition; NoSuchFile when there is none."""
-    name = f"{folder}/{MANIFEST}"
-    with disk.open(name, readonly=True) as file:
-        if file.size() > MAX_SIZE:
-            raise BadJournalFile(name, f"it has {file.size()} bytes, and at most {MAX_SIZE} are allowed")
-        data = file.read_at(0, MAX_SIZE)
-    if len(data) < _PREFIX.size or data[:8] != MAGIC:
-        raise BadJournalFile(name, "it does not begin as a manifest does")
-    _, version, _, crc = _PREFIX.unpack_from(data)
-    if version != VERSION:
-        raise BadJournalFile(name, f"it has version {version}; this program reads version {VERSION}")
-    body = memoryview(data)[_PREFIX.size :]
-    if checksum(body) != crc:
-        raise BadJournalFile(name, "its checksum is wrong")
-    try:
-        return msgspec.msgpack.decode(body, type=Manifest)
-    except msgspec.MsgspecError as error:
-        raise BadJournalFile(name, f"it cannot be read: {error}") from None
+    return wholefile.load(_KIND, disk, f"{folder}/{MANIFEST}", Manifest)
 
 
 def publish(disk: Disk, folder: str, manifest: Manifest) -> None:
     """Replace the manifest. When this raises, the old or the new one may be found afterwards."""
-    body = msgspec.msgpack.encode(manifest)
     temporary = f"{folder}/{MANIFEST}-{manifest.generation:08x}{TEMPORARY}"
     if disk.exists(temporary):
         disk.remove(temporary)  # left by an attempt that failed
     with disk.create(temporary) as file:
-        file.append(_PREFIX.pack(MAGIC, VERSION, 0, checksum(body)), body)
+        file.append(*wholefile.pack(_KIND, manifest))
         file.sync()
     disk.rename(temporary, f"{folder}/{MANIFEST}")
     disk.sync_folder(folder)

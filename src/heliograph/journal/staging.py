@@ -19,14 +19,14 @@ checksum; its partition is the key.
 from __future__ import annotations
 
 import hashlib
-import struct
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
 from heliograph.errors import BadJournalFile, BatchRefused, BatchTooLarge, DiskError, NoSuchFile
 from heliograph.faultpoints import reach
-from heliograph.journal.frames import RUNS, FrameMeta, HeadHeader, checksum, encode_frame
+from heliograph.journal import wholefile
+from heliograph.journal.frames import RUNS, FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.names import TEMPORARY
 from heliograph.journal.records import Run, encode_rows, rows_payload
 from heliograph.journal.recovery import make_folder
@@ -47,9 +47,7 @@ MAX_BATCH_BYTES: Final = 512 << 20
 """One batch becomes visible at once, and pushes to its channel wait meanwhile."""
 
 MAX_MANIFEST: Final = 64 << 20
-MAGIC: Final = b"HELIOBAT"
-VERSION: Final = 1
-_PREFIX = struct.Struct("<8sHHI")
+_KIND: Final = wholefile.Kind(b"HELIOBAT", 1, MAX_MANIFEST, "batch")
 
 
 class StagedFile(msgspec.Struct, array_like=True, frozen=True):
@@ -219,11 +217,10 @@ def hand_over(ports: Ports, batch: Batch) -> None:
     if _is_whole(disk, batch.name):
         withdraw(disk, batch)
         return
-    body = msgspec.msgpack.encode(batch)
     temporary = f"{READY}/{batch.name}-{ports.random.id64():016x}{TEMPORARY}"
     reach("before-manifest")
     with disk.create(temporary) as file:
-        file.append(_PREFIX.pack(MAGIC, VERSION, 0, checksum(body)), body)
+        file.append(*wholefile.pack(_KIND, batch))
         file.sync()  # 2
     reach("in-manifest")
     disk.rename(temporary, f"{READY}/{batch.name}{BATCH}")  # 3
@@ -234,22 +231,7 @@ def hand_over(ports: Ports, batch: Batch) -> None:
 def load(disk: Disk, name: str) -> Batch:
     """The batch of that name; NoSuchFile when it is not, or no longer, there."""
     path = f"{READY}/{name}{BATCH}"
-    with disk.open(path, readonly=True) as file:
-        if file.size() > MAX_MANIFEST:
-            raise BadJournalFile(path, f"it has {file.size()} bytes, and at most {MAX_MANIFEST} are allowed")
-        data = file.read_at(0, MAX_MANIFEST)
-    if len(data) < _PREFIX.size or data[:8] != MAGIC:
-        raise BadJournalFile(path, "it does not begin as a batch does")
-    _, version, _, crc = _PREFIX.unpack_from(data)
-    if version != VERSION:
-        raise BadJournalFile(path, f"it has version {version}; this program reads version {VERSION}")
-    body = memoryview(data)[_PREFIX.size :]
-    if checksum(body) != crc:
-        raise BadJournalFile(path, "its checksum is wrong")
-    try:
-        batch = msgspec.msgpack.decode(body, type=Batch)
-    except msgspec.MsgspecError as error:
-        raise BadJournalFile(path, f"it cannot be read: {error}") from None
+    batch = wholefile.load(_KIND, disk, path, Batch)
     if batch.name != name:
         raise BadJournalFile(path, f"it belongs under the name {batch.name}")
     return batch

@@ -9,7 +9,6 @@ where it has the same thing. Names are compared without case, as Spark hands the
 
 from __future__ import annotations
 
-import difflib
 import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -17,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from heliograph.errors import InvalidOption
+from heliograph.spark.values import choice, count, parse, seconds, several, size, text, truth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from heliograph.journal.reader import PartitionReader
+    from heliograph.spark.values import Parser
 
 ByPartition: TypeAlias = dict[str, dict[str, int]]
 """Channels to partitions to offsets or times."""
@@ -87,16 +88,13 @@ def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
 
     With None it is not known yet which of the two it will be, and options of both are let through.
     """
-    by_name = {name.lower(): value for name, value in given.items()}
     parsers = {
         **_EVERYWHERE,
         **({} if stream is True else _BATCH_ONLY),
         **({} if stream is False else _STREAM_ONLY),
     }
-    _insist_on_known(by_name, {name.lower(): name for name in parsers})
-    parsed = {
-        name: parse(name, by_name[name.lower()]) for name, parse in parsers.items() if name.lower() in by_name
-    }
+    elsewhere = dict.fromkeys(_STREAM_ONLY, "streams") | dict.fromkeys(_BATCH_ONLY, "batch reads")
+    parsed = parse(given, parsers, elsewhere)
     if "path" not in parsed:
         raise InvalidOption("path", None, "the folder of the station that keeps the channel")
     _insist_on_one(parsed)
@@ -106,22 +104,6 @@ def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
         starting=_points(parsed, "starting", "latest" if stream else "earliest"),
         ending=_points(parsed, "ending", "latest"),
     )
-
-
-def _insist_on_known(given: Mapping[str, str], known: Mapping[str, str]) -> None:
-    for name, value in given.items():
-        if name in known:
-            continue
-        if name in {option.lower() for option in _STREAM_ONLY}:
-            allowed = "it is for streams only"
-        elif name in {option.lower() for option in _BATCH_ONLY}:
-            allowed = "it is for batch reads only"
-        else:
-            near = difflib.get_close_matches(name, known, n=1)
-            allowed = (
-                f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(known.values())}"
-            )
-        raise InvalidOption(name, value, allowed, exists=False)
 
 
 def _insist_on_one(parsed: Mapping[str, Any]) -> None:
@@ -154,64 +136,18 @@ def _points(parsed: Mapping[str, Any], which: str, default: Literal["earliest", 
 # Kinds of values
 
 
-def _text(name: str, value: str) -> str:
-    if not value:
-        raise InvalidOption(name, value, "a text that is not empty")
-    return value
-
-
 def _one(name: str, value: str) -> tuple[str, ...]:
-    return (_text(name, value),)
-
-
-def _several(name: str, value: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
-    if not all(found):
-        raise InvalidOption(name, value, "names with commas between them")
-    return found
+    return (text(name, value),)
 
 
 def _pattern(name: str, value: str) -> str:
     try:
-        re.compile(_text(name, value))
+        re.compile(text(name, value))
     except re.error as error:
         raise InvalidOption(name, value, f"a regular expression of Python ({error})") from None
     if len(value) > MAX_PATTERN:
         raise InvalidOption(name, value, f"a regular expression of at most {MAX_PATTERN} characters")
     return value
-
-
-def _choice(*allowed: str) -> Callable[[str, str], str]:
-    def parse(name: str, value: str) -> str:
-        if value.lower() not in allowed:
-            raise InvalidOption(name, value, " or ".join(allowed))
-        return value.lower()
-
-    return parse
-
-
-def _truth(name: str, value: str) -> bool:
-    return _choice("true", "false")(name, value) == "true"
-
-
-def _count(name: str, value: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,17}", value):
-        raise InvalidOption(name, value, "a whole number from 1 on")
-    return int(value)
-
-
-def _size(name: str, value: str) -> int:
-    found = re.fullmatch(r"([1-9][0-9]{0,14})\s*([kmg]?)b?", value.strip().lower())
-    if not found:
-        raise InvalidOption(name, value, "a number of bytes from 1 on, such as 500000, 512k, 64m or 1g")
-    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]
-
-
-def _seconds(name: str, value: str) -> float:
-    found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h|d)", value.strip().lower())
-    if not found:
-        raise InvalidOption(name, value, "a time such as 500ms, 30s, 15m or 1h")
-    return int(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2]]
 
 
 def _json(name: str, value: str, kind: Any, allowed: str) -> Any:
@@ -273,30 +209,30 @@ def _times(name: str, value: str) -> ByPartition:
 
 
 _CHOICES: Final = ("channel", "subscribe", "subscribePattern")
-_EVERYWHERE: Final[dict[str, Callable[[str, str], Any]]] = {
-    "path": _text,
+_EVERYWHERE: Final[dict[str, Parser]] = {
+    "path": text,
     "channel": _one,
-    "subscribe": _several,
+    "subscribe": several,
     "subscribePattern": _pattern,
     "startingOffsets": _offsets,
     "startingTimestamp": _time,
     "startingOffsetsByTimestamp": _times,
-    "filter": _text,
+    "filter": text,
     "params": _params,
-    "types": _several,
-    "mode": _choice("typed", "envelope"),
-    "includeHeaders": _truth,
-    "schemaEvolution": _choice("ignore", "fail", "rescue"),
-    "badRecords": _choice("fail", "skip", "column"),
-    "failOnDataLoss": _truth,
+    "types": several,
+    "mode": choice("typed", "envelope"),
+    "includeHeaders": truth,
+    "schemaEvolution": choice("ignore", "fail", "rescue"),
+    "badRecords": choice("fail", "skip", "column"),
+    "failOnDataLoss": truth,
 }
-_STREAM_ONLY: Final[dict[str, Callable[[str, str], Any]]] = {
-    "maxEventsPerTrigger": _count,
-    "maxBytesPerTrigger": _size,
-    "minEventsPerTrigger": _count,
-    "maxTriggerDelay": _seconds,
+_STREAM_ONLY: Final[dict[str, Parser]] = {
+    "maxEventsPerTrigger": count,
+    "maxBytesPerTrigger": size,
+    "minEventsPerTrigger": count,
+    "maxTriggerDelay": seconds,
 }
-_BATCH_ONLY: Final[dict[str, Callable[[str, str], Any]]] = {
+_BATCH_ONLY: Final[dict[str, Parser]] = {
     "endingOffsets": _offsets,
     "endingTimestamp": _time,
     "endingOffsetsByTimestamp": _times,

@@ -7,17 +7,19 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
 from heliograph.errors import InvalidOption
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from heliograph.spark.values import choice, parse, seconds, several, text, truth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+
+    from heliograph.spark.values import Parser
 
 Adopt: TypeAlias = Literal["wait", "leave"]
 
@@ -47,12 +49,9 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
     """The options of a stream or of a batch write; InvalidOption names the first that is wrong."""
-    by_name = {name.lower(): value for name, value in given.items()}
     parsers = {**_EVERYWHERE, **(_STREAM_ONLY if stream else _BATCH_ONLY)}
-    _insist_on_known(by_name, {name.lower(): name for name in parsers})
-    parsed = {
-        name: parse(name, by_name[name.lower()]) for name, parse in parsers.items() if name.lower() in by_name
-    }
+    elsewhere = dict.fromkeys(_STREAM_ONLY, "streams") | dict.fromkeys(_BATCH_ONLY, "batch writes")
+    parsed = parse(given, parsers, elsewhere)
     if "path" not in parsed:
         raise InvalidOption("path", None, "the folder of the station that keeps the channel")
     if "channel" not in parsed:
@@ -68,45 +67,10 @@ def parse_sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions
     )
 
 
-def _insist_on_known(given: Mapping[str, str], known: Mapping[str, str]) -> None:
-    for name, value in given.items():
-        if name in known:
-            continue
-        near = difflib.get_close_matches(name, known, n=1)
-        allowed = f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(known.values())}"
-        raise InvalidOption(name, value, allowed, exists=False)
-
-
-def _text(name: str, value: str) -> str:
-    if not value:
-        raise InvalidOption(name, value, "a text that is not empty")
-    return value
-
-
 def _name(name: str, value: str) -> str:
     if not _NAME.fullmatch(value) or len(value) > MAX_WRITER:
         raise InvalidOption(name, value, f"1 to {MAX_WRITER} letters, digits and characters of .-_:@")
     return value
-
-
-def _choice(*allowed: str) -> Callable[[str, str], str]:
-    def parse(name: str, value: str) -> str:
-        if value.lower() not in allowed:
-            raise InvalidOption(name, value, " or ".join(allowed))
-        return value.lower()
-
-    return parse
-
-
-def _truth(name: str, value: str) -> bool:
-    return _choice("true", "false")(name, value) == "true"
-
-
-def _several(name: str, value: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in value.split(","))
-    if not all(found):
-        raise InvalidOption(name, value, "names of columns with commas between them")
-    return found
 
 
 def _class_path(name: str, value: str) -> str:
@@ -121,30 +85,23 @@ def _priority(name: str, value: str) -> int:
     return int(value)
 
 
-def _seconds(name: str, value: str) -> float:
-    found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h)", value.strip().lower())
-    if not found:
-        raise InvalidOption(name, value, "a time such as 500ms, 30s, 15m or 1h")
-    return int(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}[found[2]]
-
-
-_EVERYWHERE: Final[dict[str, Callable[[str, str], Any]]] = {
-    "path": _text,
-    "channel": _text,
-    "type": _text,
+_EVERYWHERE: Final[dict[str, Parser]] = {
+    "path": text,
+    "channel": text,
+    "type": text,
     "event": _class_path,
-    "create": _truth,
-    "key": _several,
+    "create": truth,
+    "key": several,
     "priority": _priority,
-    "adopt": _choice("wait", "leave"),
-    "adoptTimeout": _seconds,
+    "adopt": choice("wait", "leave"),
+    "adoptTimeout": seconds,
 }
-_STREAM_ONLY: Final[dict[str, Callable[[str, str], Any]]] = {
+_STREAM_ONLY: Final[dict[str, Parser]] = {
     "writerId": _name,
-    "newCheckpoint": _choice("refuse", "accept"),
-    "checkpointLocation": _text,
+    "newCheckpoint": choice("refuse", "accept"),
+    "checkpointLocation": text,
 }
-_BATCH_ONLY: Final[dict[str, Callable[[str, str], Any]]] = {"runId": _name}
+_BATCH_ONLY: Final[dict[str, Parser]] = {"runId": _name}
 _FIELDS: Final = {
     "path": "path",
     "channel": "channel",

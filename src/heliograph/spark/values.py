@@ -1,0 +1,98 @@
+"""Values of options, as Spark hands them on: texts, checked one by one where they are written.
+
+A parser takes the name of an option and its text, and returns the value or raises InvalidOption.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from heliograph.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Parser: TypeAlias = Callable[[str, str], Any]
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def parse(
+    given: Mapping[str, str], parsers: Mapping[str, Parser], elsewhere: Mapping[str, str]
+) -> dict[str, Any]:
+    """The values of those options that are given; names are compared without case, as Spark does.
+
+    `elsewhere` says of options that exist, but not here, where they belong.
+    """
+    by_name = {name.lower(): value for name, value in given.items()}
+    _insist_on_known(by_name, {name.lower(): name for name in parsers}, elsewhere)
+    return {
+        name: parser(name, by_name[name.lower()])
+        for name, parser in parsers.items()
+        if name.lower() in by_name
+    }
+
+
+def _insist_on_known(
+    given: Mapping[str, str], known: Mapping[str, str], elsewhere: Mapping[str, str]
+) -> None:
+    for name, value in given.items():
+        if name in known:
+            continue
+        misplaced = [where for option, where in elsewhere.items() if option.lower() == name]
+        near = difflib.get_close_matches(name, known, n=1)
+        if misplaced:
+            allowed = f"it is for {misplaced[0]} only"
+        elif near:
+            allowed = f"did you mean {known[near[0]]!r}?"
+        else:
+            allowed = f"there are {', '.join(known.values())}"
+        raise InvalidOption(name, value, allowed, exists=False)
+
+
+def text(name: str, value: str) -> str:
+    if not value:
+        raise InvalidOption(name, value, "a text that is not empty")
+    return value
+
+
+def several(name: str, value: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
+    if not all(found):
+        raise InvalidOption(name, value, "names with commas between them")
+    return found
+
+
+def choice(*allowed: str) -> Callable[[str, str], str]:
+    def parser(name: str, value: str) -> str:
+        if value.lower() not in allowed:
+            raise InvalidOption(name, value, " or ".join(allowed))
+        return value.lower()
+
+    return parser
+
+
+def truth(name: str, value: str) -> bool:
+    return choice("true", "false")(name, value) == "true"
+
+
+def count(name: str, value: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,17}", value):
+        raise InvalidOption(name, value, "a whole number from 1 on")
+    return int(value)
+
+
+def size(name: str, value: str) -> int:
+    found = re.fullmatch(r"([1-9][0-9]{0,14})\s*([kmg]?)b?", value.strip().lower())
+    if not found:
+        raise InvalidOption(name, value, "a number of bytes from 1 on, such as 500000, 512k, 64m or 1g")
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]
+
+
+def seconds(name: str, value: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h|d)", value.strip().lower())
+    if not found:
+        raise InvalidOption(name, value, "a time such as 500ms, 30s, 15m or 1h")
+    return int(found[1]) * _UNITS[found[2]]
