@@ -44,3 +44,8 @@ def test_every_documented_number_is_the_one_in_the_code() -> None:
             wrong[name] = value
     assert wrong == {}
     assert documented()
+
+
+def test_no_limit_is_listed_twice() -> None:
+    names = [name for name, _ in ROW.findall((ROOT / "docs" / "limits.md").read_text())]
+    assert sorted(names) == sorted(set(names))

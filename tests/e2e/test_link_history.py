@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import BatchTooLarge, CursorFenced, QueryFailed
+from heliograph.errors import BatchTooLarge, CursorFenced, CursorHeld, QueryFailed
 from heliograph.link.questions import Questions
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
@@ -151,7 +151,7 @@ def test_a_durable_consumer_is_exclusive_across_stations(tmp_path: Path) -> None
         keeper.channel("air.tracks", Track, qos=PERSISTENT)
         first = one.channel("air.tracks", Track, qos=PERSISTENT)
         second = two.channel("air.tracks", Track, qos=PERSISTENT)
-        with first.consumer(name="billing"), pytest.raises(hg.HeliographError, match="close it there first"):
+        with first.consumer(name="billing"), pytest.raises(CursorHeld, match="consumes as 'billing'"):
             second.consumer(name="billing")
         second.consumer(name="billing").close()
 
@@ -194,6 +194,71 @@ def test_a_keeper_that_comes_back_is_found_and_nothing_is_missed(tmp_path: Path)
             assert ids(consumer, 1) == [200]
             assert wait_until(lambda: theirs.push(Track(201)))
             assert ids(consumer, 1) == [201]
+
+
+def test_a_push_waits_for_a_keeper_that_is_away_no_longer_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hg.Station(domain="air") as other:
+        with hg.Station(tmp_path / "data", domain="air") as keeper:
+            keeper.channel("air.tracks", Track, qos=PERSISTENT)
+            theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+        assert other.mesh is not None
+        assert other.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+        pushing: Any = theirs
+        waits: list[float] = []
+        wait_for = other.mesh.wait_for
+
+        def listening(known: Any, timeout: float) -> bool:
+            waits.append(timeout)
+            return wait_for(known, 0)
+
+        monkeypatch.setattr(other.mesh, "wait_for", listening)
+        with pytest.raises(QueryFailed, match="cannot be reached"):
+            pushing.push_nowait(Track(1))
+        with pytest.raises(QueryFailed, match="cannot be reached"):
+            pushing.push(Track(1), timeout=0.01)
+        with pytest.raises(QueryFailed, match="cannot be reached"):
+            pushing.push_many([Track(1)], timeout=0.02)
+        assert waits[0] == 0
+        assert waits[1] <= 0.01
+        assert waits[2] <= 0.02
+
+
+def test_a_push_that_waits_for_its_keeper_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hg.Station(domain="air") as other:
+        with hg.Station(tmp_path / "data", domain="air") as keeper:
+            keeper.channel("air.tracks", Track, qos=PERSISTENT)
+            theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+        assert other.mesh is not None
+        assert other.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+        waiting = threading.Event()
+        wait_for = other.mesh.wait_for
+
+        def listening(known: Any, timeout: float | None = None) -> bool:
+            if timeout:
+                waiting.set()
+            return wait_for(known, timeout)
+
+        monkeypatch.setattr(other.mesh, "wait_for", listening)
+        outcome: list[type] = []
+
+        def patient() -> None:
+            try:
+                theirs.push(Track(1))
+            except hg.HeliographError as error:
+                outcome.append(type(error))
+
+        first = threading.Thread(target=patient)
+        first.start()
+        assert waiting.wait(LIMIT)
+        with pytest.raises(QueryFailed):
+            theirs.push_nowait(Track(2))
+        assert not outcome, "the one that has time still waits"
+        first.join(LIMIT)
+        assert outcome == [QueryFailed]
 
 
 def test_a_durable_consumer_elsewhere_goes_on_when_its_keeper_is_back(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from heliograph.channel.selection import (
     Selection,
     Stream,
     Wanted,
+    check_name,
     check_options,
     select,
 )
@@ -200,6 +201,7 @@ class Channel(Generic[T]):
         On a persistent channel a name is leased: `last_sequence` is that of its last durable event, whoever
         pushed it; its sequence goes on from there, and pushes of an earlier holder raise SupplierFenced.
         """
+        check_name(self.name, "name", name)
         full_name = name or self._services.new_supplier_name()
         with self._opening:
             self._check_supplier(full_name)
@@ -273,6 +275,7 @@ class Channel(Generic[T]):
                 see `heliograph.channel.selection.select`.
         """
         check_options("subscribe", options, "inline", "name", "start")
+        check_name(self.name, "name", name)
         if callback is None:
             return self._decorator(inline=inline, name=name, start=start, **options)
         if not callable(callback):
@@ -348,6 +351,7 @@ class Channel(Generic[T]):
                 `max_deliveries`, `dead_letter`, `order`; see `heliograph.channel.handing.agree`.
         """
         check_options("consumer", options, "name", "start", "until", "gap", *Acking.__annotations__)
+        check_name(self.name, "name", name)
         if gap not in ("notice", "error"):
             raise NotPossible(self.name, f"gap={gap!r}: allowed are 'notice' and 'error'")
         said: dict[str, Any] = dict(options)

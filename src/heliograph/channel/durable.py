@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 import msgspec
 
 from heliograph.channel.bulk import Bulk
-from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
+from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
 from heliograph.channel.store import Tombstone
 from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.errors import InvalidEvent
 from heliograph.event import Event, Header, info_of
+from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,39 +56,52 @@ class DurableSupplier(Supplier[T]):
         headers: Mapping[str, str] | None = None,
         id: str | None = None,  # noqa: A002 - as the face says
         timeout: float | None = None,
+        **unknown: Any,
     ) -> bool:
         """Keep an event; True when the channel's ack level is met.
 
         A time-out means *unknown*: AppendTimeout carries the EventId, and the push may be repeated with it as
         `id`. An event whose id is among the last 65,536 of the history is not kept again. JournalBusy means
-        that so much was in line for the disk until the time was over that this was not put there.
+        that so much was in line for the disk until the time was over that this was not put there, QueryFailed
+        that the station that keeps the channel could not be reached by then.
         """
+        check_timeout(self._channel.name, timeout)
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
-        said = self._stamp(priority, source_ts, correlation_id, headers, id)
+        said = self._stamp(priority, source_ts, correlation_id, headers, id, **unknown)
         receipt, _ = self._append([event], said, timeout)
         if self._waits:
-            left = None if until is None else max(0.0, (until - self._clock.monotonic_ns()) / 1e9)
-            receipt.result(left)
+            receipt.result(self._left(until))
         return True
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
-        """Put an event in line for the disk; the receipt tells when the ack level is met."""
-        receipt, header = self._append([event], self._stamp(**said))
+        """Put an event in line for the disk; the receipt tells when the ack level is met.
+
+        It never waits: JournalBusy when the line is full, QueryFailed when the keeper is away.
+        """
+        receipt, header = self._append([event], self._stamp(**said), 0.0)
         return DurableReceipt(header, receipt if self._waits else None)
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
         """Push events in order; up to 10,000 at a time are kept together, whole or not at all."""
+        check_timeout(self._channel.name, timeout)
+        until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         batch = self._as_events(events)
         receipts = [
-            self._append_together(batch[start : start + MANY]) for start in range(0, len(batch), MANY)
+            self._append_together(batch[start : start + MANY], self._left(until))
+            for start in range(0, len(batch), MANY)
         ]
         for receipt in receipts if self._waits else ():
-            receipt.result(timeout)
+            receipt.result(self._left(until))
         return True
 
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio."""
-        receipt, _ = self._append([event], self._stamp(**said))
+        stamped = self._stamp(**said)
+        if self._store.kept_here:
+            receipt, _ = self._append([event], stamped)
+        else:
+            # A keeper that is away is waited for, and the loop goes on meanwhile.
+            receipt, _ = await asyncio.to_thread(self._append, [event], stamped)
         if self._waits and not receipt.done():
             loop = asyncio.get_running_loop()
             done = asyncio.Event()
@@ -99,6 +113,7 @@ class DurableSupplier(Supplier[T]):
 
     def forget(self, cls: type[T], key: Sequence[Any], timeout: float | None = None) -> bool:
         """See `Channel.forget`."""
+        check_timeout(self._channel.name, timeout)
         values = checked_key(cls, key)
         with self._lock:
             self._routes.get(cls)  # raises when this supplier can push no more
@@ -118,6 +133,9 @@ class DurableSupplier(Supplier[T]):
     def _stamp(self, *said: Any, **named: Any) -> Stamp:
         return stamp(*said, **named)
 
+    def _left(self, until: int | None) -> float | None:
+        return None if until is None else seconds_until(self._clock, until)
+
     def _append(
         self, events: Sequence[T], said: Stamp, timeout: float | None = None
     ) -> tuple[StoreReceipt, Header]:
@@ -125,6 +143,7 @@ class DurableSupplier(Supplier[T]):
             (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
         if not events:
             return NOTHING, cast("Header", None)
+        self._store.wait_ready(timeout)
         with self._lock:
             items = self._items(events, said)
             if said.id is not None:
@@ -143,15 +162,16 @@ class DurableSupplier(Supplier[T]):
             items.append((event, header, deadline))
         return items
 
-    def _append_together(self, events: Sequence[T]) -> StoreReceipt:
+    def _append_together(self, events: Sequence[T], timeout: float | None) -> StoreReceipt:
         """Events of one class, which most batches have, get no headers here; see `Bulk`."""
         classes = set(map(type, events))
         if len(classes) > 1:
-            return self._append(events, PLAIN)[0]
+            return self._append(events, PLAIN, timeout)[0]
         (cls,) = classes
         validate = (self._routes.get(cls) or self._refuse(events[0])).validate
         for event in events:
             validate(event)
+        self._store.wait_ready(timeout)
         with self._lock:
             route = self._routes.get(cls) or self._refuse(events[0])
             sequence = self._next_sequence()
@@ -161,7 +181,7 @@ class DurableSupplier(Supplier[T]):
             deadline = 0
             if route.lifetime_ns is not None:
                 deadline = self._clock.monotonic_ns() + route.lifetime_ns
-            return self._store.append(Bulk(events, first, places, deadline), self._level)
+            return self._store.append(Bulk(events, first, places, deadline), self._level, timeout)
 
 
 def checked_key(cls: type[Event], key: Sequence[Any]) -> tuple[Any, ...]:

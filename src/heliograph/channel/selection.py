@@ -8,7 +8,7 @@ import msgspec
 
 from heliograph.channel.lane import LanePolicy
 from heliograph.channel.pipeline import AnyOf, Condition
-from heliograph.errors import ExpressionError, NotPossible, WrongEventType
+from heliograph.errors import ExpressionError, NotPossible, UnknownOption, WrongEventType
 from heliograph.event import Event, info_of
 from heliograph.formats import MAX_NAME
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -105,8 +105,7 @@ def select(
         raise NotPossible(channel, f"a priority is 1 (low) to 5 (high), not {priority!r}")
     if queue is not None and (type(queue) is not int or queue < 1):
         raise NotPossible(channel, f"queue={queue!r}: a queue has room for at least one event")
-    if group is not None:
-        _check_group(channel, group)
+    check_name(channel, "group", group)
     _check_overflow(channel, wanted, qos, overflow)
     if where is None and params:
         raise NotPossible(channel, "params= without where=: there is no filter to give values to")
@@ -152,17 +151,21 @@ def _as_classes(types: Any) -> tuple[type[Event], ...]:
     return (types,) if isinstance(types, type) else tuple(types)
 
 
-def _check_group(channel: str, group: str) -> None:
-    if type(group) is not str or not 0 < len(group) <= MAX_NAME:
-        raise NotPossible(channel, f"group={group!r:.60}: a group has a name of up to {MAX_NAME} characters")
+def check_name(channel: str, option: str, name: Any) -> None:
+    """NotPossible for a name that cannot be kept, sent and read again; None is no name."""
+    if name is None:
+        return
+    if type(name) is not str or not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        kind = "a group has a name" if option == "group" else "a name is text"
+        raise NotPossible(channel, f"{option}={name!r:.60}: {kind} of 1 to {MAX_NAME} printable characters")
 
 
 def check_options(call: str, given: Iterable[str], *more: str) -> None:
-    """TypeError for an option that does not exist, with those that do."""
+    """UnknownOption for an option that does not exist, with those that do."""
     known = (*Options.__annotations__, *more)
     unknown = [name for name in given if name not in known]
     if unknown:
-        raise TypeError(f"{call}() has no option {unknown[0]!r}; it has {', '.join(known)}")
+        raise UnknownOption(call, unknown[0], known)
 
 
 def _check_overflow(

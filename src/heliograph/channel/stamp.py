@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 import msgspec
 
 from heliograph import fieldtypes as ft
-from heliograph.errors import InvalidEvent
+from heliograph.errors import InvalidEvent, NotPossible, UnknownOption
 from heliograph.event import MAX_USER_HEADER, MAX_USER_HEADERS, PUSH_ID
 from heliograph.formats import MAX_NAME
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -52,8 +52,11 @@ def stamp(
     correlation_id: str | None = None,
     headers: Mapping[str, str] | None = None,
     id: str | None = None,  # noqa: A002 - as the face says
+    **unknown: object,
 ) -> Stamp:
     """The stamp of a push; InvalidEvent names what does not fit. Most pushes say nothing: `PLAIN`."""
+    if unknown:
+        raise UnknownOption("push", next(iter(unknown)), tuple(Said.__annotations__))
     if priority is None and source_ts is None and correlation_id is None and headers is None and id is None:
         return PLAIN
     if priority is not None and (
@@ -74,6 +77,12 @@ def stamp(
         headers = {**(headers or {}), PUSH_ID: id}
     checked = None if headers is None else _checked_headers(headers)
     return Stamp(priority, source_ts, correlation_id, checked, id)
+
+
+def check_timeout(channel: str, timeout: Any) -> None:
+    """NotPossible for what is no number of seconds, before anything is kept."""
+    if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
+        raise NotPossible(channel, f"timeout={timeout!r:.60}: seconds from 0 on, or None to wait")
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:

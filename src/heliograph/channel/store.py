@@ -101,6 +101,13 @@ class Store(Protocol):
         """The first offset that is still kept."""
         ...
 
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait until it can be appended to; raises when that is not so in time. Without any lock.
+
+        Only another station can be away: where the store is kept here this returns at once.
+        """
+        ...
+
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
         """Keep events, whole or not at all. In the order of calls."""
         ...

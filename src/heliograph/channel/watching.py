@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from heliograph.channel.durable import MANY, DurableSupplier
 from heliograph.channel.intake import FeedIntake, Intake
-from heliograph.channel.stamp import PLAIN, Said, Stamp
+from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout
 from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.errors import DeliveryTimeout, NotPossible, WouldDeadlock
 from heliograph.event import Event, EventId
@@ -128,10 +128,12 @@ class MonitoredSupplier(Supplier[T]):
         headers: Mapping[str, str] | None = None,
         id: str | None = None,  # noqa: A002 - as the face says
         timeout: float | None = None,
+        **unknown: Any,
     ) -> bool:
         """Hand an event over; True when all have acknowledged it, False when the monitor has given up."""
         check_thread(self._channel)
-        said = self._stamp(priority, source_ts, correlation_id, headers, id)
+        check_timeout(self._channel.name, timeout)
+        said = self._stamp(priority, source_ts, correlation_id, headers, id, **unknown)
         header, ticket = self._pass(event, said, None)
         return outcome(ticket, header, timeout)
 
@@ -200,21 +202,26 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         headers: Mapping[str, str] | None = None,
         id: str | None = None,  # noqa: A002 - as the face says
         timeout: float | None = None,
+        **unknown: Any,
     ) -> bool:
         """Keep an event; True when all have acknowledged it, False when the monitor has given up."""
         check_thread(self._channel)
-        said = self._stamp(priority, source_ts, correlation_id, headers, id)
-        return self._pass([event], said)[0].result(timeout)
+        check_timeout(self._channel.name, timeout)
+        said = self._stamp(priority, source_ts, correlation_id, headers, id, **unknown)
+        return self._pass([event], said, timeout)[0].result(timeout)
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, without waiting."""
-        return self._pass([event], self._stamp(**said))[0]
+        return self._pass([event], self._stamp(**said), 0.0)[0]
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
         """Push events in order; True when all have acknowledged all of them."""
         check_thread(self._channel)
+        check_timeout(self._channel.name, timeout)
         batch = self._as_events(events)
-        passed = [self._pass(batch[start : start + MANY], PLAIN) for start in range(0, len(batch), MANY)]
+        passed = [
+            self._pass(batch[start : start + MANY], PLAIN, timeout) for start in range(0, len(batch), MANY)
+        ]
         return all(receipt.result(timeout) for receipts in passed for receipt in receipts)
 
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
@@ -227,7 +234,7 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
             raise NotPossible(self._channel.name, "id= with ack='delivered': a push is watched only once")
         return stamped
 
-    def _pass(self, events: Sequence[T], said: Stamp) -> list[MonitoredReceipt]:
+    def _pass(self, events: Sequence[T], said: Stamp, timeout: float | None) -> list[MonitoredReceipt]:
         if not self._store.kept_here:
             raise NotPossible(
                 self._channel.name,
@@ -239,7 +246,7 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
             items = self._items(events, said)
             tickets = [self._watching.expect(item[1].id) for item in items]
             try:
-                stored = self._store.append(items, self._level)
+                stored = self._store.append(items, self._level, timeout)
             except BaseException:
                 for ticket in tickets:
                     ticket.forget()

@@ -112,8 +112,8 @@ class Desk:
         """The next event for a member, without waiting."""
         now = self.clock.monotonic_ns()
         with self._lock:
-            if self._closed:
-                return None
+            if self._closed or member not in self._bells:
+                return None  # it may have left while it was about to ask
             self._unburied.extend(self._window.tick(now))
             handed = self._window.take(member, now)
             brought = 0

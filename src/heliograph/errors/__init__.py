@@ -45,6 +45,7 @@
     │   ├── FolderInUse             another station has this folder; names it                   (retriable)
     │   ├── ChannelExists, NoSuchChannel
     │   ├── WrongEventType          the channel does not carry events of this type
+    │   ├── UnknownOption           an option that the call does not have; names those that it has
     │   ├── NotPossible             options that do not go together here; says what to write instead
     │   ├── DeliveryTimeout         not acknowledged by all in time; it may be yet               (retriable)
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
@@ -103,6 +104,7 @@ from heliograph.errors.channel import (
     ObjectNotExist,
     QueueFull,
     TooManyTimers,
+    UnknownOption,
     WouldDeadlock,
     WrongEventType,
 )
@@ -246,6 +248,7 @@ __all__ = [
     "TooManyReaders",
     "TooManyTimers",
     "UnknownFormat",
+    "UnknownOption",
     "UnsafeRuntimeFolder",
     "WouldDeadlock",
     "WrongEventType",

@@ -164,6 +164,28 @@ class WrongEventType(ChannelError):
         )
 
 
+class UnknownOption(ChannelError, TypeError):
+    """A call was given an option that it does not have: most often a misspelled one.
+
+    Attributes:
+        name: of the call.
+        option: what was given.
+        known: what it has.
+    """
+
+    def __init__(self, name: str, option: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, option, known)
+        self.option = option
+        self.known = known
+
+    def __str__(self) -> str:
+        from difflib import get_close_matches  # noqa: PLC0415 - loaded when somebody reads the sentence
+
+        near = get_close_matches(self.option, self.known, 1)
+        hint = f"; did you mean {near[0]}=?" if near else ""
+        return f"{self.name}() has no option {self.option!r}; it has {', '.join(self.known)}{hint}"
+
+
 class NotPossible(ChannelError):
     """Options that do not go together here.
 

@@ -150,6 +150,9 @@ class JournalStore:
         with self._reading:
             return self._reader.earliest
 
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Its disk is here; `append` waits for room in the line."""
+
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> Receipt:
         first = items[0][1]
         lease = self._suppliers.held(first)

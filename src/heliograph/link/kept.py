@@ -21,12 +21,12 @@ from heliograph.errors import (
     AppendFailed,
     AppendTimeout,
     BatchTooLarge,
-    CursorFenced,
+    CursorHeld,
+    HeliographError,
     HistoryDamaged,
     HistoryGone,
     NotPossible,
     QueryFailed,
-    SupplierFenced,
 )
 from heliograph.link import messages as m
 from heliograph.link.pages import MAX_PAGE, Page, PageReader, cut_page, page_size, read_page, to_page
@@ -92,7 +92,6 @@ _time: Final = msgspec.msgpack.Decoder(tuple[str, int]).decode
 _number: Final = msgspec.msgpack.Decoder(int | None).decode
 _lease: Final = msgspec.msgpack.Decoder(tuple[int, int]).decode
 _progress: Final = msgspec.msgpack.Decoder(Progress).decode
-_fence: Final = msgspec.msgpack.Decoder(tuple[str, int, int] | None).decode
 _commit_ask: Final = msgspec.msgpack.Decoder(tuple[str, str, Progress]).decode
 
 
@@ -185,44 +184,30 @@ class Keeper:
         items = reader.items(ask.page, channel.types, f"{station:016x}")
         level: Level = "journal" if ask.level == "journal" else "synced"
 
-        def appended(receipt: Any) -> None:
-            error = receipt.error()
-            reply(None if error is None else str(error))
-
-        try:
-            if ask.push_id is None:
-                receipt: StoreReceipt = store.append(items, level)
-            else:
-                receipt = store.append_once(items[0], ask.push_id, level, KEEPER_LIMIT)
-        except SupplierFenced as fenced:
-            reply((fenced.name, fenced.epoch, fenced.current))
+        if ask.push_id is None:
+            receipt: StoreReceipt = store.append(items, level)
         else:
-            receipt.add_done_callback(appended)
+            receipt = store.append_once(items[0], ask.push_id, level, KEEPER_LIMIT)
+        receipt.add_done_callback(lambda done: reply(done.error()))
 
     def _open_cursor(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, consumer, _ = _place(body)
         key = (station, name, consumer)
-        if key in self._cursors:
-            raise NotPossible(consumer, "is open in that station already; close it first")
-        held = [other for other in self._cursors if other[1:] == key[1:]]
+        held = [other for other in self._cursors if other[1:] == key[1:] and other != key]
         if held:
-            raise NotPossible(consumer, f"is open in station {held[0][0]:016x}; close it there first")
+            raise CursorHeld(consumer, f"station {held[0][0]:016x}")
         cursor = self._cursors[key] = self._store(name).cursor(consumer, f"station {station:016x}")
         reply(Progress(cursor.position, cursor.acks, cursor.reach, cursor.epoch))
 
     def _commit(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, consumer, progress = _commit_ask(body)
         key = (station, name, consumer)
-        try:
-            if key not in self._cursors:
-                # This keeper, or the way to it, was away: whoever had the cursor goes on, unless it is
-                # another's by now.
-                self._cursors[key] = self._store(name).cursor(consumer, epoch=progress.epoch)
-            self._cursors[key].commit(progress.position or 0, progress.acks, progress.reach)
-        except CursorFenced as fenced:
-            reply((fenced.name, fenced.epoch, fenced.current))
-        else:
-            reply(None)
+        if key not in self._cursors:
+            # This keeper, or the way to it, was away: whoever had the cursor goes on, unless it is
+            # another's by now.
+            self._cursors[key] = self._store(name).cursor(consumer, epoch=progress.epoch)
+        self._cursors[key].commit(progress.position or 0, progress.acks, progress.reach)
+        reply(None)
 
     def _open_supplier(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, supplier, _ = _place(body)
@@ -291,23 +276,28 @@ class RemoteStore:
     def earliest(self) -> int:
         return self._ask_marks().earliest
 
-    def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
-        return self._append(items, level, timeout)
+    def wait_ready(self, timeout: float | None = None) -> None:
+        self._link(KEEPER_LIMIT if timeout is None else timeout)
+
+    def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:  # noqa: ARG002 - waiting is for `wait_ready`: whoever calls this holds a lock
+        return self._append(items, level)
 
     def append_once(
-        self, item: Item, push_id: str, level: Level, timeout: float | None = None
+        self,
+        item: Item,
+        push_id: str,
+        level: Level,
+        timeout: float | None = None,  # noqa: ARG002 - as above
     ) -> StoreReceipt:
-        return self._append([item], level, timeout, push_id)
+        return self._append([item], level, push_id)
 
     def supplier(self, name: str, owner: str | None = None) -> RemoteLease:  # noqa: ARG002 - the keeper knows who asks
         lease = RemoteLease(self, self._channel, name)
         self._leases.append(lease)
         return lease
 
-    def _append(
-        self, items: Sequence[Item], level: Level, timeout: float | None, push_id: str | None = None
-    ) -> StoreReceipt:
-        link = self._link(KEEPER_LIMIT if timeout is None else timeout)
+    def _append(self, items: Sequence[Item], level: Level, push_id: str | None = None) -> StoreReceipt:
+        link = self._link(0)
         receipt = RemoteReceipt(self.partition, str(items[0][1].id), self._ports)
         page = to_page(self._writer, items)
         if page_size(page) > APPEND_BYTES:
@@ -375,17 +365,13 @@ class RemoteStore:
         while True:
             try:
                 link = self._link(KEEPER_LIMIT)
-                answer = self._questions.ask(
-                    link, "history.commit", (channel, consumer, progress), KEEPER_LIMIT
-                )
-                break
+                self._questions.ask(link, "history.commit", (channel, consumer, progress), KEEPER_LIMIT)
             except QueryFailed:
                 if clock.monotonic_ns() >= until:
                     raise
                 self._ports.tasks.sleep(AWAY_LIMIT)
-        fence = m.decoded(_fence, answer, link.name)
-        if fence is not None:
-            raise CursorFenced(*fence)
+            else:
+                return
 
     def ask_lease(self, channel: str, supplier: str) -> tuple[int, int]:
         link = self._link(KEEPER_LIMIT)
@@ -458,17 +444,15 @@ class RemoteReceipt:
         self._lock = ports.tasks.lock("append")
         self._callbacks: list[Callable[..., object]] = []
 
-    def came(self, answer: msgspec.Raw | None, problem: str) -> None:
+    def came(self, answer: msgspec.Raw | HeliographError) -> None:
         """The keeper has answered, or never will: then nobody knows whether it had appended."""
-        if answer is None and problem == GONE:
+        if isinstance(answer, QueryFailed) and answer.reason == GONE:
             seconds = (self._clock.monotonic_ns() - self._since) / 1e9
             self._error = AppendTimeout(self._partition, self._event, round(seconds, 3))
-        elif answer is None:
-            self._error = AppendFailed(self._partition, problem)
-        elif isinstance(refused := msgspec.msgpack.decode(answer), list):
-            self._error = SupplierFenced(*refused)
-        elif refused is not None:
-            self._error = AppendFailed(self._partition, str(refused))
+        elif isinstance(answer, QueryFailed):
+            self._error = AppendFailed(self._partition, answer.reason)
+        elif isinstance(answer, HeliographError):
+            self._error = answer
         with self._lock:
             self._ended.set()
             callbacks, self._callbacks = self._callbacks, []

@@ -24,6 +24,7 @@ import msgspec
 
 from heliograph.errors import BadFrame, LinkRefused
 from heliograph.link.contract import LANES
+from heliograph.link.refusals import Refusal  # noqa: TC001 - msgspec reads it at run time
 from heliograph.qos import Durability, QoS, Reliability
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, tag="answer"):
     id: int
     body: msgspec.Raw
     problem: str | None = None
+    refusal: Refusal | None = None
+    """The problem as an error that both stations know."""
 
 
 Message: TypeAlias = ChannelState | ChannelGone | FormatNote | Announce | Flow | Acked | Ask | Answer

@@ -6,6 +6,9 @@
 A question goes over the control lane, after everything said there before it: who asks for history after
 telling what it wants has it known there first. Answers are worked out in one task per station, so that a
 reader never waits for a disk; an answer may also come later, when a disk has synced.
+
+An error in place of an answer is raised here as it was there, if it is one of `heliograph.link.refusals`;
+else it is QueryFailed.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from heliograph.errors import QueryFailed, QueueClosed
+from heliograph.errors import HeliographError, QueryFailed, QueueClosed
 from heliograph.link import messages as m
+from heliograph.link.refusals import error_of, refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +39,10 @@ GONE: Final = "has gone"
 
 Reply: TypeAlias = "Callable[[Any], None]"
 Responder: TypeAlias = "Callable[[int, msgspec.Raw, Reply], None]"
-"""Answers a question of (station, body) by calling its third argument, now or later; or raises."""
-Outcome: TypeAlias = "Callable[[msgspec.Raw | None, str], None]"
-"""Told the answer's body, or None and why there is none."""
+"""Answers a question of (station, body) by calling its third argument, now or later, with the answer or with
+an error; or raises."""
+Outcome: TypeAlias = "Callable[[msgspec.Raw | HeliographError], None]"
+"""Told the answer's body, or why there is none."""
 
 
 class Questions:
@@ -59,20 +64,19 @@ class Questions:
     def ask(self, link: Link, topic: str, body: Any, timeout: float) -> msgspec.Raw:
         """Ask and wait for the answer; QueryFailed when there is none, or not in time."""
         done = self._ports.tasks.event("answer")
-        outcome: list[tuple[msgspec.Raw | None, str]] = []
+        outcome: list[msgspec.Raw | HeliographError] = []
 
-        def came(answer: msgspec.Raw | None, problem: str) -> None:
-            outcome.append((answer, problem))
+        def came(answer: msgspec.Raw | HeliographError) -> None:
+            outcome.append(answer)
             done.set()
 
         number = self.ask_later(link, topic, body, came)
-        whom = f"station {link.name}"
         if not done.wait(timeout):
             self._take(number, link.station)
-            raise QueryFailed(whom, f"has not answered within {timeout:g} s")
-        answer, problem = outcome[0]
-        if answer is None:
-            raise QueryFailed(whom, problem)
+            raise QueryFailed(f"station {link.name}", f"has not answered within {timeout:g} s")
+        (answer,) = outcome
+        if isinstance(answer, HeliographError):
+            raise answer
         return answer
 
     def ask_later(self, link: Link, topic: str, body: Any, outcome: Outcome) -> int:
@@ -91,7 +95,7 @@ class Questions:
             numbers = [number for number, (asked, _) in self._asked.items() if asked == station]
             failed = [self._asked.pop(number)[1] for number in numbers]
         for outcome in failed:
-            outcome(None, reason)
+            outcome(QueryFailed(f"station {station:016x}", reason))
 
     def close(self) -> None:
         self._waiting.close()
@@ -101,9 +105,10 @@ class Questions:
     def on_answer(self, link: Link, answer: m.Answer) -> None:
         outcome = self._take(answer.id, link.station)
         if outcome is not None and answer.problem is None:
-            outcome(answer.body, "")
+            outcome(answer.body)
         elif outcome is not None:
-            outcome(None, answer.problem or "")
+            problem = QueryFailed(f"station {link.name}", answer.problem or "")
+            outcome(error_of(answer.refusal) or problem)
 
     def on_ask(self, link: Link, ask: m.Ask) -> None:
         with self._lock:
@@ -130,17 +135,21 @@ class Questions:
         if responder is None:
             self._turn_down(link, ask, f"nobody answers {ask.topic[:40]!r} there")
             return
-        try:
-            responder(
-                link.station,
-                ask.body,
-                lambda value: link.post(m.Answer(ask.id, msgspec.Raw(m.encode(value)))),
-            )
-        except Exception as error:  # noqa: BLE001 - whatever went wrong is for the one who asked
-            self._turn_down(link, ask, str(error))
 
-    def _turn_down(self, link: Link, ask: m.Ask, problem: str) -> None:
-        link.post(m.Answer(ask.id, msgspec.Raw(m.encode(None)), problem[: m.MAX_REASON]))
+        def reply(value: Any) -> None:
+            if isinstance(value, BaseException):
+                self._turn_down(link, ask, value)
+            else:
+                link.post(m.Answer(ask.id, msgspec.Raw(m.encode(value))))
+
+        try:
+            responder(link.station, ask.body, reply)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong is for the one who asked
+            self._turn_down(link, ask, error)
+
+    def _turn_down(self, link: Link, ask: m.Ask, problem: BaseException | str) -> None:
+        refusal = refusal_of(problem) if isinstance(problem, BaseException) else None
+        link.post(m.Answer(ask.id, msgspec.Raw(m.encode(None)), str(problem)[: m.MAX_REASON], refusal))
 
     def _take(self, number: int, station: int) -> Outcome | None:
         """The one who waits for an answer of this station, once."""

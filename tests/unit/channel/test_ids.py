@@ -344,3 +344,8 @@ def test_an_empty_id_and_a_header_that_looks_like_one_are_refused(tracks: hg.Cha
         tracks.push(Track(1), id="")
     with pytest.raises(hg.InvalidEvent, match="where the id of a push travels"):
         tracks.push(Track(1), headers={"push-id": "x"})
+
+
+def test_push_nowait_does_not_wait_for_room_in_the_line(stuck: hg.Channel[Track]) -> None:
+    with pytest.raises(JournalBusy):
+        stuck.push_nowait(Track(2))

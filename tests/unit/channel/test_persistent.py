@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import FolderInUse, HistoryDamaged, HistoryGone
+from heliograph.errors import FolderInUse, HistoryDamaged, HistoryGone, UnknownOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -422,6 +422,43 @@ def test_what_a_push_says_about_its_event_is_checked_before_anything_is_kept(
     with pytest.raises(hg.InvalidEvent, match="header"):
         kept.push(Track(1), **stamp)
     assert list(kept.consumer(until="now")) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"timeout": "1"}, hg.NotPossible),
+        ({"timeout": -1}, hg.NotPossible),
+        ({"timeout": float("nan")}, hg.NotPossible),
+        ({"timeout": True}, hg.NotPossible),
+        ({"prioritty": 3}, UnknownOption),
+    ],
+)
+def test_a_push_that_is_said_wrong_keeps_nothing(
+    kept: Channel[Track], said: dict[str, Any], error: type[hg.HeliographError]
+) -> None:
+    with pytest.raises(error):
+        kept.push(Track(1), **said)
+    with pytest.raises(hg.HeliographError):
+        kept.push_nowait(Track(1), **said)
+    if "timeout" in said:
+        with pytest.raises(error):
+            kept.push_many([Track(1)], **said)
+    assert list(kept.consumer(until="now")) == []
+
+
+def test_a_misspelled_option_is_named_with_what_was_meant(kept: Channel[Track]) -> None:
+    with pytest.raises(UnknownOption, match=r"push\(\) has no option 'prioritty'.*did you mean priority="):
+        kept.push(Track(1), prioritty=3)  # type: ignore[call-arg]  # the mistake under test
+    with pytest.raises(UnknownOption, match="did you mean start="):
+        kept.consumer(stat="earliest")  # type: ignore[call-arg]  # likewise
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300, 3, "a\x00b"])
+def test_a_name_that_is_none_is_refused_with_what_is_one(kept: Channel[Track], name: Any) -> None:
+    for call in (kept.consumer, kept.supplier, lambda name: kept.subscribe(print, name=name)):
+        with pytest.raises(hg.NotPossible, match="a name is text of 1 to"):
+            call(name=name)
 
 
 def test_a_folder_is_free_again_though_a_forked_child_lives(tmp_path: Path) -> None:

@@ -164,3 +164,11 @@ def test_only_what_was_handed_out_is_acknowledged_before() -> None:
     assert numbers(seat, 1) == [2]
     desk.close()
     assert (cursor.position, cursor.acks) == (3, frozenset())
+
+
+def test_a_member_that_left_while_it_was_about_to_ask_gets_nothing() -> None:
+    desk = desk_of(3, Terms())
+    leaving, other = desk.sit("a", lambda: None), desk.sit("b", lambda: None)
+    leaving.leave()
+    assert leaving.take() is None
+    assert numbers(other) == [0, 1, 2]

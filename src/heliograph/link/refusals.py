@@ -1,0 +1,68 @@
+"""Errors on their way to the station that asked: the same class with the same facts as where it was raised.
+
+What a keeper refuses is refused to a consumer elsewhere as it is to one beside it: a name that somebody else
+has is CursorHeld in both, so that programs need not know where a history is kept. Only classes of the table
+below are made again of what another station says, and only of texts and numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from heliograph import errors as e
+
+NAMED: Final = {
+    cls.__name__: cls
+    for cls in (
+        e.AppendFailed,
+        e.AppendTimeout,
+        e.BatchTooLarge,
+        e.ChannelExists,
+        e.CursorFenced,
+        e.CursorHeld,
+        e.HistoryDamaged,
+        e.HistoryGone,
+        e.InvalidQoS,
+        e.JournalBusy,
+        e.JournalClosed,
+        e.NotPossible,
+        e.SupplierFenced,
+        e.SupplierHeld,
+        e.TooManyAcks,
+    )
+}
+
+MAX_FACT: Final = 500
+"""Characters of a text in an error that crosses a link."""
+
+
+class Refusal(msgspec.Struct, array_like=True, frozen=True):
+    """An error by its name, and what it was raised with."""
+
+    name: str
+    facts: tuple[Annotated[str, Meta(max_length=MAX_FACT)] | int | float | None, ...]
+
+
+def refusal_of(error: BaseException) -> Refusal | None:
+    """How an error crosses a link; None for those that cross as words only."""
+    if type(error).__name__ not in NAMED or not all(
+        isinstance(fact, str | int | float | None) for fact in error.args
+    ):
+        return None
+    return Refusal(type(error).__name__, tuple(f[:MAX_FACT] if isinstance(f, str) else f for f in error.args))
+
+
+def error_of(refusal: Refusal | None) -> e.HeliographError | None:
+    """The error that another station names; None when it names none that can be."""
+    cls: Any = None if refusal is None else NAMED.get(refusal.name)
+    if refusal is None or cls is None:
+        return None
+    try:
+        error: e.HeliographError = cls(*refusal.facts)
+        str(error)
+    except (TypeError, ValueError):
+        return None  # too few facts, or facts of other kinds
+    return error
