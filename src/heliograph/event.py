@@ -35,6 +35,8 @@ MAX_KEY: Final = 32
 """The most fields that a key can have."""
 PUSH_ID: Final = "push-id"
 """The free header that carries the id of a push that may be repeated."""
+DELAYED_EPOCHS: Final = 1 << 62
+"""Lives of suppliers from here on are of events whose delivery was put off."""
 MAX_USER_HEADERS: Final = 64
 MAX_USER_HEADER: Final = 4096
 """How many free headers an event can carry, and how many characters the value of one can have."""

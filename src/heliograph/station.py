@@ -125,6 +125,7 @@ class Station:
         self._services = Services(
             self.ports,
             self._pool,
+            self.timers,
             station_seq,
             lambda: f"{self.id:016x}-{next(suppliers)}",
             self._own_loop,
@@ -135,6 +136,7 @@ class Station:
             self._open_beside,
             self._channel_changed,
             None if self.mesh is None else self.mesh.fetch_kept,
+            open_later=None if self._keeping is None else self._keeping.open_later,
             observe=self._recorder.observe,
         )
         _STATIONS.add(self)

@@ -44,6 +44,21 @@ def test_a_late_joiner_elsewhere_gets_the_history_and_then_what_is_new(tmp_path:
         assert consumer.pull(0.01) is None
 
 
+def test_an_event_that_is_put_off_waits_with_the_keeper_and_needs_nobody_else(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        with hg.Station(domain="air") as other:
+            theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+            with theirs.supplier("radar-1") as radar:
+                assert radar.push(Track(1), deliver_after=0.3, id="once")
+                assert radar.push(Track(1), deliver_after=0.3, id="once")
+            assert kept.stats().delayed == 1
+        consumer = kept.consumer(start="earliest")
+        delivery = next(consumer.deliveries(LIMIT))
+        assert (delivery.event, delivery.header.supplier) == (Track(1), "radar-1")
+        assert consumer.pull(0.01) is None
+
+
 def test_history_that_nobody_wants_there_costs_no_byte(tmp_path: Path) -> None:
     with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
         kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)

@@ -82,6 +82,21 @@ def test_every_field_of_the_header_survives_and_the_hop_is_counted(
     assert (there.supplier, there.priority, there.key, there.source_ts) == ("radar-1", 5, (7,), 123)
 
 
+def test_an_event_that_is_put_off_arrives_once_and_at_its_time(pair: tuple[hg.Station, hg.Station]) -> None:
+    a, b = pair
+    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+    consumer = theirs.consumer()
+    assert ours.wait_matched(1, LIMIT)
+    pushed = a.ports.clock.monotonic_ns()
+    ours.push(Track(1), deliver_after=0.2)
+    ours.push(Track(2))
+    assert consumer.pull(LIMIT) == Track(2)
+    assert consumer.pull(LIMIT) == Track(1)
+    assert a.ports.clock.monotonic_ns() - pushed >= 200_000_000
+    ours.push(Track(3))
+    assert consumer.pull(LIMIT) == Track(3)
+
+
 def test_twenty_consumers_in_one_station_cost_one_message(pair: tuple[hg.Station, hg.Station]) -> None:
     a, b = pair
     ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)

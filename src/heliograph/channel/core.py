@@ -28,6 +28,7 @@ from heliograph.channel.consumer import (
     Shared,
     Subscription,
 )
+from heliograph.channel.delayed import delayed_for
 from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking
@@ -57,6 +58,7 @@ from heliograph.qos import QoS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from heliograph.channel.delayed import LaterStore
     from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.handing import OpenDesk
     from heliograph.channel.lane import Item
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from heliograph.channel.store import OnDurable, Store, SupplierLease
     from heliograph.channel.supplier import Receipt
     from heliograph.ports import Ports
+    from heliograph.timers import Timers
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +80,7 @@ class Services(msgspec.Struct, frozen=True):
 
     ports: Ports
     pool: DispatchPool
+    timers: Timers
     next_station_seq: Callable[[], int]
     new_supplier_name: Callable[[], str]
     loop: Callable[[], asyncio.AbstractEventLoop]
@@ -92,6 +96,8 @@ class Services(msgspec.Struct, frozen=True):
     """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""
     fetch_kept: Callable[[Channel[Any], LateLane], object] | None = None
     """Fetches what other stations have kept in memory for a receiver that joined late; None without any."""
+    open_later: Callable[[str, tuple[type[Event], ...], bool], LaterStore | None] | None = None
+    """Opens where events wait that are delivered later: (channel, types, whether to make it)."""
     observe: Callable[[str, QoS], Observer | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""
 
@@ -120,12 +126,14 @@ class Channel(Generic[T]):
         self._members: Members[T] = Members(name, types, qos, services.ports, self._accounts)
         self._opening = services.ports.tasks.lock(f"suppliers of {name}")
         self.entry = self._members.entry
+        self.add_supplier = self._members.add_supplier
         self._journal: Journalled | None = None
         if qos.journalled:
             self._journal = Journalled(name, qos, services, lambda: self._members.types)
             self._members.feed = self._journal.feed
             if self.monitor is not None:
                 self._journal.feed.passing = self.monitor.passing
+        self.delayed = delayed_for(self, services, self.store)
         self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal)
         self._asking: Asking[T] = Asking(self, self._members, self._journal, services)
         self._members.rebuild()
@@ -135,6 +143,7 @@ class Channel(Generic[T]):
         self.push_many = self._own.push_many  # type: ignore[method-assign]  # likewise
         self.push_nowait = self._own.push_nowait  # type: ignore[method-assign]  # likewise
         self.apush = self._own.apush  # type: ignore[method-assign]  # likewise
+        self.delayed.restore()
 
     # The face
 
@@ -155,8 +164,7 @@ class Channel(Generic[T]):
 
         Args:
             event: of one of the channel's types.
-            **said: `priority` (1 to 5), `source_ts` (ns since 1970), `correlation_id`, `headers`, and on a
-                persistent channel `id`, under which the push may be repeated.
+            **said: see `heliograph.channel.stamp.stamp`; on a persistent channel also `timeout`.
 
         Raises QueueFull when a reliable consumer has no room for `max_blocking` seconds: nobody got it then.
         """
@@ -206,10 +214,7 @@ class Channel(Generic[T]):
         with self._opening:
             self._check_supplier(full_name)
             supplier = self._new_supplier(full_name, named=name is not None)
-            with self._members.lock:
-                self._members.check_open()
-                supplier.use(self._members.routes)
-                self._members.suppliers.append(supplier)
+            self.add_supplier(supplier)
         return supplier
 
     def _check_supplier(self, name: str) -> None:
@@ -371,6 +376,8 @@ class Channel(Generic[T]):
         Consumers that are asked, not called, are not waited for.
         """
         deadline = None if timeout is None else self.ports.clock.monotonic_ns() + round(timeout * 1e9)
+        if not self.delayed.lane.wait_empty(timeout):
+            return False
         with self._members.lock:
             receivers = list(self._members.receivers.values())
         for receiver in receivers:
@@ -391,8 +398,9 @@ class Channel(Generic[T]):
             if self._journal is not None:
                 found = sum(c.from_history for c in counts.values()) + departed.from_history
                 matched = self._journal.feed.matched + found
-            pushed = accounts.pushed + sum(s.pushed for s in suppliers)
-            return ChannelStats(self.name, pushed, matched, len(suppliers), counts, departed)
+            pushed = accounts.pushed + sum(s.pushed for s in suppliers) + self.delayed.accepted
+            delayed, n = self.delayed.waiting, len(suppliers)
+            return ChannelStats(self.name, pushed, matched, n, counts, departed, delayed)
 
     def close(self, timeout: float = 5.0) -> dict[str, int]:
         """Take no more events, deliver what waits for up to `timeout` seconds, then close the receivers.
@@ -400,6 +408,8 @@ class Channel(Generic[T]):
         Returns:
             How many events each receiver had not been given in time; empty when all were delivered.
         """
+        deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
+        given_up = 0 if self._members.closed else self.delayed.close(timeout)
         with self._members.still():
             if self._members.closed:
                 return {}
@@ -409,8 +419,7 @@ class Channel(Generic[T]):
             receivers = list(self._members.receivers.values())
         if self._journal is not None:
             self._journal.store.finish()  # what is in line is synced and fed first
-        deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
-        left: dict[str, int] = {}
+        left: dict[str, int] = {"delayed": given_up} if given_up else {}
         for receiver in receivers:
             if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
                 receiver.lane.wait_empty(seconds_until(self.ports.clock, deadline))
@@ -505,20 +514,13 @@ class Channel(Generic[T]):
         for supplier in self._members.suppliers:
             supplier.retire(partial(ForkedStation, f"channel {self.name}"))
 
-    def events_from_columns(self, columns: Any) -> list[Event]:
-        """Events from a mapping of columns, or from an Arrow batch or table."""
-        if len(self._members.types) != 1:
-            raise NotPossible(self.name, "carries several types: push events, not columns")
-        from heliograph.channel.batches import events_from_columns  # noqa: PLC0415 - few push columns
-
-        return events_from_columns(self._members.types[0], columns)
-
     def add_types(self, types: tuple[type[T], ...]) -> None:
         """Carry further event types. Receivers that named no types get them where their condition fits."""
         check_keyed(self.name, types, self.qos)
         with self._members.still():
             changed = self._members.add_types(types)
         if changed:
+            self.delayed.meet_types()
             self._services.changed(self)
 
     @property

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 import msgspec
 
 from heliograph.channel.bulk import Bulk
+from heliograph.channel.delayed import Later
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
 from heliograph.channel.store import Tombstone
 from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.errors import InvalidEvent
-from heliograph.event import Event, Header, info_of
+from heliograph.event import PUSH_ID, Event, Header, info_of
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -46,18 +47,7 @@ class DurableSupplier(Supplier[T]):
         self._level: Level = "journal" if channel.qos.ack_level == "journal" else "synced"
         self._waits = channel.qos.ack_level in ("journal", "synced")
 
-    def push(
-        self,
-        event: T,
-        *,
-        priority: int | None = None,
-        source_ts: int | None = None,
-        correlation_id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        id: str | None = None,  # noqa: A002 - as the face says
-        timeout: float | None = None,
-        **unknown: Any,
-    ) -> bool:
+    def push(self, event: T, *, timeout: float | None = None, **said: Unpack[Said]) -> bool:
         """Keep an event; True when the channel's ack level is met.
 
         A time-out means *unknown*: AppendTimeout carries the EventId, and the push may be repeated with it as
@@ -67,8 +57,7 @@ class DurableSupplier(Supplier[T]):
         """
         check_timeout(self._channel.name, timeout)
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
-        said = self._stamp(priority, source_ts, correlation_id, headers, id, **unknown)
-        receipt, _ = self._append([event], said, timeout)
+        receipt, _ = self._append([event], self._stamp(**said), timeout)
         if self._waits:
             receipt.result(self._left(until))
         return True
@@ -130,8 +119,8 @@ class DurableSupplier(Supplier[T]):
         if self._lease is not None:
             self._lease.close()
 
-    def _stamp(self, *said: Any, **named: Any) -> Stamp:
-        return stamp(*said, **named)
+    def _stamp(self, **said: Unpack[Said]) -> Stamp:
+        return stamp(**said)
 
     def _left(self, until: int | None) -> float | None:
         return None if until is None else seconds_until(self._clock, until)
@@ -144,11 +133,21 @@ class DurableSupplier(Supplier[T]):
         if not events:
             return NOTHING, cast("Header", None)
         self._store.wait_ready(timeout)
+        if said.postponed:
+            return self._keep_for_later(events[0], said, timeout)
         with self._lock:
             items = self._items(events, said)
             if said.id is not None:
                 return self._store.append_once(items[0], said.id, self._level, timeout), items[0][1]
             return self._store.append(items, self._level, timeout), items[-1][1]
+
+    def _keep_for_later(self, event: T, said: Stamp, timeout: float | None) -> tuple[StoreReceipt, Header]:
+        (_, header, _), wait_ns = self._postponed(event, said, next)
+        push_id = said.id or str(header.id)
+        # Its id goes with it into the history, where it is looked for before it is kept there.
+        header = msgspec.structs.replace(header, headers={**(header.headers or {}), PUSH_ID: push_id})
+        later = Later(push_id, self._now() + wait_ns, self.epoch, wait_ns)
+        return self._channel.delayed.keep((event, header, 0), later, self._level, timeout), header
 
     def _items(self, events: Sequence[T], said: Stamp) -> list[Item]:
         """Under the lock: events with their headers."""

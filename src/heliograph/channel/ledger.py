@@ -63,6 +63,8 @@ class ChannelStats(msgspec.Struct, frozen=True):
     consumers: Mapping[str, LaneCounts]
     departed: LaneCounts
     """What consumers that have been closed had counted."""
+    delayed: int = 0
+    """Events that wait for their instant; whom they are for is decided then."""
 
     @property
     def total(self) -> LaneCounts:

@@ -108,6 +108,13 @@ class Members(Generic[T]):
         """Receivers here and in linked stations. Under the lock."""
         return len(self.receivers) - len(self.gateways) + sum(self.remote_consumers.values())
 
+    def add_supplier(self, supplier: Supplier[T]) -> None:
+        """It may push from now on."""
+        with self.lock:
+            self.check_open()
+            supplier.use(self.routes)
+            self.suppliers.append(supplier)
+
     # While still:
 
     def join(self, receiver: Receiver, *, from_history: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 import msgspec
@@ -26,6 +27,13 @@ class Said(TypedDict, total=False):
     correlation_id: str | None
     headers: Mapping[str, str] | None
     id: str | None
+    deliver_at: datetime | None
+    deliver_after: float | None
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_DELAY: Final = 1e9
+"""Seconds that a delivery can be put off: about 31 years."""
 
 
 class Stamp(NamedTuple):
@@ -37,27 +45,53 @@ class Stamp(NamedTuple):
     headers: Mapping[str, str] | None = None
     id: str | None = None
     """Of a push that may be repeated; it travels in the headers."""
+    due_ns: int | None = None
+    """When to deliver it, in nanoseconds since 1970."""
+    delay_ns: int | None = None
+    """How long from now until it is delivered."""
+
+    @property
+    def postponed(self) -> bool:
+        return self.due_ns is not None or self.delay_ns is not None
 
     def on(self, header: Header) -> Header:
-        said = {name: value for name, value in self._asdict().items() if value is not None and name != "id"}
+        said = {name: value for name in _IN_HEADERS if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(header, **said)
+
+
+_IN_HEADERS: Final = ("priority", "source_ts", "correlation_id", "headers")
 
 
 PLAIN: Final = Stamp()
 
 
 def stamp(
+    *,
     priority: int | None = None,
     source_ts: int | None = None,
     correlation_id: str | None = None,
     headers: Mapping[str, str] | None = None,
     id: str | None = None,  # noqa: A002 - as the face says
+    deliver_at: datetime | None = None,
+    deliver_after: float | None = None,
     **unknown: object,
 ) -> Stamp:
-    """The stamp of a push; InvalidEvent names what does not fit. Most pushes say nothing: `PLAIN`."""
+    """The stamp of a push; InvalidEvent names what does not fit. Most pushes say nothing: `PLAIN`.
+
+    Args:
+        priority: 1 (low) to 5 (high).
+        source_ts: when it happened, in nanoseconds since 1970.
+        correlation_id: what it belongs to.
+        headers: free text by name.
+        id: of a push that may be repeated.
+        deliver_at: an aware datetime before which nobody gets it.
+        deliver_after: the same, as seconds from now.
+        **unknown: what no push can say.
+    """
     if unknown:
         raise UnknownOption("push", next(iter(unknown)), tuple(Said.__annotations__))
-    if priority is None and source_ts is None and correlation_id is None and headers is None and id is None:
+    said = (priority, source_ts, correlation_id, headers, id, deliver_at, deliver_after)
+    if all(one is None for one in said):
         return PLAIN
     if priority is not None and (
         type(priority) is not int or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY
@@ -76,7 +110,28 @@ def stamp(
             raise _refused("id", "is empty; leave it out, or give every event one of its own")
         headers = {**(headers or {}), PUSH_ID: id}
     checked = None if headers is None else _checked_headers(headers)
-    return Stamp(priority, source_ts, correlation_id, checked, id)
+    due_ns, delay_ns = _checked_instant(deliver_at, deliver_after)
+    return Stamp(priority, source_ts, correlation_id, checked, id, due_ns, delay_ns)
+
+
+def _checked_instant(deliver_at: Any, deliver_after: Any) -> tuple[int | None, int | None]:
+    """Nanoseconds since 1970, or from now."""
+    if deliver_at is not None and deliver_after is not None:
+        raise _refused("deliver_at", "and deliver_after say the same: give one of them")
+    if deliver_at is not None:
+        if not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None:
+            raise _refused("deliver_at", f"is a datetime with a time zone, not {deliver_at!r:.60}")
+        # In whole microseconds: a float would lose some of them.
+        due_ns = (deliver_at - _EPOCH) // timedelta(microseconds=1) * 1000
+        low, high = ft.INTEGER_RANGES["i64"]
+        if not low <= due_ns <= high:
+            raise _refused("deliver_at", f"is beyond what a header can hold (1677 to 2262): {deliver_at}")
+        return due_ns, None
+    if deliver_after is not None:
+        if type(deliver_after) not in (int, float) or not 0 <= deliver_after <= MAX_DELAY:
+            raise _refused("deliver_after", f"is seconds, from 0 to {MAX_DELAY:g}, not {deliver_after!r:.60}")
+        return None, round(deliver_after * 1e9)
+    return None, None
 
 
 def check_timeout(channel: str, timeout: Any) -> None:

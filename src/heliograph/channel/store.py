@@ -152,3 +152,18 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of everything."""
         ...
+
+
+class KeepingStore(Store, Protocol):
+    """The store of a channel whose history this station keeps."""
+
+    def append_due(self, item: Item, push_id: str) -> StoreReceipt:
+        """As `append_once`, synced, for an event that was taken from its supplier before.
+
+        Whoever holds the supplier's name by now, it is kept.
+        """
+        ...
+
+    def check_holder(self, supplier: str, epoch: int) -> None:
+        """SupplierFenced when the name of a supplier is another's by now."""
+        ...

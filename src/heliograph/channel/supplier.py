@@ -21,7 +21,7 @@ from heliograph.channel.accounts import count_of
 from heliograph.channel.entry import Own
 from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
 from heliograph.errors import NotPossible, QueueFull, WouldDeadlock, WrongEventType
-from heliograph.event import Event, Header, info_of
+from heliograph.event import DELAYED_EPOCHS, Event, Header, info_of
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class Supplier(Generic[T]):
         """Of the last durable event under this name when it was opened; 0 when there is none."""
         self._sequences = count(last_sequence + 1)
         self._next_sequence = self._sequences.__next__
+        self._later: tuple[int, count[int]] | None = None
 
     # Pushing
 
@@ -99,12 +100,20 @@ class Supplier(Generic[T]):
         except KeyError:
             way = self._way(event)
         # Most pushes say nothing: an empty dict is cheaper than a default for each of what they could say.
-        way(event, self._stamp(**said) if said else PLAIN, None)
+        if not said:
+            way(event, PLAIN, None)
+        elif (stamped := self._stamp(**said)).postponed:
+            self._postpone(event, stamped)
+        else:
+            way(event, stamped, None)
         return True
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, but never waits: QueueFull at once when a consumer that must not lose it has no room."""
-        return Receipt(self._way(event)(event, self._stamp(**said), 0.0))
+        stamped = self._stamp(**said)
+        if stamped.postponed:
+            return Receipt(self._postpone(event, stamped))
+        return Receipt(self._way(event)(event, stamped, 0.0))
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order. Takes events, a mapping of columns, or an Arrow batch or table.
@@ -132,6 +141,9 @@ class Supplier(Generic[T]):
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio: waiting for room does not hold up the loop."""
         way, stamped = self._way(event), self._stamp(**said)
+        if stamped.postponed:
+            self._postpone(event, stamped)
+            return True
         try:
             way(event, stamped, 0.0)
         except QueueFull:
@@ -148,15 +160,40 @@ class Supplier(Generic[T]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _stamp(self, *said: Any, **named: Any) -> Stamp:
+    def _stamp(self, **said: Unpack[Said]) -> Stamp:
         """What a push says, checked."""
-        stamped = stamp(*said, **named)
+        stamped = stamp(**said)
         if stamped.id is not None:
             raise NotPossible(
                 self._channel.name,
                 "id=: repeated pushes are found in the journal, so durability='persistent' is needed",
             )
         return stamped
+
+    def _postpone(self, event: T, said: Stamp) -> Header:
+        """Have an event delivered at its time."""
+        item, wait_ns = self._postponed(event, said, lambda _: 0)
+        assert self._later is not None
+        self._channel.delayed.put(item, self._clock.monotonic_ns() + wait_ns, self._later[1].__next__)
+        return item[1]
+
+    def _postponed(self, event: T, said: Stamp, numbered: Callable[[count[int]], int]) -> tuple[Item, int]:
+        """An event that is to be delivered later, with its header, and the nanoseconds until then.
+
+        Such events are a life of this supplier of their own: they do not come in the order in which they were
+        pushed, and those that still wait must not look like a loss among the others.
+        """
+        (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+        with self._lock:
+            route = self._routes.get(event.__class__) or self._refuse(event)
+            if self._later is None:
+                self._later = (DELAYED_EPOCHS | self._channel.ports.random.id64() >> 2, count(1))
+            epoch, sequences = self._later
+            now = self._now()
+            place = self._next_station_seq()
+            header = said.on(route.stamp(event, self.name, epoch, numbered(sequences), now, place))
+        wait_ns = said.delay_ns if said.due_ns is None else said.due_ns - now
+        return (event, header, 0), max(0, wait_ns or 0)
 
     def _way(self, event: T) -> Push:
         """The way in for an event; made when the first of its type comes by these routes."""
@@ -331,7 +368,11 @@ class Supplier(Generic[T]):
 
     def _as_events(self, events: Any) -> list[T]:
         if hasattr(events, "schema") or hasattr(events, "keys"):
-            return cast("list[T]", self._channel.events_from_columns(events))
+            if len(self._channel.types) != 1:
+                raise NotPossible(self._channel.name, "carries several types: push events, not columns")
+            from heliograph.channel.batches import events_from_columns  # noqa: PLC0415 - few push columns
+
+            return cast("list[T]", events_from_columns(self._channel.types[0], events))
         return list(events)
 
     # For the channel, which holds the lock while it changes routes or counts

@@ -93,6 +93,16 @@ def outcome(ticket: Ticket, header: Header, timeout: float | None) -> bool:
     return delivered
 
 
+def _not_postponed(channel: str, said: Stamp) -> Stamp:
+    if said.postponed:
+        raise NotPossible(
+            channel,
+            "deliver_at= with ack='delivered': push would wait for acknowledgements until then and longer; "
+            "postpone on a channel of another ack level",
+        )
+    return said
+
+
 class MonitoredReceipt(Receipt):
     """The outcome of `push_nowait` where consumers acknowledge."""
 
@@ -118,23 +128,11 @@ class MonitoredSupplier(Supplier[T]):
         self._watching = watching
         self._tickets: dict[EventId, Ticket] = {}
 
-    def push(
-        self,
-        event: T,
-        *,
-        priority: int | None = None,
-        source_ts: int | None = None,
-        correlation_id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        id: str | None = None,  # noqa: A002 - as the face says
-        timeout: float | None = None,
-        **unknown: Any,
-    ) -> bool:
+    def push(self, event: T, *, timeout: float | None = None, **said: Unpack[Said]) -> bool:
         """Hand an event over; True when all have acknowledged it, False when the monitor has given up."""
         check_thread(self._channel)
         check_timeout(self._channel.name, timeout)
-        said = self._stamp(priority, source_ts, correlation_id, headers, id, **unknown)
-        header, ticket = self._pass(event, said, None)
+        header, ticket = self._pass(event, self._stamp(**said), None)
         return outcome(ticket, header, timeout)
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
@@ -153,6 +151,9 @@ class MonitoredSupplier(Supplier[T]):
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio."""
         return await asyncio.to_thread(self.push, event, **said)
+
+    def _stamp(self, **said: Unpack[Said]) -> Stamp:
+        return _not_postponed(self._channel.name, super()._stamp(**said))
 
     def _pass(self, event: T, said: Stamp, max_blocking: float | None) -> tuple[Header, Ticket]:
         (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
@@ -192,23 +193,11 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         self._waits = True
         self._watching = watching
 
-    def push(
-        self,
-        event: T,
-        *,
-        priority: int | None = None,
-        source_ts: int | None = None,
-        correlation_id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        id: str | None = None,  # noqa: A002 - as the face says
-        timeout: float | None = None,
-        **unknown: Any,
-    ) -> bool:
+    def push(self, event: T, *, timeout: float | None = None, **said: Unpack[Said]) -> bool:
         """Keep an event; True when all have acknowledged it, False when the monitor has given up."""
         check_thread(self._channel)
         check_timeout(self._channel.name, timeout)
-        said = self._stamp(priority, source_ts, correlation_id, headers, id, **unknown)
-        return self._pass([event], said, timeout)[0].result(timeout)
+        return self._pass([event], self._stamp(**said), timeout)[0].result(timeout)
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, without waiting."""
@@ -228,8 +217,8 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         """As `push`, for asyncio."""
         return await asyncio.to_thread(self.push, event, **said)
 
-    def _stamp(self, *said: Any, **named: Any) -> Stamp:
-        stamped = super()._stamp(*said, **named)
+    def _stamp(self, **said: Unpack[Said]) -> Stamp:
+        stamped = _not_postponed(self._channel.name, super()._stamp(**said))
         if stamped.id is not None:
             raise NotPossible(self._channel.name, "id= with ack='delivered': a push is watched only once")
         return stamped

@@ -4,6 +4,7 @@
 <folder>/partition                             the id of this station's partitions, for ever
 <folder>/channels/<channel>/<partition>/...    histories
 <folder>/consumers/<channel>/...               how far durable consumers have come
+<folder>/delayed/<channel>/<partition>/...     events that are to be delivered later
 <folder>/inbox/...                             batches from outside (`heliograph.journal.staging`)
 
 Whoever has the folder takes in what lies in the inbox: into the store of a channel that is open, or into a
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONSUMERS: Final = "consumers"
+DELAYED: Final = "delayed"
 PARTITION: Final = "partition"
 
 AS_A_STATION: Final = "as a station"
@@ -128,6 +130,28 @@ class Keeping:
                 ),
             )
         return store
+
+    def open_later(self, channel: str, types: tuple[type[Event], ...], create: bool) -> JournalStore | None:
+        """Where a channel's events wait that are to be delivered later; None if none ever did.
+
+        Whatever else is dropped, and however old it is, what waits is kept until it is forgotten.
+        """
+        if not create and not self._disk.exists(f"{DELAYED}/{escaped(channel)}/{self.partition}"):
+            return None
+        make_folder(self._disk, DELAYED)
+        limits = replace(
+            self._limits or Limits(), keep_bytes=None, keep_seconds=None, compact=True, tombstone_seconds=DAY
+        )
+        return JournalStore(
+            self._ports,
+            channel,
+            self.partition,
+            folder=DELAYED,
+            cursor_folder=f"{DELAYED}-{CONSUMERS}",
+            types=lambda: types,
+            on_durable=lambda _, __: None,
+            limits=limits,
+        )
 
     def has(self, channel: str) -> bool:
         """Whether this folder keeps a history of that channel."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import CursorFenced, CursorHeld, SupplierFenced, SupplierHeld
+from heliograph.event import DELAYED_EPOCHS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,12 +47,15 @@ class SupplierLease:
 
     def check(self, header: Header | Tombstone) -> None:
         """Called with each append: SupplierFenced for one of an earlier holder."""
-        if header.epoch != self.epoch:
-            raise SupplierFenced(header.supplier, header.epoch, self.epoch)
+        self.check_epoch(header.supplier, header.epoch)
+
+    def check_epoch(self, name: str, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise SupplierFenced(name, epoch, self.epoch)
         try:
             self._cursor.renew()
         except CursorFenced as fenced:
-            raise SupplierFenced(header.supplier, header.epoch, fenced.current) from fenced
+            raise SupplierFenced(name, epoch, fenced.current) from fenced
 
     def appending(self, last: int, count: int, receipt: Receipt, watermark: int) -> None:
         """An append is under way; now and then its end is noted, and kept once it is durable."""
@@ -113,7 +117,7 @@ class NamedSuppliers:
         last = known.get(_SEQUENCE, 0)
         if known:
             for record in self._rows(known.get(_OFFSET, 0)):
-                if record.supplier == name:
+                if record.supplier == name and record.epoch < DELAYED_EPOCHS:
                     last = max(last, record.sequence)
         lease = SupplierLease(cursor, last, watermark)
         self._between(lambda: self._hold(name, lease))
@@ -125,6 +129,12 @@ class NamedSuppliers:
         if held is not None and held.epoch > lease.epoch:
             raise SupplierFenced(name, lease.epoch, held.epoch)
         self._held[name] = lease
+
+    def check(self, name: str, epoch: int) -> None:
+        """SupplierFenced when a name is another's by now."""
+        held = self._held.get(name)
+        if held is not None:
+            held.check_epoch(name, epoch)
 
     def held(self, header: Header | Tombstone) -> SupplierLease | None:
         """The lease under which an append is made, checked; most suppliers have no name, and need none."""
@@ -141,9 +151,9 @@ class _Fence(SupplierLease):
         self.epoch = epoch
         self.last_sequence = 0
 
-    def check(self, header: Header | Tombstone) -> None:
-        if header.epoch < self.epoch:
-            raise SupplierFenced(header.supplier, header.epoch, self.epoch)
+    def check_epoch(self, name: str, epoch: int) -> None:
+        if epoch < self.epoch:
+            raise SupplierFenced(name, epoch, self.epoch)
 
     def appending(self, last: int, count: int, receipt: Receipt, watermark: int) -> None:
         """Nothing is noted: its holder opens it again, or is refused."""

@@ -17,7 +17,7 @@ from heliograph.event import Header, info_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.adoption import Target
 from heliograph.journal.cursors import CursorStore
-from heliograph.journal.keys import key_bytes
+from heliograph.journal.keys import KeyReader, key_bytes
 from heliograph.journal.named import NamedSuppliers
 from heliograph.journal.names import escaped
 from heliograph.journal.reader import PartitionReader
@@ -174,6 +174,23 @@ class JournalStore:
         self, item: Item, push_id: str, level: Level, timeout: float | None = None
     ) -> StoreReceipt:
         self._suppliers.held(item[1])
+        check = partial(self._suppliers.held, item[1])
+        return self._append_once(item, push_id, level, timeout, check)
+
+    def append_due(self, item: Item, push_id: str) -> StoreReceipt:
+        return self._append_once(item, push_id, "synced", None, None)
+
+    def check_holder(self, supplier: str, epoch: int) -> None:
+        self._suppliers.check(supplier, epoch)
+
+    def _append_once(
+        self,
+        item: Item,
+        push_id: str,
+        level: Level,
+        timeout: float | None,
+        check: Callable[[], object] | None,
+    ) -> StoreReceipt:
         if not self._repeats_read:
             try:
                 self._know_repeats(timeout)
@@ -190,7 +207,7 @@ class JournalStore:
                 level=level,
                 attachment=[item],
                 timeout=timeout,
-                check=partial(self._suppliers.held, item[1]),
+                check=check,
             )
             self._note([item], receipt)
         return receipt
@@ -304,6 +321,18 @@ class JournalStore:
             for offset, record in enumerate(rows.records, rows.first)
         )
         return [item for row in rows if (item := self._item(row)) is not None], reached
+
+    def standing(self) -> list[Item]:
+        """The last event of each key that has not been forgotten, in the order of their offsets."""
+        keys = KeyReader(self._formats)
+        last: dict[bytes | None, Record] = {}
+        for record in self._rows(self.earliest):
+            key = keys.of(record.format_id, record.kind, record.key, record.body)
+            last.pop(key, None)
+            if record.kind == EVENT:
+                last[key] = record
+        rows = (JournalRecord(-1, 0, record) for record in last.values())
+        return [item for row in rows if (item := self._item(row)) is not None]
 
     def offset_at(self, append_ts: int) -> int:
         with self._reading:

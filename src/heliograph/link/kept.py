@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
+from heliograph.channel.delayed import Later  # noqa: TC001 - msgspec reads it at run time
 from heliograph.channel.history import meets
 from heliograph.errors import (
     AppendFailed,
@@ -63,6 +64,8 @@ class AppendAsk(msgspec.Struct, array_like=True):
     level: str
     page: Page
     push_id: str | None = None
+    later: Later | None = None
+    """Of an event that is to be delivered later."""
 
 
 class Marks(msgspec.Struct, array_like=True):
@@ -184,8 +187,10 @@ class Keeper:
         items = reader.items(ask.page, channel.types, f"{station:016x}")
         level: Level = "journal" if ask.level == "journal" else "synced"
 
-        if ask.push_id is None:
-            receipt: StoreReceipt = store.append(items, level)
+        if ask.later is not None:
+            receipt: StoreReceipt = channel.delayed.keep(items[0], ask.later, level, KEEPER_LIMIT)
+        elif ask.push_id is None:
+            receipt = store.append(items, level)
         else:
             receipt = store.append_once(items[0], ask.push_id, level, KEEPER_LIMIT)
         receipt.add_done_callback(lambda done: reply(done.error()))
@@ -291,18 +296,28 @@ class RemoteStore:
     ) -> StoreReceipt:
         return self._append([item], level, push_id)
 
+    def append_later(self, item: Item, later: Later, level: Level) -> StoreReceipt:
+        """Have the keeper keep an event until its time."""
+        return self._append([item], level, later=later)
+
     def supplier(self, name: str, owner: str | None = None) -> RemoteLease:  # noqa: ARG002 - the keeper knows who asks
         lease = RemoteLease(self, self._channel, name)
         self._leases.append(lease)
         return lease
 
-    def _append(self, items: Sequence[Item], level: Level, push_id: str | None = None) -> StoreReceipt:
+    def _append(
+        self,
+        items: Sequence[Item],
+        level: Level,
+        push_id: str | None = None,
+        later: Later | None = None,
+    ) -> StoreReceipt:
         link = self._link(0)
         receipt = RemoteReceipt(self.partition, str(items[0][1].id), self._ports)
         page = to_page(self._writer, items)
         if page_size(page) > APPEND_BYTES:
             raise BatchTooLarge(page_size(page), APPEND_BYTES, "bytes")
-        ask = AppendAsk(self._channel, level, page, push_id)
+        ask = AppendAsk(self._channel, level, page, push_id, later)
         self._questions.ask_later(link, "history.append", ask, receipt.came)
         return receipt
 

@@ -1,0 +1,441 @@
+"""Events that are pushed now and delivered at an instant: `push(event, deliver_at=...)`, `deliver_after=...`.
+
+Such an event waits outside of queues and history, with a timer of the station. When that rings a worker hands
+it on at the event's priority, as if it were pushed then: to whoever wants it by then, with the whole of its
+lifespan left, and in the history behind what came meanwhile.
+
+    Delayed             waits in memory, and is given up when the channel closes
+    DurableDelayed      waits in a journal beside the history as well, and is delivered after a restart
+    DelayedElsewhere    waits in the station that keeps the channel's history
+
+A durable one is handed on in two steps: (1) it is appended to the history under the id of its push, unless it
+is there already; (2) what waited is forgotten. Whoever is stopped in between does both again, and nothing
+comes twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from heliograph.channel.lane import Lane
+from heliograph.channel.stamp import PLAIN
+from heliograph.channel.store import Tombstone
+from heliograph.channel.supplier import Supplier
+from heliograph.codec import decoder, encoder
+from heliograph.errors import Closed, HeliographError, QueueFull
+from heliograph.event import Event, Header, info_of
+from heliograph.formats import Format
+from heliograph.timers import MAX_TIMERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from heliograph.channel.core import Channel, Services
+    from heliograph.channel.lane import Item
+    from heliograph.channel.pipeline import Route
+    from heliograph.channel.stamp import Stamp
+    from heliograph.channel.store import KeepingStore, Level, Store, StoreReceipt
+    from heliograph.timers import Timer
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Event)
+
+ATTEMPT: Final = 0.5
+"""Seconds that a worker waits for room in a full queue before it looks whether the channel is still open."""
+TRY_AGAIN: Final = 1.0
+"""Seconds until what could not be appended to the history is tried again."""
+
+
+class Later(NamedTuple):
+    """When a durable event is to be delivered, and for whom."""
+
+    push_id: str
+    due_ns: int
+    """Since 1970."""
+    holder: int
+    """The epoch of its supplier's lease when it was pushed."""
+    wait_ns: int
+
+
+class LaterStore(Protocol):
+    """Where durable events wait; each row is a `Waiting`."""
+
+    def append_once(
+        self, item: Item, push_id: str, level: Level, timeout: float | None = None
+    ) -> StoreReceipt: ...
+
+    def forget(self, gone: Tombstone, level: Level) -> StoreReceipt: ...
+
+    def standing(self) -> Iterable[Item]:
+        """What is there and has not been forgotten."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Elsewhere(Protocol):
+    """A store whose rows are in another station."""
+
+    def append_later(self, item: Item, later: Later, level: Level) -> StoreReceipt: ...
+
+
+class Waiting(Event, name="helio.waiting", key="push_id"):
+    """A row of what waits. What the event's header says stands in the header of the row."""
+
+    push_id: str
+    due_ns: int
+    type: str
+    format: bytes
+    """The description of its format: its class may be another one when it is read."""
+    body: bytes
+
+
+class _Due(Supplier[T]):
+    """The way in of events whose time has come, whoever pushed them."""
+
+    _whole: Header
+    handed_on = 0
+
+    @property
+    def pushed(self) -> int:
+        """They were counted when they were pushed."""
+        return 0
+
+    def deliver(self, event: T, header: Header) -> None:
+        """QueueFull when a receiver that must not lose it has no room for a while."""
+        self._whole = header
+        self._push_slowly(event, PLAIN, ATTEMPT)
+
+    def _header(self, route: Route, event: T, said: Stamp) -> Header:  # noqa: ARG002 - it has been stamped
+        return self._whole
+
+    def _enqueue(self, route: Route, event: T, header: Header) -> Lane | None:
+        full = super()._enqueue(route, event, header)
+        self.handed_on += full is None
+        return full
+
+
+class _Entry:
+    """One event that waits."""
+
+    __slots__ = ("event", "kept", "next_sequence", "push_id")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.next_sequence: Callable[[], int] | None = None
+        self.push_id = ""
+        self.kept: Callable[[], object] | None = None
+        """Of a durable one: waits until it is in the journal; raises when it is not."""
+
+
+class Delayed:
+    """What waits on one channel; see the module."""
+
+    def __init__(self, channel: Channel[Any], services: Services) -> None:
+        self._channel = channel
+        self._services = services
+        self._clock = services.ports.clock
+        self._lock = services.ports.tasks.lock(f"delayed events of {channel.name}")
+        self._timers: dict[_Entry, Timer] = {}
+        self.accepted = 0
+        """Events that were put off since the channel was opened."""
+        self._restored = 0
+        self._handed_on = 0
+        self._closed = False
+        self._rounds = 0
+        self._due: _Due[Any] | None = None
+        self.lane = Lane(
+            f"delayed events of {channel.name}",
+            clock=self._clock,
+            tasks=services.ports.tasks,
+            limit=MAX_TIMERS,
+            policy="drop_newest",
+            on_ready=lambda lane: services.pool.schedule(self, lane.highest()),
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many wait. While the channel is still, exactly those that no receiver was given."""
+        handed_on = self._handed_on + (0 if self._due is None else self._due.handed_on)
+        return self.accepted + self._restored - handed_on
+
+    def put(self, item: Item, due: int, next_sequence: Callable[[], int]) -> None:
+        """Have an event delivered at an instant of the monotonic clock.
+
+        Raises TooManyTimers when the station has no room for one more.
+        """
+        with self._lock:
+            if self._due is None:
+                self._due = _Due(self._channel, self._services.new_supplier_name(), 1)
+                self._channel.add_supplier(self._due)
+        entry = _Entry(item[0])
+        entry.next_sequence = next_sequence
+        self._wait(due, entry, item[1])
+        self.accepted += 1
+
+    def keep(self, item: Item, later: Later, level: Level, timeout: float | None) -> StoreReceipt:
+        """Keep an event until its time, where there is a history."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Go on with what waits since an earlier life, if anything does."""
+
+    def meet_types(self) -> None:
+        """The channel carries further types."""
+
+    def close(self, timeout: float) -> int:
+        """Deliver what is due, and give up the rest; how many that were."""
+        with self._lock:
+            self._closed = True
+            timers, self._timers = list(self._timers.values()), {}
+        for timer in timers:
+            timer.cancel()
+        self.lane.wait_empty(timeout)
+        self.lane.close()
+        return self.waiting
+
+    # For the workers
+
+    def run_batch(self) -> bool:
+        items = self.lane.take()
+        if items:
+            self._hand_on(items)
+            self.lane.done += len(items)
+            self.lane.settle()
+        return bool(items)
+
+    @property
+    def progress(self) -> int:
+        return self._rounds
+
+    def stuck(self, seconds: float) -> None:
+        log.error("%s: nothing could be handed on for %.1f s", self.lane.name, seconds)
+
+    # Inside
+
+    def _wait(self, due: int, entry: _Entry, header: Header) -> None:
+        with self._lock:
+            if self._closed:
+                raise Closed(f"channel {self._channel.name}")
+            if due > self._clock.monotonic_ns():
+                self._timers[entry] = self._services.timers.at(due, partial(self._ring, entry, header))
+                return
+        self._ready(entry, header)
+
+    def _ring(self, entry: _Entry, header: Header) -> None:
+        with self._lock:
+            cancelled = self._timers.pop(entry, None) is None
+        if not cancelled:
+            self._ready(entry, header)
+
+    def _ready(self, entry: _Entry, header: Header) -> None:
+        self.lane.put((entry, header, 0))  # type: ignore[arg-type]  # no event yet
+
+    def _hand_on(self, items: list[Any]) -> None:
+        assert self._due is not None
+        for entry, header, _ in items:
+            whole = self._now_pushed(header, sequence=entry.next_sequence())
+            # However long a queue stays full, as long as the channel is open.
+            while not self._handed_on_one(self._due, entry.event, whole):
+                self._rounds += 1
+
+    def _handed_on_one(self, due: _Due[Any], event: Event, header: Header) -> bool:
+        try:
+            due.deliver(event, header)
+        except QueueFull:
+            return self._closed
+        except Closed:
+            return True
+        return True
+
+    def _now_pushed(self, header: Header, **more: Any) -> Header:
+        """It is taken in now, whenever it was pushed."""
+        return msgspec.structs.replace(header, station_seq=self._channel.next_station_seq(), **more)
+
+
+class DurableDelayed(Delayed):
+    """See the module."""
+
+    def __init__(self, channel: Channel[Any], services: Services, store: KeepingStore) -> None:
+        super().__init__(channel, services)
+        self._store = store
+        self._later: LaterStore | None = None
+        self._keeping = services.ports.tasks.lock(f"journal of delayed events of {channel.name}")
+        self._known: set[str] = set()
+        """The ids of what waits."""
+        self._unread: list[tuple[Waiting, Header]] = []
+        """Of types that the channel does not carry, yet."""
+
+    def restore(self) -> None:
+        self._later = self._open(create=False)
+        if self._later is not None:
+            rows = [(row, header) for row, header, _ in self._later.standing() if isinstance(row, Waiting)]
+            self._unread = sorted(rows, key=lambda pair: pair[0].due_ns)
+            self.meet_types()
+
+    def meet_types(self) -> None:
+        """What waited for them can be read."""
+        if not self._unread:
+            return
+        classes = {info_of(cls).name: cls for cls in self._channel.types}
+        unread, self._unread = self._unread, []
+        now, wall = self._clock.monotonic_ns(), self._clock.time_ns()
+        for row, header in unread:
+            cls = classes.get(row.type)
+            if cls is None:
+                self._unread.append((row, header))
+                continue
+            event = decoder(Format.from_description(row.format), cls)(row.body)
+            entry = _Entry(event)
+            entry.push_id = row.push_id
+            self._known.add(row.push_id)
+            self._restored += 1
+            self._wait(now + max(0, row.due_ns - wall), entry, _as_pushed(header, event, self._channel.name))
+
+    def keep(self, item: Item, later: Later, level: Level, timeout: float | None) -> StoreReceipt:
+        """Keep an event until its time; the receipt is that of the journal in which it waits."""
+        event, header, _ = item
+        self._store.check_holder(header.supplier, later.holder)
+        info = info_of(type(event))
+        body = encoder(type(event)).encode(event)
+        waiting = Waiting(later.push_id, later.due_ns, info.name, info.format.description, body)
+        row = (waiting, msgspec.structs.replace(header, format_id=info_of(Waiting).format.id), 0)
+        with self._keeping:
+            if self._later is None:
+                self._later = self._open(create=True)
+            assert self._later is not None
+            if later.push_id in self._known:
+                return self._later.append_once(row, later.push_id, level, timeout)
+            entry = _Entry(event)
+            entry.push_id = later.push_id
+            # The timer comes first: there may be no room for it.
+            self._wait(self._clock.monotonic_ns() + later.wait_ns, entry, header)
+            entry.kept = _refused
+            receipt = self._later.append_once(row, later.push_id, level, timeout)
+            entry.kept = receipt.result
+            self._known.add(later.push_id)
+            self.accepted += 1
+        return receipt
+
+    def close(self, timeout: float) -> int:
+        """What waits stays in its journal: nothing is given up."""
+        super().close(timeout)
+        if self._later is not None:
+            self._later.close()
+        return 0
+
+    def _open(self, *, create: bool) -> LaterStore | None:
+        assert self._services.open_later is not None, "who keeps the history keeps this too"
+        return self._services.open_later(self._channel.name, (Waiting,), create)
+
+    def _hand_on(self, items: list[Any]) -> None:
+        self._rounds += 1
+        appended = []
+        for entry, header, _ in items:
+            with self._keeping:  # its push may not have come back yet
+                kept = entry.kept
+            if kept is not None and not _succeeded(kept):
+                self._forget_entry(entry)
+                continue
+            whole = self._now_pushed(header)
+            deadline = 0 if whole.lifetime_ns is None else self._clock.monotonic_ns() + whole.lifetime_ns
+            self._handed_on += 1
+            try:
+                receipt = self._store.append_due((entry.event, whole, deadline), entry.push_id)  # (1)
+            except HeliographError as error:
+                self._try_again(entry, header, error)
+            else:
+                appended.append((entry, header, receipt))
+        for entry, header, receipt in appended:
+            try:
+                receipt.result()
+            except HeliographError as error:
+                self._try_again(entry, header, error)
+            else:
+                self._forget(entry, header)  # (2)
+
+    def _try_again(self, entry: _Entry, header: Header, error: HeliographError) -> None:
+        """It stays in the journal in which it waits, whatever happens."""
+        self._handed_on -= 1
+        log.warning("%s: %s is not in the history yet: %s", self.lane.name, header.id, error)
+        with suppress(HeliographError):  # closed: the next life goes on with it
+            self._wait(self._clock.monotonic_ns() + round(TRY_AGAIN * 1e9), entry, header)
+
+    def _forget(self, entry: _Entry, header: Header) -> None:
+        assert self._later is not None
+        gone = Tombstone(
+            Waiting,
+            (entry.push_id,),
+            header.supplier,
+            header.epoch,
+            header.sequence,
+            self._clock.time_ns(),
+            header.station_seq,
+        )
+        try:
+            self._later.forget(gone, "journal")
+        except HeliographError as error:
+            # The next life finds it in the history.
+            log.warning("%s: that %s was delivered is not noted: %s", self.lane.name, header.id, error)
+        with self._keeping:
+            self._known.discard(entry.push_id)
+
+    def _forget_entry(self, entry: _Entry) -> None:
+        """It was never kept, and its push has raised: nobody is to get it."""
+        with self._keeping:
+            if entry.push_id in self._known:
+                self._known.discard(entry.push_id)
+                self._handed_on += 1
+
+
+class DelayedElsewhere(Delayed):
+    """See the module."""
+
+    def __init__(self, channel: Channel[Any], services: Services, store: Elsewhere) -> None:
+        super().__init__(channel, services)
+        self._store = store
+
+    def keep(self, item: Item, later: Later, level: Level, timeout: float | None) -> StoreReceipt:  # noqa: ARG002 - who keeps it has been waited for
+        return self._store.append_later(item, later, level)
+
+
+def delayed_for(channel: Channel[Any], services: Services, store: Store | None) -> Delayed:
+    """What a channel with this store, or with none, has."""
+    if store is None:
+        return Delayed(channel, services)
+    keeping: Any = store
+    return (DurableDelayed if store.kept_here else DelayedElsewhere)(channel, services, keeping)
+
+
+def _refused() -> object:
+    """The journal did not take it."""
+    raise Closed("what did not wait")
+
+
+def _succeeded(kept: Callable[[], object]) -> bool:
+    try:
+        kept()
+    except HeliographError:
+        return False
+    return True
+
+
+def _as_pushed(header: Header, event: Event, channel: str) -> Header:
+    """The header of an event, from that of the row in which it waited."""
+    info = info_of(type(event))
+    return msgspec.structs.replace(
+        header,
+        channel=channel,
+        type=info.name,
+        format_id=info.format.id,
+        key=tuple(getattr(event, name) for name in info.key),
+        append_ts=None,
+        partition=None,
+        offset=None,
+    )
