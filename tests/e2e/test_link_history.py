@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -182,6 +183,36 @@ def test_a_push_without_a_folder_is_synced_by_the_keeper(tmp_path: Path) -> None
             assert ids(consumer, 199) == list(range(1, 200))
         local = kept.consumer(start="earliest", until="now")
         assert [track.id for track in local] == list(range(1, 200))
+
+
+def test_a_link_sees_nothing_of_a_synced_channel_that_is_not_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    sync = os.fdatasync
+
+    def slow_sync(descriptor: int) -> None:
+        assert goes_on.wait(LIMIT)
+        sync(descriptor)
+
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        kept, after = keeper.channel("air.tracks", Track, qos=PERSISTENT), keeper.channel("after", Track)
+        theirs = other.channel("air.tracks", Track, qos=PERSISTENT).consumer()
+        theirs_after = other.channel("after", Track).consumer()
+        assert kept.wait_matched(1, LIMIT)
+        assert after.wait_matched(1, LIMIT)
+        monkeypatch.setattr(os, "fdatasync", slow_sync)
+        receipt = kept.push_nowait(Track(1))
+        # What is sent later on the same link has come, and what was to be asked has been answered.
+        after.push(Track(2))
+        assert ids(theirs_after, 1) == [2]
+        again = other.channel("air.tracks", Track, qos=PERSISTENT)
+        with again.consumer(start="earliest", until="now") as history:
+            seen = [track.id for track in history]
+        assert (theirs.pull(0), seen) == (None, [])
+        goes_on.set()
+        assert receipt.result(LIMIT)
+        assert ids(theirs, 1) == [1]
 
 
 def test_without_a_keeper_a_persistent_channel_is_refused_with_the_reason() -> None:

@@ -5,7 +5,7 @@ Rooms, from the outside in:
     mesh         a station's place among all stations of its domain
     link         one pair of stations, over one connection after the other
     gateway      events on their way out        arrivals   and in
-    packing      what waits becomes numbered batches
+    packing      what waits becomes numbered batches        unpacking   and back
     runs         events as bytes and back, many at a time
     pages        events that answer a question
     kept         histories that another station keeps on disk

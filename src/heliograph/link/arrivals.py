@@ -39,10 +39,12 @@ class Arrivals:
 
     def add(self, events: list[Item]) -> None:
         """Queue events for this station's consumers. Called by the link's reader alone."""
-        with self._lock:
-            if self._aside:
-                self._aside.extend(events)
-                return
+        # The reader alone puts something aside, so what it sees to be empty stays so; else the lock decides.
+        if self._aside:
+            with self._lock:
+                if self._aside:
+                    self._aside.extend(events)
+                    return
         taken = self._intake.take_in(events)
         if taken < len(events):
             self._put_aside(events[taken:])

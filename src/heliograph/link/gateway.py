@@ -10,6 +10,7 @@ itself, which saves waking another one, or the link's own task.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from heliograph.channel.consumer import QueuedReceiver
@@ -29,24 +30,20 @@ class GatewayLane(Lane):
 
     expires = False
     """Whether its events have a lifespan."""
+    send_now: Callable[[Item], bool]
+    """Sends an event that finds the lane empty; False when it has to be queued."""
 
     def rest(self) -> None:
         """Call `on_ready` for the next event too, though this one waits still."""
         self._watched = False
 
-    def take_only(self) -> Item | None:
-        """The event that waits, if it is the only one and does not expire. It counts as delivered."""
-        with self._lock:
-            if self.waiting != 1 or self.expires:
-                return None
-            band = next(filter(None, self._bands.values()))
-            item: Item = band.popleft()
-            self.waiting = 0
+    def put(self, item: Item) -> None:
+        if self.waiting or item[2] or self.closed or not self.send_now(item):
+            super().put(item)
+        else:
+            # Nobody else counts meanwhile: whoever takes from the lane finds it empty, and who puts holds
+            # the lock that all who put share.
             self._delivered += 1
-            if self._waiters:
-                self._room.notify()
-            self._quiet.notify_all()
-            return item
 
     def drain(self, most: int) -> tuple[int, list[Item]]:
         """Events of the highest priority that waits, and that priority. They count as delivered."""
@@ -84,6 +81,7 @@ class Gateway(QueuedReceiver):
         peer: str,
         selection: Selection,
         on_ready: Callable[[Gateway], None],
+        send_now: Callable[[Gateway, Item], bool],
     ) -> None:
         super().__init__(channel, f"link to {peer}", selection)
         self.channel = channel
@@ -95,6 +93,7 @@ class Gateway(QueuedReceiver):
         self.lane = channel.new_lane(self.name, selection, lambda _: on_ready(self), kind=GatewayLane)
         if isinstance(self.lane, GatewayLane):
             self.lane.expires = channel.qos.lifespan is not None
+            self.lane.send_now = partial(send_now, self)
         elif isinstance(self.lane, JournalLane):
             # The other station takes a history up by offsets: here no event may overtake another. The queues
             # of its consumers go by priority.

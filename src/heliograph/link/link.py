@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -26,14 +27,16 @@ from heliograph.link import messages as m
 from heliograph.link.contract import CONTROL, LANES
 from heliograph.link.gateway import GatewayLane
 from heliograph.link.packing import Packer
-from heliograph.link.sequence import Batch, Inbox
+from heliograph.link.unpacking import Unpacker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.lane import Item
     from heliograph.link.contract import Connection
     from heliograph.link.gateway import Gateway
     from heliograph.link.runs import EventWriter
+    from heliograph.link.sequence import Batch
     from heliograph.ports import Ports
 
 log = logging.getLogger(__name__)
@@ -91,6 +94,8 @@ class LinkStats(msgspec.Struct, frozen=True):
     unacknowledged: int
     lost: int
     """Records given up because the other station had forgotten this one."""
+    left_out: int
+    """Records that came and could not be handed on, however often they were sent."""
 
 
 class Link:
@@ -132,8 +137,9 @@ class Link:
         self._messages: deque[m.Message] = deque()
         self._ready: deque[Gateway] = deque()
         self._armed = False
-        self._heard = False
-        self._in: list[Inbox[memoryview]] = []
+        self._unpacker = Unpacker(
+            self.name, lambda message: listener.on_message(self, message), partial(listener.on_run, self)
+        )
         # Counters; those of sending are written under `_sending`, those of reading by the reader alone.
         self._connections = 0
         self._frames_sent = 0
@@ -142,10 +148,7 @@ class Link:
         self._resent = 0
         self._old_bytes = (0, 0)
         self._last_sent_ns = 0
-        self._unacked_records = 0
-        self._unacked_bytes = 0
         self._told_received: tuple[int, ...] = ()
-        self._missing: dict[int, tuple[int, int]] = {}
         self._forget()
         self._task = ports.tasks.spawn(f"link to {self.name}", self._write)
 
@@ -167,7 +170,7 @@ class Link:
         if isinstance(lane, GatewayLane):
             lane.rest()
         quiet = not gateway.listed and (
-            self._heard or self._clock.monotonic_ns() - self._last_sent_ns > QUIET_NS
+            self._unpacker.heard or self._clock.monotonic_ns() - self._last_sent_ns > QUIET_NS
         )
         if not gateway.listed:
             gateway.listed = True
@@ -178,6 +181,27 @@ class Link:
             gateway.burst_at = lane.waiting + BURST
         else:
             self._arm()
+
+    def send_now(self, gateway: Gateway, item: Item) -> bool:
+        """Send an event that was pushed this instant, by the shortest way: somebody may wait for it.
+
+        False when it has to be queued: because something waits already, or in a burst, where events are
+        cheaper together. What is quiet and what is a burst, `ready` says.
+        """
+        if not self._unpacker.heard and self._clock.monotonic_ns() - self._last_sent_ns <= QUIET_NS:
+            return False
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            frame = None if gateway.paused or self._has_work() else self._packer.only(gateway, item)
+            if frame is None:
+                return False
+            self._send(frame)
+            if self._unflushed:
+                self._arm()
+            return True
+        finally:
+            self._sending.release()
 
     def pump(self) -> None:
         """Send what can be sent without waiting; the link's own task does the rest."""
@@ -231,17 +255,18 @@ class Link:
             sent,
             received,
             self._resent,
-            sum(inbox.gaps for inbox in self._in),
-            sum(inbox.duplicates for inbox in self._in),
+            sum(inbox.gaps for inbox in self._unpacker.inboxes),
+            sum(inbox.duplicates for inbox in self._unpacker.inboxes),
             sum(outbox.unacked for outbox in self._packer.out),
             self._packer.lost,
+            self._unpacker.left_out,
         )
 
     # The life of a link
 
     def hello(self, name: str, domain: str, pid: int, own: int, *, resumed: bool = False) -> m.Hello:
         """What to greet the other station with."""
-        received = tuple(inbox.received for inbox in self._in)
+        received = self._unpacker.received
         return m.Hello(own, name, domain, pid, self.session, self.peer.session, received, resumed)
 
     def can_resume(self, hello: m.Hello) -> bool:
@@ -271,7 +296,7 @@ class Link:
             self.lost_since = None
             self._unflushed = False
             self._connections += 1
-            self._missing.clear()
+            self._unpacker.missing.clear()
             self._frames.clear()
             if resumed:
                 self._check_received(hello.received)
@@ -298,7 +323,7 @@ class Link:
                     raise LinkLost(self.name, "has begun a new session over another connection")
                 for frame in frames:
                     self._take(frame)
-            if self._unacked_records >= ACK_RECORDS or self._unacked_bytes >= ACK_BYTES:
+            if self._unpacker.unacked_records >= ACK_RECORDS or self._unpacker.unacked_bytes >= ACK_BYTES:
                 self._tell_state()
             frames = connection.receive()
 
@@ -357,6 +382,18 @@ class Link:
             if since is not None and self._clock.monotonic_ns() - since > RESUME_LIMIT * 1e9:
                 self._listener.on_lost(self)
 
+    def _has_work(self) -> bool:
+        """Whether anything comes before the next event, or none can be sent."""
+        return bool(
+            self._unflushed
+            or self._frames
+            or self._messages
+            or self._states
+            or self._state_due
+            or self._connection is None
+            or self.closed
+        )
+
     def _send_all(self) -> None:
         """Send until nothing is left, no more may be sent, or the connection is full (`_unflushed`)."""
         while self._states:
@@ -392,7 +429,7 @@ class Link:
     def _send(self, frame: list[Any]) -> None:
         assert self._connection is not None
         self._frames_sent += 1
-        self._heard = False
+        self._unpacker.heard = False
         self._last_sent_ns = self._clock.monotonic_ns()
         try:
             self._unflushed = not self._connection.offer(frame)
@@ -410,12 +447,12 @@ class Link:
     def _send_state(self) -> None:
         assert self._connection is not None
         self._state_due = False
-        received = tuple(inbox.received for inbox in self._in)
-        missing = tuple((lane, *wanted) for lane, wanted in tuple(self._missing.items()))
+        received = self._unpacker.received
+        missing = tuple((lane, *wanted) for lane, wanted in tuple(self._unpacker.missing.items()))
         sent = tuple(outbox.last for outbox in self._packer.out)
         frame = m.state_frame(m.State(sent, received, missing, self._asks))
         self._told_received = received
-        self._unacked_records = self._unacked_bytes = 0
+        self._unpacker.unacked_records = self._unpacker.unacked_bytes = 0
         connection, before = self._connection, self._connection.sent_bytes
         self._send([frame])
         self._heartbeats += 1
@@ -453,8 +490,7 @@ class Link:
 
     def _forget(self) -> None:
         self._packer.forget()
-        self._in = [Inbox() for _ in range(LANES)]
-        self._pieces = [m.Pieces() for _ in range(LANES)]
+        self._unpacker.forget()
         self._told_received = (0,) * LANES
 
     # Reading. By the reader alone, but for what says otherwise.
@@ -462,7 +498,8 @@ class Link:
     def _take(self, frame: memoryview) -> None:
         kind = frame[0]
         if kind == m.DATA:
-            self._take_data(frame)
+            if self._unpacker.take(frame):
+                self._tell_state()
         elif kind == m.STATE:
             self._take_state(m.read_state(frame, self.name))
         elif kind == m.BYE:
@@ -470,64 +507,17 @@ class Link:
         else:
             raise BadFrame(self.name, f"a frame of kind {kind}")
 
-    def _take_data(self, frame: memoryview) -> None:
-        lane, first, count = m.read_data(frame, self.name)
-        inbox = self._in[lane]
-        self._unacked_records += count
-        self._unacked_bytes += len(frame)
-        if lane != CONTROL:
-            self._heard = True
-        payload = frame[m.RUNS_AT :]
-        if not self._missing and inbox.follows(first, count):
-            self._deliver(lane, count, payload, 0)
-            return
-        ready = inbox.take(Batch(first, count, payload))
-        if not ready or lane in self._missing:
-            self._look_for_gap(lane, inbox)
-        for batch, skip in ready:
-            self._deliver(lane, batch.count, batch.payload, skip)
-
-    def _look_for_gap(self, lane: int, inbox: Inbox[memoryview]) -> None:
-        """Ask for what is missing, once; heartbeats repeat it."""
-        wanted = inbox.wanted()
-        if wanted is None:
-            self._missing.pop(lane, None)
-        elif self._missing.get(lane) != wanted:
-            self._missing[lane] = wanted
-            self._tell_state()
-
     def _take_state(self, state: m.State) -> None:
         self._check_received(state.received)
-        for lane, (inbox, sent) in enumerate(zip(self._in, state.sent, strict=True)):
-            inbox.heard_of(sent)
-            wanted = inbox.wanted()
-            if wanted is not None:
-                self._missing[lane] = wanted
+        self._unpacker.heard_of(state.sent)
         self._states.append(state)
-        if self._missing or (state.asks and self._told_received != tuple(i.received for i in self._in)):
+        if self._unpacker.missing or (state.asks and self._told_received != self._unpacker.received):
             self._state_due = True
         self.pump()
 
     def _tell_state(self) -> None:
         self._state_due = True
         self.pump()
-
-    def _deliver(self, lane: int, count: int, payload: memoryview, skip: int) -> None:
-        """Hand on the runs of a batch, but for its first records, which came before."""
-        pieces = self._pieces[lane]
-        for run in m.read_runs(payload, count, self.name):
-            left, skip = (min(skip, run.length), max(0, skip - run.length)) if skip else (0, 0)
-            if run.stream == m.MESSAGES:
-                for message in m.read_messages(run, self.name)[left:]:
-                    self._listener.on_message(self, message)
-            elif left < run.length:
-                whole: m.Run | None = run
-                if run.form == m.PIECE:
-                    whole = pieces.add(run, self.name)
-                elif pieces.parts:
-                    raise BadFrame(self.name, "other events between the pieces of one")
-                if whole is not None:
-                    self._listener.on_run(self, whole, left)
 
     def _check_received(self, received: tuple[int, ...]) -> None:
         for lane, number in enumerate(received):

@@ -50,6 +50,8 @@ _DATA: Final = struct.Struct("<BBHIQ")
 RUNS_AT: Final = _DATA.size
 """Where the runs of a DATA frame begin."""
 _RUN: Final = struct.Struct("<BIII")
+_DATA_RUN: Final = struct.Struct("<BBHIQBIII")
+"""A DATA frame up to the records of its first run."""
 _WHOLE: Final = struct.Struct("<Q")
 
 T = TypeVar("T")
@@ -254,15 +256,18 @@ class Pieces:
         if not self.parts:
             self._stream, self._whole, self._size = run.stream, whole, 0
         part = run.records[_WHOLE.size :]
-        self._size += len(part)
-        if (run.stream, whole) != (self._stream, self._whole) or self._size > whole or whole > MAX_EVENT:
+        size = self._size + len(part)
+        if (run.stream, whole) != (self._stream, self._whole) or size > whole or whole > MAX_EVENT:
             raise BadFrame(peer, f"a piece of an event of {whole} bytes that does not fit to those before it")
-        self.parts.append(part)
-        if self._size < whole:
+        if size < whole:
+            self.parts.append(part)
+            self._size = size
             return None
-        records = memoryview(b"".join(self.parts))
+        return Run(RECORDS, run.stream, 1, memoryview(b"".join((*self.parts, part))))
+
+    def clear(self) -> None:
+        """The event has been handed on. Not before: if that fails, its last piece comes again."""
         self.parts.clear()
-        return Run(RECORDS, run.stream, 1, records)
 
 
 def data_payload(runs: Sequence[Run]) -> bytes:
@@ -274,14 +279,20 @@ def data_frame(lane: int, batch: Batch[bytes]) -> list[Buffer]:
     return [_DATA.pack(DATA, lane, 0, batch.count, batch.first), batch.payload]
 
 
-def read_data(frame: memoryview, peer: str) -> tuple[int, int, int]:
-    """Lane, first number and count of a DATA frame; its runs begin at `RUNS_AT`."""
-    if len(frame) < RUNS_AT:
+def read_data(frame: memoryview, peer: str) -> tuple[int, int, int, Run | None]:
+    """Lane, first number and count of a DATA frame, and its run if there is just one.
+
+    Where there are more, `read_runs` reads them, from `RUNS_AT` on.
+    """
+    size = len(frame)
+    if size < _DATA_RUN.size:
         raise BadFrame(peer, "a data frame is cut short")
-    _, lane, zero, count, first = _DATA.unpack_from(frame)
+    _, lane, zero, count, first, form, stream, length, run_size = _DATA_RUN.unpack_from(frame)
     if lane >= LANES or zero or not count or not first:
         raise BadFrame(peer, f"a data frame for lane {lane}, record {first} and {count} records")
-    return lane, first, count
+    if length == count and form <= PIECE and run_size == size - _DATA_RUN.size:
+        return lane, first, count, Run(form, stream, length, frame[_DATA_RUN.size :])
+    return lane, first, count, None
 
 
 def read_runs(payload: memoryview, count: int, peer: str) -> list[Run]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.lane import Item
     from heliograph.event import Event
+    from heliograph.link.contract import Buffer
     from heliograph.link.gateway import Gateway
     from heliograph.link.runs import EventWriter
 
@@ -42,8 +43,7 @@ class Packer:
     def __init__(self, writer: EventWriter, stream_of: Callable[[str, bytes], int]) -> None:
         self._writer = writer
         self._stream_of = stream_of
-        self._told: set[tuple[int, int]] = set()
-        self._known: dict[tuple[str, type[Event]], int] = {}
+        self._told: dict[tuple[int, str, type[Event]], int] = {}
         self.out: list[Outbox[bytes]] = []
         self.has_room = True
         self.events_sent = 0
@@ -74,9 +74,6 @@ class Packer:
         """Take events of a gateway and put them into batches of one lane each; empty when none wait."""
         lane = gateway.lane
         if isinstance(lane, GatewayLane):
-            item = lane.take_only()
-            if item is not None:
-                return self._only(gateway, item)
             priority, items = lane.drain(MOST_AT_ONCE)
             self.events_sent += len(items)
             return self._batches(gateway, priority, items) if items else []
@@ -89,19 +86,24 @@ class Packer:
         self.events_sent += len(items)
         return [batch for number, some in by_lane.items() for batch in self._batches(gateway, number, some)]
 
-    def _only(self, gateway: Gateway, item: Item) -> list[tuple[int, Batch[bytes]]]:
-        """As `events` for one event, by the shortest way: somebody may wait for it."""
-        cls, lane = item[0].__class__, item[1].priority
-        stream = self._known.get((gateway.channel.name, cls))
-        form, records = self._writer.run(cls, (item,))
+    def only(self, gateway: Gateway, item: Item) -> list[Buffer] | None:
+        """An event alone, as a frame that is numbered and kept like any batch; None when that cannot be.
+
+        It cannot be before its stream has been announced on its lane, nor if it is large.
+        """
+        lane = item[1].priority
+        stream = self._told.get((lane, gateway.channel.name, item[0].__class__))
+        if stream is None or not self.has_room:
+            return None
+        form, records = self._writer.run(item[0].__class__, (item,))
+        if len(records) > FRAME_BYTES:
+            return None
         self.events_sent += 1
-        if stream is None or (lane, stream) not in self._told or len(records) > FRAME_BYTES:
-            return self._batches(gateway, lane, [item])
         payload = m.run_bytes(form, stream, 1, records)
         outbox = self.out[lane]
         batch = outbox.add(1, payload, len(payload))
-        self.has_room = self.has_room and outbox.has_room
-        return [(lane, batch)]
+        self.has_room = outbox.has_room
+        return m.data_frame(lane, batch)
 
     def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
         """One batch, or several where the events are large."""
@@ -147,11 +149,11 @@ class Packer:
 
     def _stream(self, channel: str, lane: int, cls: type[Event]) -> tuple[list[m.Run], int]:
         """The stream of a channel's events of a class; before its first use on a lane it is announced."""
+        known = self._told.get((lane, channel, cls))
+        if known is not None:
+            return [], known
         fmt = info_of(cls).format
-        stream = self._known[channel, cls] = self._stream_of(channel, fmt.id)
-        if (lane, stream) in self._told:
-            return [], stream
-        self._told.add((lane, stream))
+        stream = self._told[lane, channel, cls] = self._stream_of(channel, fmt.id)
         announce = m.Announce(stream, channel, fmt.id, fmt.description)
         return [m.Run(m.RECORDS, m.MESSAGES, 1, m.encode([announce]))], stream
 

@@ -77,21 +77,21 @@ class Inbox(Generic[P]):
 
     def __init__(self) -> None:
         self.received = 0
-        """Everything up to here has been let through."""
+        """Everything up to here has been let through, and is not sent again."""
         self.duplicates = 0
         self.gaps = 0
         self._early: dict[int, Batch[P]] = {}
         self._announced = 0
 
-    def follows(self, first: int, count: int) -> bool:
-        """Take in records that come right after all that came before, if these do: the usual case."""
-        if first != self.received + 1 or self._early:
-            return False
-        self.received += count
-        return True
+    def follows(self, first: int) -> bool:
+        """Whether a batch with this first number comes right after all that came before: the usual case."""
+        return first == self.received + 1 and not self._early
 
     def take(self, batch: Batch[P]) -> Sequence[tuple[Batch[P], int]]:
-        """The batches that can be let through now, each with how many of its records to skip."""
+        """The batches that can be let through now, each with how many of its records to skip.
+
+        They count as received when whoever lets them through says so (`received`), not before.
+        """
         if batch.last <= self.received:
             self.duplicates += 1
             return ()
@@ -102,15 +102,15 @@ class Inbox(Generic[P]):
                 self._early[batch.first] = batch
             return ()
         ready = [(batch, self.received + 1 - batch.first)]
-        self.received = batch.last
+        reached = batch.last
         while self._early:
             first = min(self._early)
-            if first > self.received + 1:
+            if first > reached + 1:
                 break
             early = self._early.pop(first)
-            if early.last > self.received:
-                ready.append((early, self.received + 1 - early.first))
-                self.received = early.last
+            if early.last > reached:
+                ready.append((early, reached + 1 - early.first))
+                reached = early.last
         return ready
 
     def heard_of(self, last: int) -> None:

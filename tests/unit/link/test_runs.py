@@ -232,6 +232,10 @@ def test_pieces_make_the_whole_again(records: bytes, most: int) -> None:
     ]
     assert found[-1] == m.Run(m.RECORDS, 4, 1, memoryview(records))
     assert found[:-1] == [None] * (len(found) - 1)
+    # Until it has been handed on, its last piece may come again.
+    (again,) = m.read_runs(memoryview(m.pieces(4, records, most)[-1]), 1, "peer")
+    assert together.add(again, "peer") == found[-1]
+    together.clear()
     assert not together.parts
 
 
