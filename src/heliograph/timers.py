@@ -73,12 +73,13 @@ class Timers:
     def after(self, seconds: float, call: Callable[[], object]) -> Timer:
         return self.at(self._clock.monotonic_ns() + round(seconds * 1e9), call)
 
-    def every(self, seconds: float, call: Callable[[], object]) -> Timer:
-        """Again and again, for the first time in so many seconds."""
+    def every(self, seconds: float, call: Callable[[], object], first: int | None = None) -> Timer:
+        """Again and again, for the first time at an instant of the monotonic clock, or in so many seconds."""
         period = round(seconds * 1e9)
         if period < 1:
             raise ValueError(f"a period of {seconds!r} s; it is above 0")
-        return self._add(Timer(self, self._clock.monotonic_ns() + period, call, period))
+        due = self._clock.monotonic_ns() + period if first is None else first
+        return self._add(Timer(self, due, call, period))
 
     def at(self, due: int, call: Callable[[], object]) -> Timer:
         """At an instant of the monotonic clock, in nanoseconds; at once when it has passed."""

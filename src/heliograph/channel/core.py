@@ -14,6 +14,7 @@ import inspect
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
+from weakref import WeakSet
 
 import msgspec
 
@@ -113,7 +114,7 @@ class Channel(Generic[T]):
         self.name = name
         self.qos = qos
         self.ports = services.ports
-        self.pool = services.pool
+        self.pool, self.timers = services.pool, services.timers
         self.next_station_seq = services.next_station_seq
         self.observer = services.observe(name, qos)
         self.monitor: Watching | None = None
@@ -133,6 +134,7 @@ class Channel(Generic[T]):
             self._members.feed = self._journal.feed
             if self.monitor is not None:
                 self._journal.feed.passing = self.monitor.passing
+        self.timed: WeakSet[Lane] = WeakSet()  # what timers put into, on its way to receivers
         self.delayed = delayed_for(self, services, self.store)
         self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal)
         self._asking: Asking[T] = Asking(self, self._members, self._journal, services)
@@ -198,10 +200,7 @@ class Channel(Generic[T]):
         """
         if self.qos.compaction != "key" or not isinstance(self._own, DurableSupplier):
             raise NotPossible(self.name, "only what is compacted can forget: hg.QoS(compaction='key')")
-        cls = type or (self.types[0] if len(self.types) == 1 else None)
-        if cls is None or cls not in self.types:
-            raise NotPossible(self.name, f"type= says which of {', '.join(self.type_names)} the key is of")
-        return self._own.forget(cls, key, timeout)
+        return self._own.forget(type, key, timeout)
 
     def supplier(self, name: str | None = None) -> Supplier[T]:
         """A source of its own, with its own order. Without a name it gets one that is unique for ever.
@@ -376,7 +375,7 @@ class Channel(Generic[T]):
         Consumers that are asked, not called, are not waited for.
         """
         deadline = None if timeout is None else self.ports.clock.monotonic_ns() + round(timeout * 1e9)
-        if not self.delayed.lane.wait_empty(timeout):
+        if not all(lane.wait_empty(timeout) for lane in tuple(self.timed)):
             return False
         with self._members.lock:
             receivers = list(self._members.receivers.values())
@@ -505,7 +504,7 @@ class Channel(Generic[T]):
         """Events that matched a receiver without a push here. While still."""
         self._accounts.matched += events
 
-    def report(self, receiver: str, header: Header, error: BaseException) -> None:
+    def report(self, receiver: str, header: Header | None, error: BaseException) -> None:
         """A callback raised."""
         self._services.on_error(receiver, header, error)
 

@@ -158,6 +158,7 @@ class Delayed:
             policy="drop_newest",
             on_ready=lambda lane: services.pool.schedule(self, lane.highest()),
         )
+        channel.timed.add(self.lane)
 
     @property
     def waiting(self) -> int:

@@ -14,7 +14,7 @@ from heliograph.channel.delayed import Later
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
 from heliograph.channel.store import Tombstone
 from heliograph.channel.supplier import Receipt, Supplier
-from heliograph.errors import InvalidEvent
+from heliograph.errors import InvalidEvent, NotPossible
 from heliograph.event import PUSH_ID, Event, Header, info_of
 from heliograph.ports import seconds_until
 
@@ -100,9 +100,14 @@ class DurableSupplier(Supplier[T]):
             receipt.result(0)
         return True
 
-    def forget(self, cls: type[T], key: Sequence[Any], timeout: float | None = None) -> bool:
+    def forget(self, kind: type[T] | None, key: Sequence[Any], timeout: float | None = None) -> bool:
         """See `Channel.forget`."""
-        check_timeout(self._channel.name, timeout)
+        channel = self._channel
+        check_timeout(channel.name, timeout)
+        cls = kind or (channel.types[0] if len(channel.types) == 1 else None)
+        if cls is None or cls not in channel.types:
+            names = ", ".join(channel.type_names)
+            raise NotPossible(channel.name, f"type= says which of {names} the key is of")
         values = checked_key(cls, key)
         with self._lock:
             self._routes.get(cls)  # raises when this supplier can push no more

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel
     from heliograph.channel.entry import Push
     from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.periodic import Periodic
     from heliograph.channel.pipeline import Route
     from heliograph.ports import Lock
 
@@ -90,6 +91,7 @@ class Supplier(Generic[T]):
         self._sequences = count(last_sequence + 1)
         self._next_sequence = self._sequences.__next__
         self._later: tuple[int, count[int]] | None = None
+        self._periodic: list[Periodic[T]] = []
 
     # Pushing
 
@@ -150,8 +152,26 @@ class Supplier(Generic[T]):
             await asyncio.to_thread(way, event, stamped, None)
         return True
 
+    def every(
+        self, period: float, make: Callable[[], T | None], *, priority: int | None = None
+    ) -> Periodic[T]:
+        """Push what a function makes, every so many seconds; see `heliograph.channel.periodic`.
+
+        Args:
+            period: seconds; the instants are its multiples since 1970.
+            make: called by a worker; None pushes nothing this time.
+            priority: at which it is called, and pushed; else the channel's.
+        """
+        from heliograph.channel.periodic import Periodic  # noqa: PLC0415 - few suppliers go by the clock
+
+        periodic = Periodic(self, self._channel, period, make, priority)
+        self._periodic.append(periodic)
+        return periodic
+
     def close(self) -> None:
         """No more pushes; what was pushed is still delivered."""
+        for periodic in self._periodic:
+            periodic.cancel()
         self._channel.drop_supplier(self)
 
     def __enter__(self) -> Supplier[T]:
