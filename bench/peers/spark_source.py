@@ -70,6 +70,13 @@ def fill(folder: str, channel: str, events: int, *, sealed: bool) -> None:
             opened._journal.store._writer.seal()  # type: ignore[union-attr]  # noqa: SLF001 - nobody else seals on request
 
 
+def sealed_files(folder: str, channel: str) -> list[str]:
+    """The files that are its history now; what they were merged from still lies beside them, in its grace."""
+    from heliograph.spark.planning import plan_read
+
+    return [file.path for file in plan_read(folder, channel, None, None, fail_on_data_loss=True).files]
+
+
 def ready_batch(folder: str, channel: str) -> tuple[Any, pa.RecordBatch]:
     """The schema of the channel and some of its rows, exactly as `format("heliograph")` gives them."""
     import pyarrow as pa
@@ -163,7 +170,7 @@ def reading(size: Size) -> Benchmark:
     fill(data, "sealed", events, sealed=True)
     fill(data, "head", in_head, sealed=False)
     spark.dataSource.register(bare_source(*ready_batch(data, "sealed"), events))
-    files = [str(path) for path in Path(data).glob("channels/sealed/*/sealed/*.parquet")]
+    files = sealed_files(data, "sealed")
 
     def bare(count: int) -> DataFrame:
         return spark.read.format("bare").option("events", count).load()
@@ -212,7 +219,10 @@ def streaming(size: Size) -> Benchmark:
     fill(data, "sealed", events, sealed=True)
     fill(data, "small", small, sealed=False)
     spark.dataSource.register(bare_source(*ready_batch(data, "small"), small, per_trigger=MICRO_BATCH))
-    sealed = next(Path(data).glob("channels/sealed/*/sealed"))
+    sealed = Path(folder, "files")
+    sealed.mkdir()
+    for file in map(Path, sealed_files(data, "sealed")):
+        (sealed / file.name).hardlink_to(file)
     of_file = spark.read.parquet(str(sealed)).schema
     numbers = count()
 

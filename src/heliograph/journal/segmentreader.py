@@ -54,10 +54,8 @@ class SegmentReader:
         self._view = disk.map(f"{folder}/{entry.name}")
         self._group: tuple[int, Any] = (-1, None)
         self._columns = ["_append_ts", *_RECORD_COLUMNS, *([] if entry.rows is None else ["_offset"])]
-        self._damaged: frozenset[int] = frozenset()
-        """Row groups that cannot be read."""
-        self.remark: str | None = None
-        """What is wrong with the file though it harms no row."""
+        self._good: dict[int, bool] = {}
+        """Which pieces of the file were looked at, and whether they are as they were written."""
         self._learn(formats)
         groups = self._file.metadata.num_row_groups
         sizes = [self._file.metadata.row_group(i).num_rows for i in range(groups)]
@@ -90,6 +88,13 @@ class SegmentReader:
             if count > 0:
                 yield at, place, count
 
+    def spans(self, start: int, below: int) -> Iterator[tuple[int, int, int]]:
+        """The row groups between two offsets, without looking into them: from, to, and which."""
+        for at in range(max(0, bisect_right(self._firsts, start) - 1), len(self._firsts) - 1):
+            low, high = max(self._firsts[at], start), min(self._firsts[at + 1], below)
+            if low < high:
+                yield low, high, at
+
     def offsets(self, at: int, wanted: int = 0) -> Sequence[int]:
         """The offsets of the rows of a row group. `wanted` is named when they cannot be read."""
         if self.dense:
@@ -97,6 +102,11 @@ class SegmentReader:
         first = max(wanted, self._firsts[at])
         offsets: list[int] = self._row_group(at, first).column("_offset").to_pylist()
         return offsets
+
+    @property
+    def formats(self) -> tuple[bytes, ...]:
+        """Ids of the formats of its rows."""
+        return self._entry.formats
 
     @property
     def parquet(self) -> pq.ParquetFile:
@@ -109,7 +119,7 @@ class SegmentReader:
             statistics = self._file.metadata.row_group(at).column(self._time_column).statistics
             if statistics is not None and statistics.has_min_max and int(statistics.max) < append_ts:
                 continue
-            if at in self._damaged:
+            if not self._is_good(at):
                 damaged: int = min(self._firsts[at], below)  # whoever reads there is told
                 return damaged
             times = self._row_group(at, self._firsts[at]).column("_append_ts").to_pylist()
@@ -134,25 +144,44 @@ class SegmentReader:
             self._refuse(str(error))
 
     def _sound_part(self) -> memoryview:
-        """The file up to a footer that is good; notes which row groups are not."""
-        view, entry = self._view, self._entry
-        if len(view) == entry.size and checksum(view) == entry.crc:
-            return view
-        wrong = "its checksum is wrong"
-        if len(view) != entry.size:
-            wrong = f"it has {len(view)} bytes and should have {entry.size}"
-        starts = [0, *(end for end, _ in entry.pieces)]
-        good = [
-            end <= len(view) and checksum(view[start:end]) == crc
-            for start, (end, crc) in zip(starts, entry.pieces, strict=False)
-        ]
-        *groups, footer, copy = good or (False, False)
-        if not footer and not copy:
-            self._refuse(wrong)
-        self._damaged = frozenset(at for at, is_good in enumerate(groups) if not is_good)
-        if not self._damaged:
-            self.remark = f"{wrong}, but all of its row groups are good"
-        return view[: entry.pieces[-1 if copy else -2][0]]
+        """The file up to a footer that is good. Row groups are looked at when they are read: who wants a few
+        rows of a large file does not wait for all of it."""
+        pieces = self._entry.pieces
+        if not pieces:  # written before each piece had a checksum
+            wrong = self._wrong
+            if wrong is not None:
+                self._refuse(wrong)
+            return self._view
+        footer, copy = len(pieces) - 2, len(pieces) - 1
+        if not self._is_good(copy) and not self._is_good(footer):
+            self._refuse(self._wrong or "its footer does not end it")
+        return self._view[: pieces[copy if self._is_good(copy) else footer][0]]
+
+    @cached_property
+    def _wrong(self) -> str | None:
+        """What is wrong with the file as a whole."""
+        if len(self._view) != self._entry.size:
+            return f"it has {len(self._view)} bytes and should have {self._entry.size}"
+        return None if checksum(self._view) == self._entry.crc else "its checksum is wrong"
+
+    @cached_property
+    def remark(self) -> str | None:
+        """What is wrong with the file though it harms no row; looks at all of it."""
+        groups = range(self._file.metadata.num_row_groups)
+        if self._wrong is None or not all(map(self._is_good, groups)):
+            return None
+        return f"{self._wrong}, but all of its row groups are good"
+
+    def _is_good(self, piece: int) -> bool:
+        """Whether a row group, or what comes after the last of them, is as it was written."""
+        pieces = self._entry.pieces
+        if not pieces:
+            return True  # the whole file was looked at
+        if piece not in self._good:
+            start = pieces[piece - 1][0] if piece else 0
+            end, crc = pieces[piece]
+            self._good[piece] = end <= len(self._view) and checksum(self._view[start:end]) == crc
+        return self._good[piece]
 
     @cached_property
     def _time_column(self) -> int:
@@ -188,7 +217,7 @@ class SegmentReader:
         """Columns of a row group; HistoryDamaged, from `start` on, when they cannot be read."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
-        if at in self._damaged:
+        if not self._is_good(at):
             reason = f"the checksum of a row group in {self._entry.name} is wrong"
             raise HistoryDamaged(self._folder, start, self._firsts[at + 1], reason)
         try:

@@ -8,6 +8,7 @@ with `start` and `until`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,24 +21,35 @@ from heliograph.errors import FormatError, HistoryDamaged, HistoryGone, NotPossi
 from heliograph.formats import Format, FormatRegistry
 from heliograph.journal.folder import StationFolder, learn_formats_of_heads, offset_of, partition_folder
 from heliograph.journal.segmentreader import is_whole
-from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY
+from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY, ROW_GROUP
 from heliograph.spark.slices import Slice
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from heliograph.journal.manifest import Manifest, Segment
     from heliograph.journal.reader import PartitionReader
 
-SLICE_ROWS: Final = 200_000
+SLICE_ROWS: Final = 4 * ROW_GROUP
 """Rows per task of our source: about half a second of work."""
 
 
-def slices_of(channel: str, partition: str, place: str, first: int, end: int) -> Iterator[Slice]:
-    """A range in parts of a size for one task."""
-    for start in range(first, end, SLICE_ROWS):
-        yield Slice(partition, place, start, min(start + SLICE_ROWS, end), channel)
+def slices_of(
+    channel: str, partition: str, first: int, end: int, segments: Sequence[Segment] = ()
+) -> Iterator[Slice]:
+    """A range in parts of a size for one task.
+
+    With the sealed files given, they are cut between row groups, so that no group is decoded by two tasks.
+    """
+    place = partition_folder(channel, partition)
+    while first < end:
+        stop = first + SLICE_ROWS
+        at = bisect_right(segments, stop, key=lambda segment: segment.first) - 1
+        if stop < end and at >= 0 and stop < segments[at].next:
+            stop = max(stop - (stop - segments[at].first) % ROW_GROUP, first + ROW_GROUP)
+        yield Slice(partition, place, first, min(stop, end), channel)
+        first = stop
 
 
 class SealedFile(NamedTuple):
@@ -56,7 +68,7 @@ class SealedFile(NamedTuple):
 
     def slices(self) -> Iterator[Slice]:
         """The same rows for our own source."""
-        return slices_of(self.channel, self.partition, self.place, self.first, self.next)
+        return slices_of(self.channel, self.partition, self.first, self.next)
 
 
 class Plan(NamedTuple):
@@ -176,7 +188,7 @@ class _Partition:
         """What the files leave over."""
         position = self._first
         for first, end in [*((file.first, file.next) for file in self._files), (self._next, self._next)]:
-            yield from slices_of(self._channel, self._name, self._place, position, first)
+            yield from slices_of(self._channel, self._name, position, first)
             position = max(position, end)
 
     def _offset(self, point: Any) -> int:

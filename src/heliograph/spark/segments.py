@@ -7,7 +7,6 @@ is refused by `can_read`; its rows are then decoded one by one, as those of a he
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +23,7 @@ from heliograph.formats import Field, Format
 from heliograph.journal.records import EVENT
 from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY
 from heliograph.spark.evolving import tolerant
+from heliograph.spark.pruning import CONSTANT, Skipping, stored
 from heliograph.spark.rows import microseconds
 from heliograph.spark.shape import BAD
 from heliograph.unify import unified
@@ -33,27 +33,12 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from heliograph.expr.typed import Predicate
     from heliograph.journal.segmentreader import SegmentReader
     from heliograph.spark.rows import BatchMaker, Place
     from heliograph.spark.shape import Shape
 
 BATCH_ROWS: Final = 16_384
 """Rows per batch: a quarter of a row group."""
-
-_CONSTANT: Final = frozenset({"channel", "partition", "redelivered"})
-_STORED: Final = {
-    "user": "_headers",
-    "source_ts": "_source_ts",
-    "append_ts": "_append_ts",
-    "source_ns": "_source_ts",
-    "append_ns": "_append_ts",
-}
-"""Columns of a file that are called otherwise than the field of the header."""
-
-
-def _stored(name: str) -> str:
-    return _STORED.get(name, f"_{name}")
 
 
 class SegmentColumns:
@@ -105,7 +90,7 @@ class SegmentColumns:
 
     def _columns(self, segment: SegmentReader, telling: Mapping[bytes, str]) -> list[str]:
         """Columns to read: for the header, for the event, and to know which rows are wanted and good."""
-        names = {_stored(name) for name in self._shape.header if name not in _CONSTANT}
+        names = {stored(name) for name in self._shape.header if name not in CONSTANT}
         if self._types is not None:
             names.add("_type")
         if self._shape.fields is None:
@@ -164,10 +149,10 @@ class SegmentColumns:
         }
         arrays = []
         for field in kind:
-            if field.name in _CONSTANT:
+            if field.name in CONSTANT:
                 arrays.append(pa.repeat(constants[field.name], batch.num_rows))
                 continue
-            array = batch.column(_stored(field.name))
+            array = batch.column(stored(field.name))
             if field.name in ("source_ts", "append_ts"):
                 array = microseconds(array)
             arrays.append(array if array.type == field.type else array.cast(field.type))
@@ -192,69 +177,6 @@ class _Part(NamedTuple):
         """The bytes of some events, read by themselves: only bad ones are ever asked for."""
         column = self.read(["_body"]).column(0).slice(first, count)
         return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-class Skipping:
-    """Knows from the statistics of a file in which row groups no row can pass.
-
-    Args:
-        predicates: for each event type, tests that all its wanted rows pass; None: all rows may be wanted.
-    """
-
-    def __init__(self, file: pq.ParquetFile, predicates: list[tuple[Predicate, ...]] | None) -> None:
-        self._metadata = file.metadata
-        self._places = {file.metadata.schema.column(at).path: at for at in range(file.metadata.num_columns)}
-        self._predicates = predicates
-
-    def skips(self, group: int) -> bool:
-        if self._predicates is None:
-            return False
-        return all(any(self._excludes(group, one) for one in tests) for tests in self._predicates)
-
-    def _excludes(self, group: int, test: Predicate) -> bool:
-        """Whether a test fails for all rows of a group."""
-        column = test.column
-        if len(column.steps) != 1:
-            return False
-        name = str(column.steps[0].key)
-        at = self._places.get(_stored(name) if column.header else name)
-        if at is None or (column.header and name in _CONSTANT):
-            return False
-        statistics = self._metadata.row_group(group).column(at).statistics
-        if statistics is None or not statistics.has_min_max:
-            return False
-        low, high = statistics.min, statistics.max
-        if column.header and name in ("source_ts", "append_ts"):
-            low, high = (ft.EPOCH + timedelta(microseconds=ns // 1000) for ns in (low, high))
-        try:
-            return _out_of_range(test, low, high)
-        except TypeError:  # statistics of a kind that cannot be compared with the value
-            return False
-
-
-def _out_of_range(test: Predicate, low: Any, high: Any) -> bool:
-    value = test.value
-    # NaN is above all numbers, and statistics leave it out: only from below can a float be excluded.
-    floats = test.column.kind == "float"
-    if floats and not isinstance(value, float | int | type(None)):
-        return False
-    if isinstance(value, float) and value != value:  # noqa: PLR0124 - only NaN differs from itself
-        return False
-    match test.op:
-        case "=":
-            return bool(value < low or value > high)
-        case "<":
-            return bool(low >= value)
-        case "<=":
-            return bool(low > value)
-        case ">" if not floats:
-            return bool(high <= value)
-        case ">=" if not floats:
-            return bool(high < value)
-        case "in" if not floats:
-            return all(one < low or one > high for one in test.values if one is not None)
-        case _:
-            return False
 
 
 def _formats(segment: SegmentReader) -> list[Format]:

@@ -27,6 +27,7 @@ from heliograph.journal.folder import partition_folder
 from heliograph.spark.filtering import joined_format
 from heliograph.spark.options import parse_options
 from heliograph.spark.planning import chosen_types, slices_of
+from heliograph.spark.pruning import pruned
 from heliograph.spark.pushing import as_expression
 from heliograph.spark.shape import full_schema, insist_on_columns
 from heliograph.spark.slices import Job, Slice, batches
@@ -148,6 +149,8 @@ class HistoryReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         assert self._watch is not None
+        predicates = self._job.shape(self._wanted, self._pushed).predicates()
+        known = frozenset(fmt.id for fmt in self._job.known())
         parts: list[InputPartition] = []
         for (channel, partition), reader in self._watch.readers().items():
             place = partition_folder(channel, partition)
@@ -155,7 +158,9 @@ class HistoryReader(DataSourceReader):
             first = self._options.starting.offset(reader, channel, partition)
             if self._job.fail_on_data_loss and first < min(reader.earliest, end):
                 raise HistoryGone(place, first, reader.earliest)
-            parts += map(SlicePartition, slices_of(channel, partition, place, first, end))
+            for low, high in pruned(reader, first, end, known, predicates):
+                slices = slices_of(channel, partition, low, high, reader.manifest.segments)
+                parts += map(SlicePartition, slices)
         return parts or [SlicePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

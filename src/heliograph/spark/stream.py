@@ -122,11 +122,13 @@ class Stream:
 
     def slices(self, start: Offsets, end: Offsets) -> list[Slice]:
         """The tasks of a batch."""
-        before = from_json(start)
+        before, readers = from_json(start), self._watch.readers()
         parts: list[Slice] = []
         for key, at in from_json(end).items():
             first = min(at.start, before[key].offset) if key in before else at.start
-            parts += slices_of(*key, partition_folder(*key), first, at.offset)
+            reader = readers.get(key)
+            segments = () if reader is None else reader.manifest.segments
+            parts += slices_of(*key, first, at.offset, segments)
         return parts
 
     def _ready(self, before: Mapping[Key, Position]) -> dict[Key, Position]:

@@ -37,7 +37,9 @@ def thin_out(disk: SimDisk, keep: Collection[int], row_group: int = 4) -> None:
     name = f"{segment.name}-thin"
     with disk.create(f"{FOLDER}/{name}") as file:
         file.append(data)
-    thin = msgspec.structs.replace(segment, name=name, size=len(data), crc=checksum(data), rows=len(keep))
+    thin = msgspec.structs.replace(
+        segment, name=name, size=len(data), crc=checksum(data), rows=len(keep), pieces=()
+    )
     changed = msgspec.structs.replace(manifest, segments=(thin,), generation=manifest.generation + 100)
     manifests.publish(disk, FOLDER, changed)
 

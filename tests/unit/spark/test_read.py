@@ -147,10 +147,10 @@ def test_partitions_are_planned_one_by_one(kept: Keeper, tmp_path: Path) -> None
 
 
 def test_a_head_is_cut_into_parts_for_several_tasks() -> None:
-    parts = list(slices_of("air.tracks", "p", "place", 5, 5 + 2 * SLICE_ROWS + 1))
+    parts = list(slices_of("air.tracks", "p", 5, 5 + 2 * SLICE_ROWS + 1))
     assert [part.next - part.first for part in parts] == [SLICE_ROWS, SLICE_ROWS, 1]
     assert (parts[0].first, parts[-1].next) == (5, 6 + 2 * SLICE_ROWS)
-    assert list(slices_of("air.tracks", "p", "place", 5, 5)) == []
+    assert list(slices_of("air.tracks", "p", 5, 5)) == []
 
 
 def test_the_schema_knows_formats_that_lie_outside_of_the_range(kept: Keeper, tmp_path: Path) -> None:

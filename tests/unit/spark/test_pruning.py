@@ -1,0 +1,108 @@
+"""Which rows of sealed files are not even planned for, because no filter lets them through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, LessThan
+
+import heliograph as hg
+from heliograph.journal import segmentwriter
+from heliograph.journal.manifest import Segment
+from heliograph.spark import planning
+from heliograph.spark.planning import slices_of
+from heliograph.spark.source import HeliographSource
+from tests.unit.spark.histories import Keeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.datasource import Filter
+
+GROUP = 10
+
+
+class Track(hg.Event, name="air.track", key="id"):
+    id: int
+    region: str = "north"
+
+
+class WiderTrack(hg.Event, name="air.track", key="id"):
+    id: int
+    region: str = "north"
+    squawk: int = 0
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
+    """A hundred events in row groups of ten, forty and forty in two sealed files, and twenty in the head."""
+    monkeypatch.setattr(segmentwriter, "ROW_GROUP", GROUP)
+    monkeypatch.setattr(planning, "ROW_GROUP", GROUP)
+    with Keeper(tmp_path / "data") as keeper:
+        keeper.push(*map(Track, range(40)))
+        keeper.seal()
+        keeper.push(*map(Track, range(40, 80)))
+        keeper.seal()
+        keeper.push(*map(Track, range(80, 100)))
+        yield keeper
+
+
+def planned(folder: Path, *pushed: Filter, **options: str) -> list[tuple[int, int]]:
+    source = HeliographSource({"path": str(folder), "channel": "air.tracks", **options})
+    reader: Any = source.reader(source.schema())
+    reader.pushFilters(list(pushed))
+    parts = [part.value for part in reader.partitions()]
+    return [(part.first, part.next) for part in parts if part is not None]
+
+
+@pytest.mark.parametrize(
+    ("pushed", "options", "ranges"),
+    [
+        ([LessThan(("id",), 15)], {}, [(0, 20), (80, 100)]),
+        ([GreaterThan(("id",), 34), LessThan(("id",), 55)], {}, [(30, 60), (80, 100)]),
+        ([EqualTo(("id",), 72)], {}, [(70, 100)]),
+        ([EqualTo(("region",), "south")], {}, [(80, 100)]),
+        ([], {"filter": "id < 15"}, [(0, 20), (80, 100)]),
+        ([], {"filter": "header.offset >= 65"}, [(60, 100)]),
+        ([], {}, [(0, 100)]),
+        ([LessThan(("id",), 15)], {"startingOffsets": '{"air.tracks": {"p1": 12}}'}, [(12, 20), (80, 100)]),
+    ],
+)
+def test_only_where_rows_can_pass_there_is_something_to_do(
+    kept: Keeper, pushed: list[Filter], options: dict[str, str], ranges: list[tuple[int, int]]
+) -> None:
+    assert planned(_folder(kept), *pushed, **options) == ranges
+
+
+def test_a_file_with_a_format_that_nobody_knew_is_left_in(kept: Keeper) -> None:
+    source = HeliographSource({"path": str(_folder(kept)), "channel": "air.tracks"})
+    schema = source.schema()
+    kept.push(*(WiderTrack(n, squawk=7) for n in range(100, 120)))
+    kept.seal()
+    reader: Any = source.reader(schema)
+    reader.pushFilters([LessThan(("id",), 15)])
+    assert [(part.value.first, part.value.next) for part in reader.partitions()] == [(0, 20), (80, 120)]
+
+
+def test_a_file_that_cannot_be_read_is_left_in(kept: Keeper) -> None:
+    _, second = sorted((kept.place / "sealed").iterdir())
+    second.write_bytes(b"")
+    assert planned(_folder(kept), LessThan(("id",), 15)) == [(0, 20), (40, 100)]
+
+
+def test_parts_end_between_row_groups_and_many_small_files_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "ROW_GROUP", GROUP)
+    monkeypatch.setattr(planning, "SLICE_ROWS", 4 * GROUP)
+    files = [
+        Segment("large", 0, 93, 1, 0, 0),
+        *(Segment(f"{n}", n, n + 3, 1, 0, 0) for n in range(93, 201, 3)),
+    ]
+    parts = list(slices_of("air.tracks", "p", 5, 300, files))
+    assert [part.first for part in parts] == [5, 40, 80, 120, 159, 198, 238, 278]
+    assert [part.next for part in parts] == [*(part.first for part in parts[1:]), 300]
+
+
+def _folder(keeper: Keeper) -> Path:
+    return Path(*keeper.place.parts[: keeper.place.parts.index("channels")])
