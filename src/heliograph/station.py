@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from heliograph.channel.together import Together
     from heliograph.correlate.pattern import Pattern
     from heliograph.event import Header
+    from heliograph.link import Carrier
     from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
     from heliograph.ports import Task
@@ -74,7 +75,8 @@ class Station:
             can have it.
         domain: joins this user's stations of that domain on this host: channels of one name are one.
         name: how others see this station in that domain; need not be unique.
-        transport: how to reach them, given this station's id; without it, Unix sockets.
+        transport: "socket", or "ring" for shared memory where that works (`mesh.stats()` says which it is);
+            or what makes another transport, given this station's id.
         journal: when the files of persistent channels are rotated, and how much of them is kept.
         callback_limit: seconds after which a callback that does not return is reported and detached.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
@@ -88,7 +90,7 @@ class Station:
         *,
         domain: str | None = None,
         name: str = "",
-        transport: Callable[[int], Transport] | None = None,
+        transport: Callable[[int], Transport] | Carrier = "socket",
         journal: Limits | None = None,
         callback_limit: float = CALLBACK_LIMIT,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
@@ -96,6 +98,10 @@ class Station:
     ) -> None:
         if journal is not None and not isinstance(journal, Limits):
             raise TypeError(f"journal= is hg.Limits(...), not {journal!r:.60}")
+        if not callable(transport) and transport not in ("socket", "ring"):
+            raise NotPossible(
+                f"transport={transport!r:.60}", "allowed are 'socket', 'ring' and what makes a transport"
+            )
         self.ports = ports or system_ports(folder)
         self.id = self.ports.random.id64()
         station_seq = count(1).__next__
@@ -318,7 +324,7 @@ class Station:
         channel = self._channels[name] = Channel(name, types, qos, self._services)
         return channel
 
-    def _joined(self, identity: Identity, transport: Callable[[int], Transport] | None) -> Mesh:
+    def _joined(self, identity: Identity, transport: Callable[[int], Transport] | Carrier) -> Mesh:
         try:
             return join(identity, self.ports, self._channels.get, transport)
         except BaseException:

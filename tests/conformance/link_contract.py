@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import heliograph as hg
 from heliograph.link.memory import MemoryNetwork
-from heliograph.link.ring import ring_transport
 from heliograph.ports import system_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.link import Carrier
     from heliograph.link.contract import Transport
 
 TRANSPORTS = ("unix", "ring", "memory", "losing", "repeating", "reordering", "mistreating")
@@ -43,11 +43,9 @@ class Federation:
     stations: list[hg.Station] = field(default_factory=list)
 
     def station(self, name: str = "") -> hg.Station:
-        transport: Callable[[int], Transport] | None = None
+        transport: Callable[[int], Transport] | Carrier = "ring" if self.kind == "ring" else "socket"
         if self.network is not None:
             transport = self.network.transport
-        elif self.kind == "ring":
-            transport = ring_transport("conformance", system_ports())
         station = hg.Station(domain="conformance", name=name, transport=transport)
         self.stations.append(station)
         return station

@@ -7,8 +7,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import heliograph as hg
-from heliograph.link.ring import ring_transport
-from heliograph.ports import system_ports
 from heliograph.ring import RingFolder
 from tests.conformance.link_contract import LIMIT, wait_until
 from tests.ring_support import PORTS, needs_rings
@@ -28,11 +26,9 @@ class Ping(hg.Event, name="ring.ping"):
 OTHER = """
 import sys
 import heliograph as hg
-from heliograph.link.ring import ring_transport
-from heliograph.ports import system_ports
 from tests.e2e.test_link_ring import Ping
 
-with hg.Station(domain=sys.argv[1], transport=ring_transport(sys.argv[1], system_ports())) as station:
+with hg.Station(domain=sys.argv[1], transport="ring") as station:
     pongs = station.channel("pongs", Ping)
     station.channel("pings", Ping).subscribe(pongs.push, inline=True)
     sys.stdin.read()
@@ -45,7 +41,7 @@ def test_a_station_that_is_killed_leaves_no_ring_and_another_takes_its_place(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     domain = f"test-{PORTS.random.id64():016x}"
     folder = RingFolder(domain).path
-    with hg.Station(domain=domain, transport=ring_transport(domain, system_ports())) as station:
+    with hg.Station(domain=domain, transport="ring") as station:
         assert station.mesh is not None
         pings, pongs = station.channel("pings", Ping), station.channel("pongs", Ping).consumer()
         for generation in range(2):

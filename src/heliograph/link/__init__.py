@@ -15,14 +15,14 @@ Rooms, from the outside in:
     sequence     nothing is lost on a lane
     contract     what every kind of link does: transports and connections
     unix         Unix sockets between the stations of one user on one host
-    ring         the same stations through shared memory
+    ring         and through shared memory, where both sides want it
     meeting      the folder where they find each other
     memory       a network in memory, with faults, for tests and simulations
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
     from heliograph.ports import Ports
+
+
+Carrier = Literal["socket", "ring"]
+"""What carries frames between stations of one host; where there can be no ring, a socket does."""
 
 
 class Identity(NamedTuple):
@@ -45,16 +49,17 @@ def join(
     identity: Identity,
     ports: Ports,
     channel: Callable[[str], Channel[Any] | None],
-    transport: Callable[[int], Transport] | None = None,
+    transport: Callable[[int], Transport] | Carrier = "socket",
 ) -> Mesh:
     """Join the stations of a domain: this user's on this host, unless another transport is given."""
     from heliograph.link.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links
 
-    if transport is None:
-        from heliograph.link.unix import UnixTransport  # noqa: PLC0415 - as above
-
-        mesh = Mesh(identity, UnixTransport(identity.domain, identity.station, ports.tasks), ports, channel)
+    if callable(transport):
+        made = transport(identity.station)
     else:
-        mesh = Mesh(identity, transport(identity.station), ports, channel)
+        from heliograph.link.ring import RingTransport  # noqa: PLC0415 - as above
+
+        made = RingTransport(identity.domain, identity.station, ports, rings=transport == "ring")
+    mesh = Mesh(identity, made, ports, channel)
     mesh.start()
     return mesh

@@ -68,6 +68,11 @@ class Connection(Protocol):
         ...
 
     @property
+    def carrier_reason(self) -> str:
+        """Why nothing faster carries them, in words; empty when there is nothing faster."""
+        ...
+
+    @property
     def sent_bytes(self) -> int: ...
 
     @property

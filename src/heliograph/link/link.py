@@ -79,6 +79,8 @@ class LinkStats(msgspec.Struct, frozen=True):
     connected: bool
     carrier: str
     """What carries its frames: `socket`, `ring`, `memory`; empty without a connection."""
+    carrier_reason: str
+    """Why no ring carries them, in words; empty where one does, or where there is nothing faster."""
     connections: int
     events_sent: int
     """Records with events, each counted once however often it was sent again."""
@@ -247,6 +249,7 @@ class Link:
             self.name,
             connection is not None,
             "" if connection is None else connection.carrier,
+            "" if connection is None else connection.carrier_reason,
             self._connections,
             self._packer.events_sent,
             self._frames_sent,

@@ -36,6 +36,7 @@ class MemoryConnection:
         self._held: bytes | None = None
         self.other: MemoryConnection
         self.carrier = "memory"
+        self.carrier_reason = ""
         self.sent_bytes = 0
         self.received_bytes = 0
 

@@ -1,20 +1,21 @@
-"""The link through shared memory: stations meet by socket, and their frames go through rings.
+"""The local link: stations meet by Unix socket, and where both want it their frames go through rings.
 
-    hg.Station(domain="airspace", transport=ring_transport("airspace"))       # every station of the domain
+    hg.Station(domain="airspace", transport="ring")         # others of the domain may be without
 
-A connection begins on its Unix socket. Each side makes a ring for what it sends and names it in its first
-frame; who has opened the other's ring says so; and who hears that sends one last frame by socket and goes on
-in the ring. So nothing waits for the ring, order is kept across the change, and where there can be no ring
-(another kind of processor, no room in `/dev/shm`) the socket simply stays. Frames larger than the ring takes
-go in pieces.
+A connection begins on its socket. Each side that wants rings makes one for what it sends and names it in its
+first frame; the other opens it, or says that it will not; and who hears that it is open sends one last frame
+by socket and goes on in the ring. So nothing waits for the ring, order is kept across the change, and where
+there can be no ring (another kind of processor, no room in `/dev/shm`) or the other side wants none the
+socket simply stays: `carrier_reason` says why. Frames larger than the ring takes go in pieces.
 
-On the socket each frame begins with a byte that says what else it tells:
+On the socket a frame may have a byte in front of it that no frame begins with, `TOLD` and some of:
 
     OFFER     a ring is named behind this byte: station, lane, incarnation
     ACCEPT    the ring that was offered is open
+    DECLINE   it stays closed
     SWITCH    this is the last frame by socket
 
-In the ring it begins with LAST, or with MORE when another piece follows.
+In the ring a frame begins with LAST, or with MORE when another piece follows.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import BadFrame, LinkLost, RingClosed, RingError, RingFull
-from heliograph.link.contract import KNOCK, MAX_FRAME
+from heliograph.link.contract import MAX_FRAME
 from heliograph.link.unix import UnixTransport
-from heliograph.ring import RingFolder, RingName, RingReader, RingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.link.contract import Buffer, Connected, Connection
     from heliograph.ports import Ports
+    from heliograph.ring import RingFolder, RingReader, RingWriter
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +43,26 @@ FRAMES_AT_ONCE: Final = 4096
 LOOK_EVERY: Final = 0.1
 """Seconds between two looks, while the ring is full, at whether the connection still stands."""
 
-OFFER, ACCEPT, SWITCH = 1, 2, 4
+TOLD: Final = 0x80
+OFFER, ACCEPT, DECLINE, SWITCH = 1, 2, 4, 8
 LAST, MORE = b"\0", b"\1"
 _NAME: Final = struct.Struct("<QQQ")
 
+NOT_ASKED_FOR: Final = "this station was not asked to use rings: hg.Station(transport='ring')"
+NOT_OPENED_YET: Final = "the other station has not opened the ring yet"
+DECLINED: Final = "the other station takes no ring; its own stats say why"
+
 
 class RingConnection:
-    """A connection that moves from its socket into shared memory; see the contract's `Connection`."""
+    """A connection that may move from its socket into shared memory; see the contract's `Connection`.
 
-    def __init__(self, socket: Connection, rings: RingFolder, station: int, ports: Ports) -> None:
+    Args:
+        rings: where to make and find them; None where this station uses none, for that `reason`.
+    """
+
+    def __init__(
+        self, socket: Connection, rings: RingFolder | None, station: int, ports: Ports, reason: str = ""
+    ) -> None:
         self._socket = socket
         self._rings = rings
         self._station = station
@@ -58,7 +70,8 @@ class RingConnection:
         self._writer: RingWriter | None = None
         self._reader: RingReader | None = None
         self._has_offered = False
-        self._owes_accept = False
+        self._has_heard = False
+        self._owes = 0
         self._is_accepted = False
         self._sends_by_ring = False
         self._reads_ring = False
@@ -68,6 +81,11 @@ class RingConnection:
         self._is_closed = False
         self._sent = 0
         self._received = 0
+        self.carrier_reason = reason or NOT_OPENED_YET
+        # Each is replaced by what comes after it, in the task that calls it; so a connection that stays on
+        # its socket costs nothing more than the socket.
+        self.offer: Callable[[Sequence[Buffer]], bool] = self._offer_by_socket
+        self.receive: Callable[[], list[memoryview]] = self._receive_by_socket
 
     @property
     def sent_bytes(self) -> int:
@@ -81,34 +99,12 @@ class RingConnection:
     def carrier(self) -> str:
         return "ring" if self._sends_by_ring else self._socket.carrier
 
-    def offer(self, frame: Sequence[Buffer]) -> bool:
-        if not self._sends_by_ring:
-            return self._socket.offer([self._told(), *frame])
-        data = b"".join((LAST, *frame))
-        self._sent += len(data)
-        assert self._writer is not None
-        if len(data) <= self._writer.largest:
-            self._unsent.append(data)
-        else:
-            self._unsent += _cut(data[1:], self._writer.largest - 1)
-        return self._append_unsent(0.0)
-
     def flush(self) -> None:
         if not self._unsent:
             self._socket.flush()
         while not self._append_unsent(LOOK_EVERY):
             if self._is_closed:
                 raise LinkLost(self._peer, "this side has closed the connection")
-
-    def receive(self) -> list[memoryview]:
-        while not self._reads_ring:
-            frames = [self._heard(frame) for frame in self._socket.receive()]
-            if frames:
-                return frames
-        while True:
-            frames = [frame for data in self._read_ring() if (frame := self._joined(data)) is not None]
-            if frames:
-                return frames
 
     def close(self) -> None:
         self._is_closed = True
@@ -132,55 +128,115 @@ class RingConnection:
     def _peer(self) -> str:
         return "the station at the other end of a ring"
 
+    @property
+    def _stays_on_socket(self) -> bool:
+        """Whether everything is said about rings, and there is none."""
+        is_all_said = self._has_offered and self._has_heard and not self._owes
+        return is_all_said and self._writer is None and self._reader is None
+
+    def _offer_by_socket(self, frame: Sequence[Buffer]) -> bool:
+        told = self._told()
+        if self._sends_by_ring:
+            self.offer = self._offer_by_ring
+        elif self._stays_on_socket:
+            self.offer = self._socket.offer
+        return self._socket.offer([told, *frame] if told else frame)
+
+    def _offer_by_ring(self, frame: Sequence[Buffer]) -> bool:
+        data = b"".join((LAST, *frame))
+        self._sent += len(data)
+        assert self._writer is not None
+        if len(data) <= self._writer.largest:
+            self._unsent.append(data)
+        else:
+            self._unsent += _cut(data[1:], self._writer.largest - 1)
+        return self._append_unsent(0.0)
+
+    def _receive_by_socket(self) -> list[memoryview]:
+        frames = [self._heard(frame) for frame in self._socket.receive()]
+        if self._reads_ring:
+            self.receive = self._receive_by_ring
+        elif self._stays_on_socket:
+            self.receive = self._socket.receive
+        return frames
+
+    def _receive_by_ring(self) -> list[memoryview]:
+        while True:
+            frames = [frame for data in self._read_ring() if (frame := self._joined(data)) is not None]
+            if frames:
+                return frames
+
     def _told(self) -> bytes:
-        """What the next frame by socket begins with."""
+        """What the next frame by socket has in front of it."""
         told, name = 0, b""
         if not self._has_offered:
             self._has_offered = True
             name = self._make_ring()
             told |= OFFER if name else 0
-        if self._owes_accept:
-            self._owes_accept = False
-            told |= ACCEPT
+        if self._owes:
+            told, self._owes = told | self._owes, 0
         if self._is_accepted:
             self._sends_by_ring = True
+            self.carrier_reason = ""
             told |= SWITCH
-        return bytes([told]) + name
+        return bytes([TOLD | told]) + name if told else b""
 
     def _make_ring(self) -> bytes:
+        if self._rings is None:
+            return b""
         try:
             self._writer = self._rings.create(self._station, 0, self._ports, slots=SLOTS)
         except RingError as error:
+            self.carrier_reason = str(error)
             log.warning("this link stays on its socket: %s", error)
             return b""
         return _NAME.pack(*self._writer.name)
 
     def _heard(self, frame: memoryview) -> memoryview:
         """A frame that came by socket, without what is said in front of it."""
-        if bytes(frame[:2]) == KNOCK:
-            return frame
-        told, rest = frame[0], frame[1:]
-        if told & OFFER and self._reader is None and len(rest) > _NAME.size:
-            self._open(RingName(*_NAME.unpack_from(rest)))
-            told, rest = told & ~OFFER, rest[_NAME.size :]
-        if told & ACCEPT and self._writer is not None:
-            self._is_accepted = True
-            told &= ~ACCEPT
-        if told & SWITCH and self._reader is not None:
-            self._reads_ring = True
-            told &= ~SWITCH
-        if told or not rest:
-            raise BadFrame(self._peer, f"a frame by socket says {frame[0]}, which does not follow")
+        rest = frame if frame[0] < TOLD else self._take_in(frame[0] & ~TOLD, frame[1:])
+        self._has_heard = True  # last: who sends looks at it to know that nothing is owed
         return rest
 
-    def _open(self, name: RingName) -> None:
+    def _take_in(self, told: int, rest: memoryview) -> memoryview:
+        left = told
+        if told & OFFER and not self._has_heard and len(rest) > _NAME.size:
+            self._owes = self._answer_to(*_NAME.unpack_from(rest))
+            left, rest = left & ~OFFER, rest[_NAME.size :]
+        if told & ACCEPT and self._writer is not None:
+            self._is_accepted = True
+            left &= ~ACCEPT
+        elif told & DECLINE and self._writer is not None:
+            self._drop_writer()
+            left &= ~DECLINE
+        if told & SWITCH and self._reader is not None:
+            self._reads_ring = True
+            left &= ~SWITCH
+        if left or not rest:
+            raise BadFrame(self._peer, f"a frame by socket says {told} of rings, which does not follow")
+        return rest
+
+    def _answer_to(self, station: int, lane: int, incarnation: int) -> int:
+        """Open the ring that is offered, if this station uses rings."""
+        if self._rings is None:
+            return DECLINE
+        from heliograph.ring import RingName  # noqa: PLC0415 - stations without rings need not load them
+
+        name = RingName(station, lane, incarnation)
         try:
             # Without spinning: a thread that looks keeps the interpreter from all others of its process.
             self._reader = self._rings.open(name, self._ports, reliable=True, wait="block")
         except RingError as error:
             log.warning("the other station's ring stays closed: %s", error)
-        else:
-            self._owes_accept = True
+            return DECLINE
+        return ACCEPT
+
+    def _drop_writer(self) -> None:
+        """The other side will not read the ring: its memory is not needed."""
+        assert self._writer is not None
+        writer, self._writer = self._writer, None
+        writer.close()
+        self.carrier_reason = DECLINED
 
     def _append_unsent(self, timeout: float) -> bool:
         """Write pieces while there is room; whether none is left."""
@@ -232,27 +288,42 @@ def _cut(data: bytes, limit: int) -> list[bytes]:
 
 
 class RingTransport(UnixTransport):
-    """Finds stations as Unix sockets do, and moves each connection into shared memory."""
+    """Finds stations as Unix sockets do, and moves connections into shared memory where both sides want it.
 
-    def __init__(self, domain: str, station: int, ports: Ports) -> None:
+    Args:
+        rings: whether this station uses them; where there can be none it does without, and says so.
+    """
+
+    def __init__(self, domain: str, station: int, ports: Ports, *, rings: bool) -> None:
         super().__init__(domain, station, ports.tasks)
         self._ports = ports
         self._own = station
-        self._rings = RingFolder(domain)
+        self._rings, self._reason = _folder_of(domain) if rings else (None, NOT_ASKED_FOR)
 
     def start(self, on_connection: Connected, on_gone: Callable[[int], None]) -> None:
-        self._rings.rings()  # removes what dead stations left
+        self._remove_dead_rings()
 
         def gone(station: int) -> None:
-            self._rings.rings()
+            self._remove_dead_rings()
             on_gone(station)
 
         def through_rings(connection: Connection, dialled: int | None) -> None:
-            on_connection(RingConnection(connection, self._rings, self._own, self._ports), dialled)
+            made = RingConnection(connection, self._rings, self._own, self._ports, self._reason)
+            on_connection(made, dialled)
 
         super().start(through_rings, gone)
 
+    def _remove_dead_rings(self) -> None:
+        if self._rings is not None:
+            self._rings.rings()
 
-def ring_transport(domain: str, ports: Ports) -> Callable[[int], RingTransport]:
-    """What `Station(transport=...)` takes; `RingNotAvailable` where there can be no rings."""
-    return lambda station: RingTransport(domain, station, ports)
+
+def _folder_of(domain: str) -> tuple[RingFolder | None, str]:
+    """The folder of a domain's rings, or why there is none."""
+    from heliograph.ring import RingFolder  # noqa: PLC0415 - stations without rings need not load them
+
+    try:
+        return RingFolder(domain), ""
+    except RingError as error:
+        log.warning("stations of domain %s are linked by sockets: %s", domain, error)
+        return None, str(error)

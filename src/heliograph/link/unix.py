@@ -60,6 +60,7 @@ class UnixConnection:
         self._rest = b""
         self._chunk = CHUNK
         self.carrier = "socket"
+        self.carrier_reason = ""
         self.sent_bytes = 0
         self.received_bytes = 0
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)

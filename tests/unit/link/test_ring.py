@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 import heliograph as hg
-from heliograph.errors import BadFrame, LinkLost, NoRoomForRing
+from heliograph.errors import BadFrame, LinkLost, NoRoomForRing, NotPossible
 from heliograph.link.contract import KNOCK
-from heliograph.link.ring import RingConnection, ring_transport
-from heliograph.ports import system_ports
-from heliograph.ring import RingFolder
+from heliograph.link.ring import DECLINED, NOT_ASKED_FOR, RingConnection
+from heliograph.ring import RingFolder, kernel
 from tests.ring_support import PORTS, folder_for_a_test, needs_rings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from heliograph.link import Carrier
     from heliograph.link.contract import Buffer
+    from heliograph.link.link import LinkStats
     from heliograph.ports import Task
 
 pytestmark = needs_rings
@@ -34,6 +36,7 @@ class Wire:
         self.frames: list[memoryview] = []
         self.other = self
         self.carrier = "wire"
+        self.carrier_reason = ""
         self.sent_bytes = self.received_bytes = 0
 
     def offer(self, frame: Sequence[Buffer]) -> bool:
@@ -146,9 +149,33 @@ def test_without_room_for_a_ring_everything_stays_on_the_socket(
         crosses(one, other, b"ping")
         crosses(other, one, b"pong")
     assert (one.carrier, other.carrier) == ("wire", "wire")
+    assert "2 bytes" in one.carrier_reason
 
 
-@pytest.mark.parametrize("frame", [b"\x80rest", b"\x01short", b"\x02x", b"\x04x", b"\x00", b"\x07"])
+@pytest.mark.parametrize("speaks_first", ["with", "without"])
+def test_a_station_that_uses_no_rings_declines_and_no_memory_stays_set_aside(
+    folder: RingFolder, speaks_first: str
+) -> None:
+    one, other = Wire(), Wire()
+    one.other, other.other = other, one
+    with_rings = RingConnection(one, folder, 1, PORTS)
+    without = RingConnection(other, None, 2, PORTS, NOT_ASKED_FOR)
+    if speaks_first == "without":
+        crosses(without, with_rings, b"hello")
+    crosses(with_rings, without, b"hello, here is a ring")
+    assert len(list(folder.path.iterdir())) == 1
+    crosses(without, with_rings, b"no ring please")
+    assert list(folder.path.iterdir()) == []
+    assert (with_rings.carrier_reason, without.carrier_reason) == (DECLINED, NOT_ASKED_FOR)
+    for _ in range(3):
+        crosses(with_rings, without, b"ping")
+        crosses(without, with_rings, b"pong")
+    # Nothing is left between the link and its socket.
+    assert (with_rings.offer, without.offer) == (one.offer, other.offer)
+    assert (with_rings.receive, without.receive) == (one.receive, other.receive)
+
+
+@pytest.mark.parametrize("frame", [b"\xf0rest", b"\x81short", b"\x82x", b"\x84x", b"\x88x", b"\x80"])
 def test_what_does_not_follow_is_refused(ends: tuple[RingConnection, RingConnection], frame: bytes) -> None:
     one, _ = ends
     one._socket.frames.append(memoryview(frame))  # type: ignore[attr-defined] # it is a Wire
@@ -167,23 +194,67 @@ class Blob(hg.Event, name="ring.blob"):
     data: bytes = b""
 
 
-def test_stations_talk_through_rings_and_leave_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    domain = f"test-{PORTS.random.id64():016x}"
-    with ExitStack() as stations:
-        a, b = (
-            stations.enter_context(
-                hg.Station(domain=domain, transport=ring_transport(domain, system_ports()))
-            )
-            for _ in range(2)
-        )
-        sent, seen = a.channel("blobs", Blob), b.channel("blobs", Blob).consumer()
-        assert sent.wait_matched(1, LIMIT)
-        events = [Blob(i, bytes(i % 7 * 100_000)) for i in range(50)]
-        for event in events:
-            sent.push(event)
-        assert [seen.pull(LIMIT) for _ in events] == events
-        assert a.mesh is not None
-        assert [stats.carrier for stats in a.mesh.stats()] == ["ring"]
-    assert list(RingFolder(domain).path.iterdir()) == []
-    RingFolder(domain).path.rmdir()
+    name = f"test-{PORTS.random.id64():016x}"
+    yield name
+    monkeypatch.undo()
+    assert list(RingFolder(name).path.iterdir()) == []
+    RingFolder(name).path.rmdir()
+
+
+def carriers_after_events(domain: str, *transports: Carrier) -> list[LinkStats]:
+    """Two stations that have sent each other events; what the link of each says."""
+    with ExitStack() as opened:
+        stations = [opened.enter_context(hg.Station(domain=domain, transport=kind)) for kind in transports]
+        for sender, receiver in (stations, reversed(stations)):
+            sent, seen = sender.channel("blobs", Blob), receiver.channel("blobs", Blob).consumer()
+            assert sent.wait_matched(1, LIMIT)
+            events = [Blob(i, bytes(i % 7 * 100_000)) for i in range(50)]
+            for event in events:
+                sent.push(event)
+            assert [seen.pull(LIMIT) for _ in events] == events
+            seen.close()
+        return [station.mesh.stats()[0] for station in stations if station.mesh is not None]
+
+
+def test_stations_talk_through_rings_and_leave_none(domain: str) -> None:
+    found = carriers_after_events(domain, "ring", "ring")
+    assert [(stats.carrier, stats.carrier_reason) for stats in found] == [("ring", "")] * 2
+
+
+def test_a_station_with_rings_and_one_without_talk_by_socket_and_say_why(domain: str) -> None:
+    found = carriers_after_events(domain, "ring", "socket")
+    assert [(stats.carrier, stats.carrier_reason) for stats in found] == [
+        ("socket", DECLINED),
+        ("socket", NOT_ASKED_FOR),
+    ]
+
+
+def test_where_there_can_be_no_ring_the_socket_serves_and_says_why(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(kernel, "missing", lambda: "needs 64-bit Linux on x86-64, this is a toaster")
+        found = carriers_after_events(domain, "ring", "ring")
+    assert [stats.carrier for stats in found] == ["socket", "socket"]
+    assert all("toaster" in stats.carrier_reason for stats in found)
+
+
+def test_a_small_memory_is_refused_cleanly_and_the_socket_serves(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as small:
+        small.setattr("os.posix_fallocate", full)
+        found = carriers_after_events(domain, "ring", "ring")
+    assert [stats.carrier for stats in found] == ["socket", "socket"]
+    assert all("bytes" in stats.carrier_reason for stats in found)
+
+
+def test_a_transport_that_is_none_is_refused_with_what_is_allowed() -> None:
+    with pytest.raises(NotPossible, match="'socket', 'ring'"):
+        hg.Station(domain="x", transport="carrier pigeon")  # type: ignore[arg-type] # the mistake that is tested
