@@ -1,4 +1,4 @@
-"""Runs the programs of `link_process` and listens to what they say."""
+"""Runs programs, those of `link_process` if nothing else is said, and listens to what they say."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[2]
 
 
 class Program:
-    """A running program of `link_process`, and what it has said."""
+    """A running program, and what it has said."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, module: str = "tests.e2e.link_process") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.link_process", *arguments],
+            [sys.executable, "-m", module, *arguments],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
             stdin=subprocess.PIPE,

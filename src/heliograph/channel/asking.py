@@ -3,6 +3,9 @@
 A consumer gets a desk (`heliograph.channel.handing`) when it has to acknowledge anything. The members of a
 group share one, with one cursor on a persistent channel: the group is opened with its first member, closed
 with its last, and goes on where it was. Elsewhere a group that says nothing about acknowledging needs none.
+
+The desk of a group on a persistent channel is in the station that keeps the history. Members in others sit at
+it through their link: `sit` gives them a place here, and `Store.desk` those of this station one elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.channel.core import Channel, Services
-    from heliograph.channel.handing import Desk
+    from heliograph.channel.handing import Desk, Seat
     from heliograph.channel.journalled import Journalled, Point
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.members import Members
@@ -56,6 +59,8 @@ class Asking(Generic[T]):
         self._groups: dict[str, Shared] = {}
         self._acknowledges = journal is not None or channel.monitor is not None
         """Whether groups of this channel always do."""
+        self._elsewhere: dict[str, Consumer[T]] = {}
+        """Members of groups whose desk is in another station."""
 
     def open(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
         if selection.group is not None:
@@ -67,14 +72,43 @@ class Asking(Generic[T]):
         return self._joined(self._members.claim_name(how.name or "consumer"), how, selection, terms)
 
     def member_left(self, member: Consumer[T]) -> None:
-        """A member has left its group; with the last one the group is closed."""
+        """A member has left its group."""
+        self._members.release_name(member.name)
+        assert member.group is not None
         with self._lock:
-            self._members.release_name(member.name)
-            assert member.group is not None
-            shared = self._groups.get(member.group)
+            is_elsewhere = self._elsewhere.pop(member.name, None) is not None
+        if not is_elsewhere:
+            self.one_left(member.group)
+
+    def one_left(self, group: str) -> None:
+        """With its last member a group is closed."""
+        with self._lock:
+            shared = self._groups.get(group)
             if shared is not None and not shared.desk.members():
-                del self._groups[member.group]
+                del self._groups[group]
                 shared.close()
+
+    def sit(
+        self,
+        selection: Selection,
+        acking: Acking,
+        member: str,
+        ring: Callable[[], object],
+        *,
+        raises_gaps: bool,
+    ) -> tuple[Shared, Seat]:
+        """A place at a group's desk for a member in another station; `one_left` says that it has left."""
+        how = Asked(member, None, ends=selection.until is not None, raises_gaps=raises_gaps)
+        with self._lock:
+            shared = self._shared(how, selection, acking)
+            return shared, shared.desk.sit(member, ring)
+
+    def close(self) -> None:
+        """Those whose group is elsewhere are no receivers of the channel, and are told by nobody else."""
+        with self._lock:
+            members = list(self._elsewhere.values())
+        for member in members:
+            member.close()
 
     def _open_durable(self, name: str, how: Asked, selection: Selection, terms: Terms) -> Consumer[T]:
         assert self._journal is not None
@@ -107,30 +141,67 @@ class Asking(Generic[T]):
         return consumer
 
     def _open_member(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
-        assert selection.group is not None
+        name = self._members.claim_name(how.name or "consumer")
+        try:
+            member = self._member_elsewhere(name, how, selection, acking)
+            if member is None:
+                with self._lock:
+                    shared = self._shared(how, selection, acking)
+                    member = self._member(name, how, selection, shared.lane, shared.desk)
+        except BaseException:
+            self._members.release_name(name)
+            raise
+        return member
+
+    def _member_elsewhere(
+        self, name: str, how: Asked, selection: Selection, acking: Acking
+    ) -> Consumer[T] | None:
+        """None when this station hands out."""
+        if self._journal is None or self._journal.store.kept_here:
+            return None
+        agree(self._channel.name, tuple(selection.conditions), shared=True, **acking)
+        desk = self._journal.store.desk(name, selection, acking, raises_gaps=how.raises_gaps)
+        assert desk is not None
+        # Nothing is ever in this lane: what the member gets is in the one that the desk takes from.
+        lane = self._journal.lane(name, selection, lambda _: None)
+        member = self._member(name, how, selection, lane, desk)
         with self._lock:
-            shared = self._groups.get(selection.group)
-            if shared is None:
-                shared = self._open_group(how, selection, self._agree(selection, acking))
-            elif acking and self._agree(selection, acking) != shared.terms:
-                raise NotPossible(
-                    self._channel.name, f"group {selection.group!r} is open with other terms: {shared.terms}"
-                )
-            elif not _wants_the_same(selection, shared.selection):
-                raise NotPossible(
-                    self._channel.name,
-                    f"the members of group {selection.group!r} share one stream, so all want the same: give "
-                    "each the filter, types and sources of the first",
-                )
-            return Consumer(
-                self._channel,
-                self._members.claim_name(how.name or "consumer"),
-                selection,
-                ends=how.ends,
-                open_desk=self._desk_opener(shared.terms, None),
-                terms=shared.terms,
-                shared=(shared.lane, shared.desk),
+            self._elsewhere[name] = member
+        return member
+
+    def _member(self, name: str, how: Asked, selection: Selection, lane: Lane, desk: Desk) -> Consumer[T]:
+        return Consumer(
+            self._channel,
+            name,
+            selection,
+            ends=how.ends,
+            open_desk=self._desk_opener(Terms(), None),
+            terms=desk.terms,
+            shared=(lane, desk),
+        )
+
+    def _shared(self, how: Asked, selection: Selection, acking: Acking) -> Shared:
+        """The group, opened if need be, if a member may be in it that wants this. Under the lock."""
+        assert selection.group is not None
+        shared = self._groups.get(selection.group)
+        if shared is None:
+            return self._open_group(how, selection, self._agree(selection, acking))
+        if acking and self._agree(selection, acking) != shared.terms:
+            raise NotPossible(
+                self._channel.name, f"group {selection.group!r} is open with other terms: {shared.terms}"
             )
+        if not _wants_the_same(selection, shared.selection):
+            raise NotPossible(
+                self._channel.name,
+                f"the members of group {selection.group!r} share one stream, so all want the same: give "
+                "each the filter, types and sources of the first",
+            )
+        if selection.until is not None and shared.selection.until is None:
+            raise NotPossible(
+                self._channel.name,
+                f"group {selection.group!r} is open without an end: until= is for its first member to say",
+            )
+        return shared
 
     def _open_group(self, how: Asked, selection: Selection, terms: Terms) -> Shared:
         group = selection.group

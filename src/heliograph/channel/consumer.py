@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.observer import Watch
     from heliograph.channel.selection import Selection, Wanted
-    from heliograph.errors import HistoryDamaged, HistoryGone
+    from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone
 
 log = logging.getLogger(__name__)
 
@@ -368,7 +368,7 @@ class Consumer(QueuedReceiver, Generic[T]):
             self._left = True
             self._seat.leave()
             self._ring()
-            self._channel.member_left(self)
+            self._channel.asking.member_left(self)
 
     def shut(self, reason: str) -> None:
         super().shut(reason)
@@ -441,9 +441,11 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def _ended(self) -> bool:
         """Whether all up to `until` has been handed out. Without a journal, "now" was when it was opened."""
-        if not self._ends or (isinstance(self.lane, JournalLane) and not self.lane.ended):
+        if not self._ends:
             return False
-        return self._seat is None or self._seat.idle()
+        if self._seat is not None:
+            return self._seat.ended()
+        return not isinstance(self.lane, JournalLane) or self.lane.ended
 
     def _take_event(self) -> T | None:
         """The next event without waiting. It counts as delivered from here on, unless it is acknowledged."""
@@ -476,7 +478,8 @@ class Consumer(QueuedReceiver, Generic[T]):
             return None
         if self._handed is not None:
             seat.settle(self._handed)
-        handed = seat.take()
+        taken = seat.take()
+        handed = taken[0] if taken else None
         self._handed = handed.number if self._auto and handed is not None else None
         return handed
 
@@ -507,6 +510,11 @@ class Shared(QueuedReceiver):
         self.lane = channel.new_lane(name, selection, self._ready)
         self.lane.watch = self._watch
         self.desk = open_desk(name, self.lane, ())
+
+    @property
+    def failure(self) -> HeliographError | None:
+        """Why its lane could not read on; it is closed then."""
+        return self.lane.failure if isinstance(self.lane, JournalLane) else None
 
     def close(self) -> None:
         self.desk.close()

@@ -137,7 +137,7 @@ class Channel(Generic[T]):
         self.timed: WeakSet[Lane] = WeakSet()  # what timers put into, on its way to receivers
         self.delayed = delayed_for(self, services, self.store)
         self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal)
-        self._asking: Asking[T] = Asking(self, self._members, self._journal, services)
+        self.asking: Asking[T] = Asking(self, self._members, self._journal, services)
         self._members.rebuild()
         self._own = self.supplier()
         # The supplier's own methods take the place of those below: one call less for every push.
@@ -362,7 +362,7 @@ class Channel(Generic[T]):
         acking: Any = {option: said.pop(option) for option in Acking.__annotations__ if option in said}
         selection = self._placed(self.select(**said), start, until)
         how = Asked(name, start, ends=until is not None, raises_gaps=gap == "error")
-        return self._asking.open(how, selection, acking)
+        return self.asking.open(how, selection, acking)
 
     def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:
         """Wait until so many receivers are there, in linked stations too; False when the time ran out."""
@@ -418,6 +418,7 @@ class Channel(Generic[T]):
             receivers = list(self._members.receivers.values())
         if self._journal is not None:
             self._journal.store.finish()  # what is in line is synced and fed first
+        self.asking.close()
         left: dict[str, int] = {"delayed": given_up} if given_up else {}
         for receiver in receivers:
             if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
@@ -485,10 +486,6 @@ class Channel(Generic[T]):
                 raise Closed(receiver.name)
             self._members.change(receiver, selection)
         self._services.changed(self)
-
-    def member_left(self, member: Consumer[T]) -> None:
-        """A member has left a group that acknowledges."""
-        self._asking.member_left(member)
 
     def drop_supplier(self, supplier: Supplier[T]) -> None:
         with self._members.still():

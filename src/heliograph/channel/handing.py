@@ -64,8 +64,8 @@ class Handed(NamedTuple):
 class Seat(Protocol):
     """One consumer's place at a desk."""
 
-    def take(self) -> Handed | None:
-        """The next event, without waiting."""
+    def take(self, most: int = 1) -> list[Handed]:
+        """The next events, without waiting."""
         ...
 
     def ack(self, number: int) -> bool:
@@ -84,8 +84,12 @@ class Seat(Protocol):
         """How long to wait for the bell before asking again; None: until it rings."""
         ...
 
-    def idle(self) -> bool:
-        """Whether all that was taken from the lane is settled."""
+    def give_back(self, numbers: Iterable[int]) -> None:
+        """These were taken and nobody has seen them: as if they had never been out."""
+        ...
+
+    def ended(self) -> bool:
+        """Whether nothing is left to take or to settle, where the lane has an end."""
         ...
 
     def leave(self) -> None:
@@ -95,6 +99,8 @@ class Seat(Protocol):
 
 class Desk(Protocol):
     """Hands out the events of one lane."""
+
+    terms: Terms
 
     def sit(self, member: str, ring: Callable[[], object]) -> Seat:
         """A place for a consumer; `ring` is called when it should ask again."""

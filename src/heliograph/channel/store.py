@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from heliograph.channel.handing import Acking, Desk
     from heliograph.channel.lane import Item
+    from heliograph.channel.selection import Selection
     from heliograph.event import Event
 
 Level: TypeAlias = Literal["journal", "synced"]
@@ -142,6 +144,13 @@ class Store(Protocol):
         """The cursor of a durable consumer; CursorHeld while another owner has it.
 
         With an epoch it is not opened anew: who had it goes on; CursorFenced if somebody opened it since.
+        """
+        ...
+
+    def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> Desk | None:
+        """Where the events of the selection's group are handed out to a member; None: in this station.
+
+        Another station does, when that keeps the history: then members in all stations share one desk there.
         """
         ...
 

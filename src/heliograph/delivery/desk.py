@@ -108,19 +108,19 @@ class Desk:
 
     # For seats
 
-    def take(self, member: str) -> Handed | None:
-        """The next event for a member, without waiting."""
+    def take(self, member: str, most: int) -> list[Handed]:
+        """The next events for a member, without waiting."""
         now = self.clock.monotonic_ns()
         with self._lock:
             if self._closed or member not in self._bells:
-                return None  # it may have left while it was about to ask
+                return []  # it may have left while it was about to ask
             self._unburied.extend(self._window.tick(now))
-            handed = self._window.take(member, now)
+            handed = self._window.take(member, now, most)
             brought = 0
             while not handed and not self._is_full() and (items := self._lane.take(BATCH)):
                 self._offer(items)
                 brought += len(items)
-                handed = self._window.take(member, now)
+                handed = self._window.take(member, now, most)
             is_before = self.terms.ack == "before"
             if brought or not handed or is_before or self._is_reach_unkept():
                 self._keep_or_give_back(handed, are_settled=is_before)
@@ -131,11 +131,11 @@ class Desk:
             self._ring_all()
         elif brought > 1:
             self._ring_all(but=member)
-        return _handed(*handed[0]) if handed else None
+        return [_handed(*one) for one in handed]
 
     def ack(self, number: int) -> bool:
         with self._lock:
-            if self._closed or not self._settle(number):
+            if self._closed or not (self._settle(number) or self._settle_early(number)):
                 return False
             self._keep()
         self._ring_all()
@@ -149,7 +149,8 @@ class Desk:
             low, was_full = self._window.low(), self._window.full
             self._settle(number)
             has_room = was_full and self._window.low() > low and not self._is_full()
-        if has_room:
+            is_over = isinstance(self._lane, JournalLane) and self._has_ended()
+        if has_room or is_over:
             self._ring_all(but=member)
 
     def nak(self, member: str, number: int, delay: float) -> None:
@@ -160,6 +161,13 @@ class Desk:
             self._unburied.extend(self._window.nak(number, member, now, round(delay * 1e9)))
         self._bury_all()
         self._ring_all()
+
+    def give_back(self, member: str, numbers: Iterable[int]) -> None:
+        with self._lock:
+            holds = self._window.holds(member)
+            for number in numbers:
+                if number in holds:
+                    self._window.give_back(number)
 
     def leave(self, member: str) -> None:
         with self._lock:
@@ -178,9 +186,9 @@ class Desk:
         left = max(0.0, seconds_until(self.clock, due))
         return left if least is None else min(left, least)
 
-    def idle(self) -> bool:
+    def ended(self) -> bool:
         with self._lock:
-            return self._window.is_idle()
+            return self._has_ended()
 
     # Under the lock
 
@@ -202,6 +210,18 @@ class Desk:
         if self._lane.watch is not None:
             self._lane.watch(settled.item[1], "delivered", sends=settled.attempts)
         return True
+
+    def _settle_early(self, number: int) -> bool:
+        """What was handed out in an earlier life, and has not been taken from the lane in this one."""
+        if not self._low() <= number < self._reach_before or not self._window.settle_early(number):
+            return False
+        self._done_before |= {number}
+        return True
+
+    def _has_ended(self) -> bool:
+        """Without a journal, the end was when it was opened."""
+        is_read = not isinstance(self._lane, JournalLane) or self._lane.ended
+        return is_read and self._window.is_idle()
 
     def _is_full(self) -> bool:
         """Whether no more goes into the window, once what lies below the low watermark is forgotten."""
@@ -282,8 +302,8 @@ class DeskSeat:
         self._desk = desk
         self._member = member
 
-    def take(self) -> Handed | None:
-        return self._desk.take(self._member)
+    def take(self, most: int = 1) -> list[Handed]:
+        return self._desk.take(self._member, most)
 
     def ack(self, number: int) -> bool:
         return self._desk.ack(number)
@@ -297,8 +317,11 @@ class DeskSeat:
     def wait_seconds(self) -> float | None:
         return self._desk.wait_seconds()
 
-    def idle(self) -> bool:
-        return self._desk.idle()
+    def give_back(self, numbers: Iterable[int]) -> None:
+        self._desk.give_back(self._member, numbers)
+
+    def ended(self) -> bool:
+        return self._desk.ended()
 
     def leave(self) -> None:
         self._desk.leave(self._member)

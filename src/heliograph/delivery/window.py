@@ -204,6 +204,13 @@ class Window(Generic[I]):
             self._next_of_key(entry.key)
         return Settled(entry.item, entry.attempts)
 
+    def settle_early(self, number: int) -> bool:
+        """An event is settled that was not offered yet, and need not be; False when it was."""
+        if number in self._entries or number in self._acks:
+            return False
+        self._acks.add(number)
+        return True
+
     def nak(self, number: int, member: str, now: int, delay_ns: int = 0) -> list[Dead[I]]:
         """The member could not do with it: it comes again, after a delay. Ignored for what it lost."""
         entry = self._entries.get(number)

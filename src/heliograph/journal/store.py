@@ -349,6 +349,9 @@ class JournalStore:
                 self._cursors = CursorStore(self._ports, self._cursor_folder)
             return self._cursors
 
+    def desk(self, *_: object, **__: object) -> None:
+        """The station that keeps a history hands it out."""
+
     def finish(self) -> None:
         self._writer.close()
 

@@ -9,6 +9,7 @@ Rooms, from the outside in:
     runs         events as bytes and back, many at a time
     pages        events that answer a question
     kept         histories that another station keeps on disk
+    sharing      groups whose members are in several stations
     elsewhere    and what others have kept in memory
     conditions   filters on their way to the source
     messages     what stations say, as bytes

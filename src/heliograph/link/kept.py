@@ -32,13 +32,16 @@ from heliograph.errors import (
 from heliograph.link import messages as m
 from heliograph.link.pages import MAX_PAGE, Page, PageReader, cut_page, page_size, read_page, to_page
 from heliograph.link.questions import GONE
+from heliograph.link.sharing import RemoteDesk, Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.handing import Acking
     from heliograph.channel.lane import Item
     from heliograph.channel.pipeline import AnyOf, Condition
+    from heliograph.channel.selection import Selection
     from heliograph.channel.store import Level, Store, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.link.link import Link
@@ -352,6 +355,17 @@ class RemoteStore:
         self._cursors.append(cursor)
         return cursor
 
+    def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> RemoteDesk:
+        way = Way(
+            self._channel,
+            self._ports.clock,
+            self._ports.tasks,
+            self._types,
+            self._ask,
+            self._ask_later,
+        )
+        return RemoteDesk(way, member, selection, acking, raises_gaps=raises_gaps)
+
     def finish(self) -> None:
         """What was appended is with the keeper already."""
 
@@ -374,24 +388,34 @@ class RemoteStore:
         return m.decoded(_progress, answer, link.name)
 
     def tell_progress(self, channel: str, consumer: str, progress: Progress) -> None:
-        """Wait for a keeper that is away or not ready, for a while; CursorFenced when another has it now."""
-        clock = self._ports.clock
-        until = clock.monotonic_ns() + round(KEEPER_LIMIT * 1e9)
-        while True:
-            try:
-                link = self._link(KEEPER_LIMIT)
-                self._questions.ask(link, "history.commit", (channel, consumer, progress), KEEPER_LIMIT)
-            except QueryFailed:
-                if clock.monotonic_ns() >= until:
-                    raise
-                self._ports.tasks.sleep(AWAY_LIMIT)
-            else:
-                return
+        """CursorFenced when another has it now."""
+        self._ask("history.commit", (channel, consumer, progress), patient=True)
 
     def ask_lease(self, channel: str, supplier: str) -> tuple[int, int]:
         link = self._link(KEEPER_LIMIT)
         answer = self._questions.ask(link, "history.supplier", (channel, supplier, 0), KEEPER_LIMIT)
         return m.decoded(_lease, answer, link.name)
+
+    def _ask(self, topic: str, body: Any, patient: bool) -> msgspec.Raw:
+        """Ask the keeper; a patient one waits for a keeper that is away or not ready, for a while."""
+        clock = self._ports.clock
+        until = clock.monotonic_ns() + round(KEEPER_LIMIT * 1e9)
+        while True:
+            try:
+                link = self._link(KEEPER_LIMIT if patient else 0)
+                return self._questions.ask(link, topic, body, KEEPER_LIMIT)
+            except QueryFailed:
+                if not patient or clock.monotonic_ns() >= until:
+                    raise
+                self._ports.tasks.sleep(AWAY_LIMIT)
+
+    def _ask_later(self, topic: str, body: Any, came: Callable[[], None]) -> None:
+        try:
+            link = self._link(0)
+        except QueryFailed:
+            came()
+        else:
+            self._questions.ask_later(link, topic, body, lambda *_: came())
 
     def _ask_marks(self) -> Marks:
         link = self._link(KEEPER_LIMIT)

@@ -29,6 +29,7 @@ from heliograph.link.kept import Keeper, RemoteStore
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import GONE, Questions
 from heliograph.link.runs import EventWriter, Stream
+from heliograph.link.sharing import GroupHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -99,6 +100,7 @@ class Mesh:
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
         self._keeper = Keeper(self._questions, channel, self._writer, self._wanted)
+        self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
         self._elsewhere = Elsewhere(self._questions, channel, self._writer, self._wanted, ports.tasks)
         self._closed = False
 
@@ -337,6 +339,7 @@ class Mesh:
         peer.link.close(reason)
         self._questions.fail_all(peer.link.station, GONE)
         self._keeper.station_left(peer.link.station)
+        self._host.station_left(peer.link.station)
         self._elsewhere.station_left(peer.link.station)
         self._gates.drop(peer)
 
@@ -425,6 +428,10 @@ class Mesh:
         peer = self._peers.get(station)
         gateway = None if peer is None else peer.gateways.get(name)
         return None if gateway is None else dict(gateway.selection.conditions)
+
+    def _format_of(self, station: int, format_id: bytes) -> Format | None:
+        peer = self._peers.get(station)
+        return None if peer is None else peer.format_of(format_id)
 
     def _keeper_of(self, name: str, timeout: float) -> Link | None:
         """The link to the station that keeps the history of a channel."""

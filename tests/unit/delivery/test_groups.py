@@ -128,6 +128,8 @@ def test_members_agree_or_are_refused(tracks: hg.Channel[Track]) -> None:
         with pytest.raises(hg.NotPossible, match="all want the same"):
             tracks.consumer(group="workers")
         tracks.consumer(group="workers", where="speed > 3").close()
+        with pytest.raises(hg.NotPossible, match="without an end"):
+            tracks.consumer(group="workers", where="speed > 3", until="now")
 
 
 def test_a_group_that_does_not_acknowledge_is_another_kind(helio: Rig) -> None:

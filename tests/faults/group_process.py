@@ -1,0 +1,66 @@
+"""Programs that `test_group_kill` runs and kills: a keeper, and workers that share its stream.
+
+Workers write what they do into one file, a whole line per event, before they acknowledge it: what is there
+is what was done, in the order in which it was done, whoever was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import heliograph as hg
+from heliograph.errors import NotPossible, QueryFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PERSISTENT = hg.QoS(durability="persistent")
+CHANNEL, GROUP, DOMAIN = "shop.orders", "workers", "shop"
+
+
+class Order(hg.Event, name="shop.order", key="customer"):
+    customer: int
+    number: int
+
+
+def keep(folder: str) -> None:
+    """Keep the channel, and say so, until standard input ends or it is killed."""
+    with hg.Station(folder, domain=DOMAIN, on_error=lambda *_: None) as station:
+        station.channel(CHANNEL, Order, qos=PERSISTENT)
+        print("keeping", flush=True)
+        sys.stdin.read()
+
+
+def work(log: str, name: str) -> None:
+    """As a member of the group, write down and acknowledge what is handed out, until killed."""
+    file = os.open(log, os.O_WRONLY | os.O_APPEND)
+    with hg.Station(domain=DOMAIN) as station:
+        orders = opened(station)
+        with orders.consumer(group=GROUP, name=name, ack="manual", order="key", lease=60.0) as member:
+            print("working", flush=True)
+            for delivery in member.deliveries():
+                order = delivery.event
+                os.write(file, b"%d %d %d\n" % (order.customer, order.number, delivery.redelivered))
+                with suppress(QueryFailed):  # the keeper is away for long: it comes again
+                    delivery.ack()
+
+
+def opened(station: hg.Station) -> hg.Channel[Order]:
+    """The keeper may have been killed a moment ago."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return station.channel(CHANNEL, Order, qos=PERSISTENT)
+        except (NotPossible, QueryFailed):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    programs: dict[str, Callable[..., None]] = {"keep": keep, "work": work}
+    programs[sys.argv[1]](*sys.argv[2:])
