@@ -116,7 +116,7 @@ def test_a_slow_callback_is_not_sent_what_it_has_in_hand(station: hg.Station, du
 def test_after_so_many_resends_push_is_false_and_the_event_is_with_the_dead(
     station: hg.Station, durability: Any
 ) -> None:
-    tracks = opened(station, durability, ack_timeout=0.01, resends=2, dead_letter="air.dead")
+    tracks = opened(station, durability, ack_timeout=0.1, resends=2, dead_letter="air.dead")
     dead = station.channel("air.dead", Track)
     buried: list[Any] = []
     dead.subscribe(lambda track, header: buried.append((track.id, header.headers["dead.consumer"])))
