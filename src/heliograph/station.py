@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.ledger import ChannelStats
+    from heliograph.channel.scheduling import Schedule
     from heliograph.channel.together import Together
     from heliograph.correlate.pattern import Pattern
     from heliograph.event import Header
@@ -115,6 +116,7 @@ class Station:
         self.timers = Timers(self.ports.clock, self.ports.tasks)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_task: Task | None = None
+        self._schedule: Schedule | None = None
         self._closed = False
         self._forked = False
         self.mesh: Mesh | None = None
@@ -227,6 +229,28 @@ class Station:
         with self._lock:
             self._togethers.add(together)
         return together
+
+    def schedule(self, *, preemptive: bool = False, blocking: float = 0.0) -> Schedule:
+        """The tasks of this station, which are admitted by their rates; there is one set of them.
+
+        Args:
+            preemptive: whether a higher priority interrupts a lower one: only where each has threads or
+                processes that the operating system knows as such.
+            blocking: seconds that anything of lower priority may hold up anything of higher, beside that: an
+                interpreter lock's switch interval, a lock.
+        """
+        from heliograph.channel.scheduling import Schedule  # noqa: PLC0415 - few programs have tasks
+
+        self._check_usable()
+        clock, tasks = self.ports.clock, self.ports.tasks
+        with self._lock:
+            if self._schedule is None:
+                self._schedule = Schedule(clock, tasks, preemptive=preemptive, blocking=blocking)
+            schedule = self._schedule
+        if (schedule.preemptive, schedule.blocking) != (preemptive, blocking):
+            given = f"preemptive={schedule.preemptive}, blocking={schedule.blocking}"
+            raise NotPossible("schedule", f"there is one already, with {given}")
+        return schedule
 
     def patterns(self) -> tuple[Together, ...]:
         """The patterns of events that are looked for."""
