@@ -16,7 +16,7 @@ from heliograph.errors import QueryFailed
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from heliograph.channel.consumer import Consumer
@@ -325,3 +325,22 @@ def test_members_under_load_get_every_event_once(tracks: list[hg.Channel[Track]]
     for thread in threads:
         thread.join(LIMIT)
     assert sorted(n for mine in seen for n in mine) == list(range(total))
+
+
+def test_functions_of_several_stations_share_a_stream(tracks: list[hg.Channel[Track]]) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def called_in(place: int) -> Callable[[Track], None]:
+        def call(track: Track) -> None:
+            calls.append((place, track.id))
+            if calls.count((place, track.id)) == 1 and track.id == 3:
+                raise ValueError("once more")
+
+        return call
+
+    for place, channel in enumerate(tracks):
+        channel.subscribe(called_in(place), group="workers", order="key", start="earliest")
+    tracks[0].push_many([Track(n % 10, float(n)) for n in range(100)])
+    assert wait_until(lambda: len(calls) == 101)
+    owners = Counter(key for _, key in set(calls))
+    assert set(owners.values()) == {1}

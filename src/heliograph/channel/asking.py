@@ -63,13 +63,17 @@ class Asking(Generic[T]):
         """Members of groups whose desk is in another station."""
 
     def open(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
-        if selection.group is not None:
-            if self._acknowledges or acking or selection.group in self._groups:
-                return self._open_member(how, selection, acking)
-        elif how.name is not None and self._journal is not None:
+        if self.acknowledges(selection, acking):
+            return self._open_member(how, selection, acking)
+        if selection.group is None and how.name is not None and self._journal is not None:
             return self._open_durable(how.name, how, selection, self._agree(selection, acking))
         terms = self._agree(selection, acking) if acking or self._channel.monitor is not None else None
         return self._joined(self._members.claim_name(how.name or "consumer"), how, selection, terms)
+
+    def acknowledges(self, selection: Selection, acking: Acking) -> bool:
+        """Whether who asks for this is a member of a group that acknowledges."""
+        group = selection.group
+        return group is not None and (self._acknowledges or bool(acking) or group in self._groups)
 
     def member_left(self, member: Consumer[T]) -> None:
         """A member has left its group."""

@@ -9,8 +9,6 @@ under none of them.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
@@ -20,15 +18,8 @@ import msgspec
 
 from heliograph.channel.accounts import Accounts
 from heliograph.channel.asking import Asked, Asking, bury
-from heliograph.channel.consumer import (
-    AsyncSubscription,
-    Consumer,
-    InlineSubscription,
-    QueuedReceiver,
-    Receiver,
-    Shared,
-    Subscription,
-)
+from heliograph.channel.calling import Calling
+from heliograph.channel.consumer import Consumer, QueuedReceiver, Receiver, Shared
 from heliograph.channel.delayed import delayed_for
 from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
@@ -57,6 +48,7 @@ from heliograph.ports import seconds_until
 from heliograph.qos import QoS
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.delayed import LaterStore
@@ -138,6 +130,7 @@ class Channel(Generic[T]):
         self.delayed = delayed_for(self, services, self.store)
         self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal)
         self.asking: Asking[T] = Asking(self, self._members, self._journal, services)
+        self._calling: Calling[T] = Calling(self, self._members, self.asking, services)
         self._members.rebuild()
         self._own = self.supplier()
         # The supplier's own methods take the place of those below: one call less for every push.
@@ -248,7 +241,7 @@ class Channel(Generic[T]):
         inline: bool = ...,
         name: str | None = ...,
         start: Point = ...,
-        **options: Unpack[Options],
+        **options: Unpack[ConsumerOptions],
     ) -> Receiver: ...
     @overload
     def subscribe(
@@ -257,7 +250,7 @@ class Channel(Generic[T]):
         inline: bool = ...,
         name: str | None = ...,
         start: Point = ...,
-        **options: Unpack[Options],
+        **options: Unpack[ConsumerOptions],
     ) -> Callable[[Callback], Callback]: ...
     def subscribe(
         self,
@@ -266,7 +259,7 @@ class Channel(Generic[T]):
         inline: bool = False,
         name: str | None = None,
         start: Point = None,
-        **options: Unpack[Options],
+        **options: Unpack[ConsumerOptions],
     ) -> Any:
         """Have a function called with each event that matches; also as a decorator.
 
@@ -276,34 +269,18 @@ class Channel(Generic[T]):
             name: in statistics and errors; else the function's own.
             start: as in `consumer`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `group`, `queue`, `overflow`;
-                see `heliograph.channel.selection.select`.
+                see `heliograph.channel.selection.select`; in a group that acknowledges also `lease`,
+                `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
         """
-        check_options("subscribe", options, "inline", "name", "start")
+        check_options("subscribe", options, "inline", "name", "start", *Acking.__annotations__)
         check_name(self.name, "name", name)
         if callback is None:
             return self._decorator(inline=inline, name=name, start=start, **options)
         if not callable(callback):
             raise TypeError(f"{callback!r} cannot be called; a filter goes into where=")
-        selection = self._placed(self.select(**options), start, None)
-        if selection.group is not None and (self._journal is not None or self.monitor is not None):
-            raise NotPossible(self.name, "group= on such a channel: use consumer(), which acknowledges")
-        own_name: str = getattr(callback, "__name__", type(callback).__name__)
-        full_name = self._members.claim_name(name or own_name)
-        receiver: Receiver
-        if inline:
-            if self.monitor is not None:
-                raise NotPossible(full_name, "inline=True: where push waits for consumers they are queued")
-            if self._journal is not None:
-                raise NotPossible(full_name, "inline=True: on a persistent channel nobody runs inside push")
-            if selection.group is not None or selection.queue is not None or selection.overflow is not None:
-                raise NotPossible(full_name, "inline=True has no queue, so no group=, queue= or overflow=")
-            receiver = InlineSubscription(self, full_name, selection, callback)
-        elif inspect.iscoroutinefunction(callback):
-            receiver = AsyncSubscription(self, full_name, selection, callback, self._loop())
-        else:
-            receiver = Subscription(self, full_name, selection, callback, self.pool)
-        self.join(receiver, start)
-        return receiver
+        selected, acking = _split(options)
+        selection = self._placed(self.select(**selected), start, None)
+        return self._calling.open(callback, selection, acking, inline=inline, name=name, start=start)
 
     def where(
         self,
@@ -326,6 +303,7 @@ class Channel(Generic[T]):
         """Close every subscription of that function on this channel."""
         with self._members.lock:
             found = [r for r in self._members.receivers.values() if getattr(r, "callback", None) == callback]
+        found += self._calling.of(callback)
         if not found:
             raise NotPossible(self.name, f"{callback!r} is not subscribed here")
         for receiver in found:
@@ -358,9 +336,8 @@ class Channel(Generic[T]):
         check_name(self.name, "name", name)
         if gap not in ("notice", "error"):
             raise NotPossible(self.name, f"gap={gap!r}: allowed are 'notice' and 'error'")
-        said: dict[str, Any] = dict(options)
-        acking: Any = {option: said.pop(option) for option in Acking.__annotations__ if option in said}
-        selection = self._placed(self.select(**said), start, until)
+        selected, acking = _split(options)
+        selection = self._placed(self.select(**selected), start, until)
         how = Asked(name, start, ends=until is not None, raises_gaps=gap == "error")
         return self.asking.open(how, selection, acking)
 
@@ -418,6 +395,7 @@ class Channel(Generic[T]):
             receivers = list(self._members.receivers.values())
         if self._journal is not None:
             self._journal.store.finish()  # what is in line is synced and fed first
+        self._calling.close(seconds_until(self.ports.clock, deadline))
         self.asking.close()
         left: dict[str, int] = {"delayed": given_up} if given_up else {}
         for receiver in receivers:
@@ -590,8 +568,10 @@ class Channel(Generic[T]):
             )
         return selection
 
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        try:
-            return asyncio.get_running_loop()
-        except RuntimeError:
-            return self._services.loop()
+
+def _split(options: ConsumerOptions) -> tuple[Options, Acking]:
+    """What a receiver wants, and how it acknowledges."""
+    acks = Acking.__annotations__
+    wanted: Any = {option: value for option, value in options.items() if option not in acks}
+    acking: Any = {option: value for option, value in options.items() if option in acks}
+    return wanted, acking

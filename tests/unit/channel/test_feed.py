@@ -109,7 +109,7 @@ def test_who_is_rung_can_take_at_once_whatever_it_was_rung_for() -> None:
 def test_a_read_that_fails_for_now_is_tried_again_and_nothing_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(feed, "READ_AGAIN", 0.0)
+    monkeypatch.setattr(feed, "READ_AGAIN", 0.2)
     kept = Kept()
     rings: SimpleQueue[Lane] = SimpleQueue()
     lane = kept.lane(rings.put, position=0)

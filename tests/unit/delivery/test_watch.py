@@ -178,6 +178,15 @@ def test_a_group_acknowledges_as_one(station: hg.Station, durability: Any) -> No
         assert receipt.result(timeout=LIMIT)
 
 
+def test_push_waits_for_the_function_of_a_group_that_has_it(station: hg.Station, durability: Any) -> None:
+    tracks = opened(station, durability)
+    seen: list[int] = []
+    for _ in range(2):
+        tracks.subscribe(lambda track: seen.append(track.id), group="g")
+    assert tracks.push(Track(1))
+    assert seen == [1]
+
+
 def test_a_callback_cannot_wait_for_itself(
     station: hg.Station, durability: Any, errors: list[BaseException]
 ) -> None:
@@ -192,7 +201,7 @@ def test_what_cannot_acknowledge_is_refused(station: hg.Station, durability: Any
     with pytest.raises(hg.NotPossible, match="queued"):
         tracks.subscribe(print, inline=True)
     with pytest.raises(hg.NotPossible, match=r"consumer\(\)"):
-        tracks.subscribe(print, group="g")
+        tracks.subscribe(print, group="g", ack="manual")
 
 
 def test_ten_suppliers_lose_no_acknowledgement(station: hg.Station) -> None:

@@ -1,0 +1,292 @@
+"""Opens subscriptions: functions that are called with events, in one of four ways.
+
+    inline      in the pushing thread
+    queued      by the workers of the station's pool
+    awaited     `async def`, on an event loop
+    in a group  that acknowledges: by a member of the group, in a task of its own or on an event loop
+
+The last is what `group=` means on a persistent channel, where `push` waits for consumers, and wherever it is
+said how to acknowledge: the function acknowledges an event by returning. If it raises, the event comes again,
+to any member and after a while, until it was handed out `max_deliveries` times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from heliograph.channel.asking import Asked
+from heliograph.channel.consumer import (
+    AsyncSubscription,
+    InlineSubscription,
+    Receiver,
+    Subscription,
+    takes_header,
+)
+from heliograph.channel.ledger import LaneCounts
+from heliograph.errors import HeliographError, NotPossible
+from heliograph.event import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.channel.asking import Asking
+    from heliograph.channel.consumer import Consumer
+    from heliograph.channel.core import Channel, Services
+    from heliograph.channel.deliveries import Delivery
+    from heliograph.channel.handing import Acking
+    from heliograph.channel.journalled import Point
+    from heliograph.channel.members import Members
+    from heliograph.channel.selection import Selection
+
+T = TypeVar("T", bound=Event)
+
+IN_HAND_LIMIT: Final = 5.0
+"""Seconds that closing waits for the callback that is running."""
+FIRST_DELAY: Final = 0.1
+"""Seconds after which an event comes again that a callback raised for; twice as many each time."""
+LONGEST_DELAY: Final = 30.0
+
+_calling: ContextVar[GroupSubscription | None] = ContextVar("calling", default=None)
+"""The subscription whose function this thread or task runs."""
+
+
+class Calling(Generic[T]):
+    """Opens the subscriptions of one channel."""
+
+    def __init__(
+        self, channel: Channel[T], members: Members[T], asking: Asking[T], services: Services
+    ) -> None:
+        self._channel = channel
+        self._members = members
+        self._asking = asking
+        self._services = services
+        self._in_groups: set[GroupSubscription] = set()
+
+    def open(
+        self,
+        callback: Callable[..., Any],
+        selection: Selection,
+        acking: Acking,
+        *,
+        inline: bool,
+        name: str | None,
+        start: Point,
+    ) -> Receiver:
+        own_name: str = getattr(callback, "__name__", type(callback).__name__)
+        if inline:
+            self._check_inline(selection)
+        if self._asking.acknowledges(selection, acking):
+            return self._open_in_group(callback, name or own_name, selection, acking, start)
+        if acking:
+            raise NotPossible(
+                self._channel.name, f"{min(acking)}= is for the functions of a group: give group= as well"
+            )
+        full_name = self._members.claim_name(name or own_name)
+        receiver: Receiver
+        if inline:
+            receiver = InlineSubscription(self._channel, full_name, selection, callback)
+        elif inspect.iscoroutinefunction(callback):
+            receiver = AsyncSubscription(self._channel, full_name, selection, callback, self._loop())
+        else:
+            receiver = Subscription(self._channel, full_name, selection, callback, self._channel.pool)
+        self._channel.join(receiver, start)
+        return receiver
+
+    def of(self, callback: Callable[..., object]) -> list[Receiver]:
+        """The subscriptions of a function in groups that acknowledge; the channel knows the others."""
+        return [one for one in self._in_groups if one.callback == callback]
+
+    def close(self, seconds: float) -> None:
+        """Have no function of a group called any more."""
+        for one in tuple(self._in_groups):
+            one.stop(seconds)
+
+    def left(self, one: GroupSubscription) -> None:
+        self._in_groups.discard(one)
+
+    def _check_inline(self, selection: Selection) -> None:
+        name = self._channel.name
+        if self._channel.monitor is not None:
+            raise NotPossible(name, "inline=True: where push waits for consumers they are queued")
+        if self._channel.qos.journalled:
+            raise NotPossible(name, "inline=True: on a persistent channel nobody runs inside push")
+        if selection.group is not None or selection.queue is not None or selection.overflow is not None:
+            raise NotPossible(name, "inline=True has no queue, so no group=, queue= or overflow=")
+
+    def _open_in_group(
+        self, callback: Callable[..., Any], name: str, selection: Selection, acking: Acking, start: Point
+    ) -> Receiver:
+        if acking.get("ack") == "manual":
+            raise NotPossible(
+                self._channel.name, "ack='manual': a function acknowledges by returning; use consumer()"
+            )
+        takes_header(callback)  # refused before anything is opened
+        loop = self._loop() if inspect.iscoroutinefunction(callback) else None
+        how = Asked(name, start, ends=False, raises_gaps=False)
+        member = self._asking.open(how, selection, acking)
+        subscription = GroupSubscription(self._channel, member, callback, loop, self.left)
+        self._in_groups.add(subscription)
+        subscription.begin()
+        return subscription
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            return self._services.loop()
+
+
+class GroupSubscription(Receiver):
+    """A function that is called with what a member of a group is handed out."""
+
+    def __init__(
+        self,
+        channel: Channel[Any],
+        member: Consumer[Any],
+        callback: Callable[..., Any],
+        loop: asyncio.AbstractEventLoop | None,
+        on_end: Callable[[GroupSubscription], object],
+    ) -> None:
+        super().__init__(channel, member.name, member.selection)
+        self.callback = callback
+        self._with_header = takes_header(callback)
+        self._member = member
+        self._loop = loop
+        self._on_end = on_end
+        tasks = channel.ports.tasks
+        self._lock = tasks.lock(f"calls of {member.name}")
+        self._ended = tasks.event(f"end of {member.name}")
+        self._is_busy = self._is_closing = False
+        self._has_failed = False
+        self._delivered = self._failed = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        if self._loop is None:
+            self._channel.ports.tasks.spawn(f"calls of {self.name}", self._run)
+        else:
+            self._loop.call_soon_threadsafe(self._start)
+
+    def counts(self) -> LaneCounts:
+        """What became of the calls here; the group's own counts are in the station that hands out."""
+        return LaneCounts(self._delivered, self._failed)
+
+    def close(self) -> None:
+        """Be called no more. Waits for the call that is running; from inside of it, it is the last."""
+        self.stop(IN_HAND_LIMIT)
+
+    def stop(self, seconds: float) -> None:
+        """As `close`, waiting so long at most. What is running by then comes again, to another member."""
+        with self._lock:
+            self._is_closing = True
+            is_busy = self._is_busy
+        if is_busy:
+            if _calling.get() is self or self._is_on_loop():
+                return  # it ends when the call does
+            self._ended.wait(seconds)
+        self._end()
+
+    def shut(self, reason: str) -> None:
+        """It is no receiver of the channel: its group is."""
+
+    # In a task
+
+    def _run(self) -> None:
+        _calling.set(self)
+        while not self._is_closing:
+            try:
+                for delivery in self._member.deliveries():
+                    if not self._enter(delivery):
+                        break
+                    try:
+                        self.callback(*self._arguments(delivery))
+                    except BaseException as error:  # noqa: BLE001 - whatever a callback raises stays with it
+                        self._raised(delivery, error)
+                    if not self._leave(delivery):
+                        break
+                else:
+                    break
+            except HeliographError as error:
+                if not self._goes_on_after(error):
+                    break
+                self._channel.ports.tasks.sleep(FIRST_DELAY)
+        self._end()
+
+    # On a loop
+
+    def _start(self) -> None:
+        assert self._loop is not None
+        # The loop keeps only weak references to tasks.
+        self._task = self._loop.create_task(self._run_async(), name=self.name)
+
+    async def _run_async(self) -> None:
+        _calling.set(self)
+        while not self._is_closing:
+            try:
+                async for delivery in self._member.deliveries():
+                    if not self._enter(delivery):
+                        break
+                    try:
+                        await self.callback(*self._arguments(delivery))
+                    except Exception as error:  # noqa: BLE001 - likewise
+                        self._raised(delivery, error)
+                    if not self._leave(delivery):
+                        break
+                else:
+                    break
+            except HeliographError as error:
+                if not self._goes_on_after(error):
+                    break
+                await asyncio.sleep(FIRST_DELAY)
+        self._end()
+
+    # Both
+
+    def _arguments(self, delivery: Delivery[Any]) -> tuple[Any, ...]:
+        return (delivery.event, delivery.header) if self._with_header else (delivery.event,)
+
+    def _enter(self, delivery: Delivery[Any]) -> bool:
+        """Whether to call; what was taken when it was closed goes to another member."""
+        with self._lock:
+            self._is_busy = not self._is_closing
+        if not self._is_busy:
+            delivery.nak()
+        self._has_failed = False
+        return self._is_busy
+
+    def _leave(self, delivery: Delivery[Any]) -> bool:
+        """Whether to go on. Asking for the next would acknowledge this one; who asks no more says so."""
+        with self._lock:
+            self._is_busy = False
+            is_closing = self._is_closing
+        if not self._has_failed:
+            self._delivered += 1
+            if is_closing:
+                delivery.ack()
+        return not is_closing
+
+    def _raised(self, delivery: Delivery[Any], error: BaseException) -> None:
+        self._has_failed = True
+        self._failed += 1
+        self._channel.report(self.name, delivery.header, error)
+        delivery.nak(min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(delivery.attempt - 1, 16)))
+
+    def _goes_on_after(self, error: HeliographError) -> bool:
+        """A disk or keeper that cannot keep what is acknowledged, for now or for good."""
+        self._channel.report(self.name, None, error)
+        return error.retriable
+
+    def _is_on_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+    def _end(self) -> None:
+        self._is_closing = True
+        self._member.close()
+        self._ended.set()
+        self._on_end(self)
