@@ -44,7 +44,7 @@ from heliograph.qos import QoS
 from heliograph.timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.ledger import ChannelStats
@@ -195,6 +195,7 @@ class Station:
         *,
         name: str | None = ...,
         priority: int | None = ...,
+        replayable: bool = ...,
     ) -> Together: ...
     def subscribe(self, pattern: Any, callback: Callable[..., object], **options: Any) -> Any:
         """Subscribe to every channel whose name fits, now and later; or to what several events mean together.
@@ -204,7 +205,7 @@ class Station:
                 "air.tracks", "**" fits all. Or of events: `hg.all_of(...)`, `any_of`, `none_of`, `every`,
                 `after`; the callback then gets a match that has the events by name.
             callback: as in `channel.subscribe`.
-            **options: as in `channel.subscribe`; `name` and `priority` for a pattern of events.
+            **options: as in `channel.subscribe`; `name`, `priority` and `replayable` for a pattern of events.
         """
         self._check_usable()
         if not isinstance(pattern, str):
@@ -220,15 +221,32 @@ class Station:
     def _together(self, pattern: Pattern, callback: Callable[[Any], object], **options: Any) -> Together:
         from heliograph.channel.together import Together  # noqa: PLC0415 - few programs have patterns
 
-        unknown = sorted(options.keys() - {"name", "priority"})
+        unknown = sorted(options.keys() - {"name", "priority", "replayable"})
         if unknown:
             raise NotPossible(
                 "subscribe", f"{unknown[0]}= is not for a pattern of events; say it in channel.where()"
             )
+        if options.get("replayable"):
+            name = options.get("name")
+            if any(other.replayable and other.name == name for other in self.patterns()):
+                raise NotPossible(str(name), "is replayable and subscribed to already; close it first")
         together = Together(pattern, callback, self._services, self.timers, **options)
         with self._lock:
             self._togethers.add(together)
         return together
+
+    def matches(self, pattern: Pattern, *, name: str, **only: Any) -> Iterator[Any]:
+        """The matches of a pattern that was subscribed to with `replayable=True`, found again from history.
+
+        Args:
+            pattern: the same as then.
+            name: the name that it was subscribed under.
+            **only: `key`: the matches of one key.
+        """
+        from heliograph.channel.together import found_again  # noqa: PLC0415 - few programs have patterns
+
+        self._check_usable()
+        return found_again(pattern, self._services, name, **only)
 
     def schedule(self, *, preemptive: bool = False, blocking: float = 0.0) -> Schedule:
         """The tasks of this station, which are admitted by their rates; there is one set of them.
@@ -282,15 +300,15 @@ class Station:
         about_channels = [channel for channel in channels if channel.name.startswith(RESERVED)]
         for channel in [channel for channel in channels if channel not in about_channels]:
             left.update(self._closed_by(deadline, channel))
+        for together in togethers:
+            together.settle(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
+            if waiting := together.close():
+                left[together.name] = waiting
         self._recorder.close()
         for channel in about_channels:
             left.update(self._closed_by(deadline, channel))
         if self.mesh is not None:
             self.mesh.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
-        for together in togethers:
-            together.lane.wait_empty(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
-            if waiting := together.close():
-                left[together.name] = waiting
         self.timers.close()
         self._pool.close()
         if self._keeping is not None:

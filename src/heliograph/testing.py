@@ -86,7 +86,7 @@ class Rig:
         while (pushed := sum(stats.pushed for stats in self.station.stats().values())) != before:
             before = pushed
             for pattern in self.station.patterns():
-                pattern.lane.wait_empty(timeout)
+                pattern.settle(timeout)
             for channel in self.station.channels():
                 if not channel.settle(timeout):
                     raise AssertionError(

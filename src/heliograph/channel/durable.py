@@ -217,6 +217,12 @@ class DurableReceipt(Receipt):
             self._receipt.result(timeout)
         return True
 
+    def when_kept(self, call: Callable[[BaseException | None], object]) -> None:
+        if self._receipt is None:
+            call(None)
+        else:
+            self._receipt.add_done_callback(lambda receipt: call(receipt.error()))
+
 
 class _Nothing:
     """The receipt of no events."""

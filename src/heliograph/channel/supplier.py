@@ -57,6 +57,10 @@ class Receipt:
         """True when the ack level is met."""
         return True
 
+    def when_kept(self, call: Callable[[BaseException | None], object]) -> None:
+        """Call it once the event is kept, with what went wrong if it is not; it must not wait."""
+        call(None)
+
 
 STAMPED: Final = 16
 """Events of a batch that get headers before it is known whether there is room; without, they get new ones."""

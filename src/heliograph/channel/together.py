@@ -22,21 +22,24 @@ import msgspec
 from heliograph import fieldtypes as ft
 from heliograph.channel.consumer import takes_header
 from heliograph.channel.lane import Lane
-from heliograph.correlate.machine import Correlator, Counts
+from heliograph.channel.replayable import EVERY_KEY, INPUTS, Input, InputLog, check_streams, matches
+from heliograph.correlate.machine import NOBODY, Correlator, Counts
 from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, check, leaves_of
-from heliograph.errors import InvalidPattern
+from heliograph.errors import HeliographError, InvalidPattern, NotPossible
 from heliograph.event import info_of
 from heliograph.qos import QoS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterator
 
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.core import Services
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.selection import Options, Stream
+    from heliograph.channel.supplier import Receipt
     from heliograph.correlate.machine import Match
     from heliograph.correlate.pattern import Node, Pattern
+    from heliograph.event import Header
     from heliograph.timers import Timer, Timers
 
 log = logging.getLogger(__name__)
@@ -75,8 +78,11 @@ class Together:
         *,
         name: str | None = None,
         priority: int | None = None,
+        replayable: bool = False,
     ) -> None:
         check(pattern)
+        if replayable:
+            _check_replayable(name, pattern, services)
         if takes_header(callback):
             raise TypeError(f"{callback!r} must take one argument: the match")
         own_name: str = getattr(callback, "__name__", type(callback).__name__)
@@ -89,8 +95,15 @@ class Together:
         self._clock = services.ports.clock
         self._timers = timers
         self._lock = services.ports.tasks.lock(f"pattern {self.name}")
-        self._machine = Correlator(pattern, self._clock.monotonic_ns())
+        self._inputs: InputLog | None = None
+        self._now = self._clock.monotonic_ns
+        if replayable:
+            # Its clock is that of the histories.
+            self._inputs, self._now = InputLog(self.name, services), self._clock.time_ns
+        self._machine = Correlator(pattern, self._now())
         self._timer: Timer | None = None
+        self._timer_due: int | None = None
+        self._last_input: Receipt | None = None
         self._closed = False
         self.lane = Lane(
             self.name,
@@ -101,6 +114,8 @@ class Together:
             priority=priority or QoS().priority,
             on_ready=lambda lane: services.pool.schedule(self, lane.highest()),
         )
+        if self._inputs is not None:
+            self._kept(self._inputs.connect(self._machine.now, pattern), [])
         self._receivers: list[Receiver] = []
         for number, leaf in enumerate(leaves_of(pattern)):
             if isinstance(leaf, Leaf):
@@ -120,6 +135,8 @@ class Together:
             timer.cancel()
         for receiver in self._receivers:
             receiver.close()
+        if self._inputs is not None:
+            self._inputs.close()
         waiting = len(self.lane)
         self.lane.close()
         return waiting
@@ -129,6 +146,22 @@ class Together:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until the callback was given all matches so far; False when the time ran out."""
+        with self._lock:
+            last = self._last_input
+        try:
+            if last is not None:
+                last.result(timeout)
+        except HeliographError:
+            return False
+        return self.lane.wait_empty(timeout)
+
+    @property
+    def replayable(self) -> bool:
+        """Whether what it takes in is kept, by now."""
+        return self._inputs is not None and not self._closed
 
     def stats(self) -> TogetherStats:
         with self._lock:
@@ -173,37 +206,91 @@ class Together:
     def _joined(self, number: int, stream: Stream, priority: int | None) -> Receiver:
         field = self._keys.get(number)
 
-        def take(event: Any) -> None:
+        def take(event: Any, header: Header) -> None:
             key = None if field is None else getattr(event, field)
             with self._lock:
-                if not self._closed:
-                    self._give(self._machine.offer(number, key, event, self._clock.monotonic_ns()))
+                if self._closed:
+                    return
+                if self._inputs is None:
+                    self._give(self._machine.offer(number, key, event, self._now()))
+                    return
+                matches = self._machine.offer(number, key, event, header.append_ts or 0)
+                receipt = self._inputs.event(number, header, key, self._machine.now)
+                if self._machine.evicted is not NOBODY:
+                    receipt = self._inputs.evict(self._machine.evicted, self._machine.now)
+                self._kept(receipt, matches)
 
         options: Options = {**stream.options}
         if priority is not None:
             options["priority"] = priority
-        return stream.channel.subscribe(take, name=f"{self.name} {number}", **options)
+        start = None if self._inputs is None else "now"
+        return stream.channel.subscribe(take, name=f"{self.name} {number}", start=start, **options)
 
     def _advance(self) -> None:
         with self._lock:
             self._timer = None
-            if not self._closed:
-                self._give(self._machine.advance(self._clock.monotonic_ns()))
+            if self._closed:
+                return
+            matches = self._machine.advance(self._now())
+            if self._inputs is None:
+                self._give(matches)
+            else:
+                self._kept(self._inputs.tick(self._machine.now), matches)
+
+    def _kept(self, receipt: Receipt, matches: list[Match]) -> None:
+        """Give matches once what led to them is durable. Under the lock: that keeps them in order."""
+        self._last_input = receipt
+        receipt.when_kept(lambda error: self._give_kept(matches, error))
+        self._set_timer()
+
+    def _give_kept(self, matches: list[Match], error: BaseException | None) -> None:
+        """In the task of the journal."""
+        if error is None:
+            for match in matches:
+                self._put(match, 0)
+            return
+        # What could not be kept would be missing whenever this is replayed.
+        self._services.on_error(self.name, None, error)
+        self._services.ports.tasks.spawn(f"end of {self.name}", self.close)
 
     def _give(self, matches: list[Match]) -> None:
         """Queue matches for the callback and see to the next timer. Under the lock."""
         wall = self._clock.time_ns() - self._clock.monotonic_ns()
         for match in matches:
-            self.lane.put((self._match_class(match, wall), None, 0))  # type: ignore[arg-type]  # no event, no header
+            self._put(match, wall)
         self._set_timer()
+
+    def _put(self, match: Match, wall: int) -> None:
+        self.lane.put((self._match_class(match, wall), None, 0))  # type: ignore[arg-type]  # no event, no header
 
     def _set_timer(self) -> None:
         due = self._machine.due
         if self._timer is not None:
-            if self._timer.due == due:
+            if self._timer_due == due:
                 return
             self._timer.cancel()
-        self._timer = None if due is None else self._timers.at(due, self._advance)
+        self._timer, self._timer_due = None, due
+        if due is not None:
+            wait = max(0, due - self._now())
+            self._timer = self._timers.at(self._clock.monotonic_ns() + wait, self._advance)
+
+
+def _check_replayable(name: str | None, pattern: Pattern, services: Services) -> None:
+    if name is None:
+        raise NotPossible("subscribe", "replayable=True needs a name=, under which its inputs are kept")
+    if services.open_later is None:
+        raise NotPossible(name, "replayable=True needs a folder to keep what it took in: hg.Station('data')")
+    check_streams(name, pattern)
+
+
+def found_again(pattern: Pattern, services: Services, name: str, key: Any = EVERY_KEY) -> Iterator[Any]:
+    """The matches of a replayable pattern, from what it took in, as its callback was given them."""
+    check(pattern)
+    _check_replayable(name, pattern, services)
+    make = _match_class(pattern)
+    inputs = services.open_channel(INPUTS + name, (Input,), QoS(durability="persistent"))
+    for match in matches(pattern, inputs, _key_fields(pattern), key):
+        yield make(match, 0)
 
 
 def _loop_for(callback: Any, services: Services) -> asyncio.AbstractEventLoop | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from heliograph.correlate.pattern import Node, Pattern
+
+
+NOBODY: Final = object()
 
 
 class Found(NamedTuple):
@@ -86,6 +89,8 @@ class Correlator:
         self._wakes: list[tuple[int, int, Hashable]] = []
         self._pushed = 0
         self.counts = Counts()
+        self.evicted: Hashable = NOBODY
+        """The key that gave way to the last event, if any did."""
         if not self._keyed:
             self._state(None, start)
 
@@ -95,12 +100,18 @@ class Correlator:
         return self._wakes[0][0] if self._wakes else None
 
     @property
+    def now(self) -> int:
+        """The latest instant that it has seen."""
+        return self._now
+
+    @property
     def keys(self) -> int:
         """How many keys have something waiting."""
         return len(self._states)
 
     def offer(self, leaf: int, key: Hashable, event: Any, now: int) -> list[Match]:
         """An event of the pattern's leaf of that number, counted from the left."""
+        self.evicted = NOBODY
         matches = self.advance(now)
         state = self._state(key if self._keyed else None, self._now)
         found = state.root.feed(leaf, event, self._now)
@@ -121,11 +132,17 @@ class Correlator:
         self._now = until
         return matches
 
+    def forget(self, key: Hashable, now: int) -> list[Match]:
+        """Drop what waits for a key, as when it gives way; what falls due until then is found first."""
+        matches = self.advance(now)
+        self._states.pop(key, None)
+        return matches
+
     def _state(self, key: Hashable, now: int) -> _State:
         state = self._states.get(key)
         if state is None:
             if len(self._states) >= self._limit:
-                self._states.popitem(last=False)
+                self.evicted = self._states.popitem(last=False)[0]
                 self.counts.evicted += 1
             state = self._states[key] = _State(key, _built(self._pattern, self._start, now, self.counts))
             self._schedule(state)
