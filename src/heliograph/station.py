@@ -33,6 +33,8 @@ from heliograph.errors import (
     HistoryGone,
     NoSuchChannel,
     NotPossible,
+    WorkerError,
+    WorkerFailed,
     WrongEventType,
 )
 from heliograph.event import Event, info_of
@@ -46,6 +48,7 @@ from heliograph.timers import Timers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from heliograph.bandworker import BandWorker
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.scheduling import Schedule
@@ -78,10 +81,12 @@ class Station:
         name: how others see this station in that domain; need not be unique.
         transport: "socket", or "ring" for shared memory where that works (`mesh.stats()` says which it is);
             or what makes another transport, given this station's id.
+        priority: of consumers that name none; without it events have their own.
         journal: when the files of persistent channels are rotated, and how much of them is kept.
         callback_limit: seconds after which a callback that does not return is reported and detached.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
-            the header when a receiver missed a part of the history; else it is logged.
+            the header when a receiver missed a part of the history, or a band worker died; else it is
+            logged.
         ports: clock, tasks and chance; tests pass simulated ones.
     """
 
@@ -92,6 +97,7 @@ class Station:
         domain: str | None = None,
         name: str = "",
         transport: Callable[[int], Transport] | Carrier = "socket",
+        priority: int | None = None,
         journal: Limits | None = None,
         callback_limit: float = CALLBACK_LIMIT,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
@@ -119,6 +125,8 @@ class Station:
         self._schedule: Schedule | None = None
         self._closed = False
         self._forked = False
+        self._domain, self._transport = domain, transport
+        self._workers: list[BandWorker] = []
         self.mesh: Mesh | None = None
         if domain is not None:
             self.mesh = self._joined(Identity(self.id, name, domain), transport)
@@ -145,6 +153,7 @@ class Station:
             self._channel_changed,
             None if self.mesh is None else self.mesh.fetch_kept,
             open_later=None if self._keeping is None else self._keeping.open_later,
+            priority=priority,
             observe=self._recorder.observe,
         )
         _STATIONS.add(self)
@@ -275,6 +284,58 @@ class Station:
         with self._lock:
             return tuple(self._togethers)
 
+    def band_worker(
+        self,
+        setup: str | Callable[[Station], object],
+        *,
+        priority: int,
+        name: str | None = None,
+        core: int | None = None,
+        fifo: int | None = None,
+        timeout: float = 10.0,
+    ) -> BandWorker:
+        """Consumers of a priority band in a process of their own; returns when they are there.
+
+        Args:
+            setup: a function that another process can import, or "module:function". It is called there with
+                a station of this one's domain and carrier, and subscribes what it likes.
+            priority: of its consumers that name none.
+            name: in statistics and errors; else the module's.
+            core: pin the process to this one.
+            fifo: run it at this real-time priority (SCHED_FIFO), which needs a core and the right to.
+            timeout: seconds that it may take to start; WorkerFailed then, or with what went wrong there.
+
+        A worker that dies is started again, and reported to `on_error`; see `heliograph.bandworker`.
+        """
+        from heliograph.bandworker import BandWorker, new_order  # noqa: PLC0415 - few programs have workers
+
+        self._check_usable()
+        order = new_order(
+            setup,
+            domain=self._domain,
+            transport=self._transport,
+            priority=priority,
+            name=name,
+            fifo=fifo,
+            core=core,
+        )
+        worker = BandWorker(order, self.ports, self._services.on_error, self._forget_worker)
+        with self._lock:
+            self._workers.append(worker)
+        try:
+            is_ready = worker.wait_ready(timeout)
+        except BaseException:
+            worker.close(0.0)
+            raise
+        if not is_ready:
+            worker.close(0.0)
+            raise WorkerFailed(worker.name, f"is not ready after {timeout} seconds")
+        return worker
+
+    def band_workers(self) -> tuple[BandWorker, ...]:
+        with self._lock:
+            return tuple(self._workers)
+
     def channels(self) -> tuple[Channel[Any], ...]:
         with self._lock:
             return tuple(self._channels.values())
@@ -309,6 +370,8 @@ class Station:
             left.update(self._closed_by(deadline, channel))
         if self.mesh is not None:
             self.mesh.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
+        for worker in self.band_workers():  # they have got what was sent, and deliver it before they end
+            worker.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
         self.timers.close()
         self._pool.close()
         if self._keeping is not None:
@@ -343,6 +406,11 @@ class Station:
         with self._lock:
             if subscription in self._patterns:
                 self._patterns.remove(subscription)
+
+    def _forget_worker(self, worker: BandWorker) -> None:
+        with self._lock:
+            if worker in self._workers:
+                self._workers.remove(worker)
 
     def _create(
         self, name: str, types: tuple[type[Any], ...], qos: QoS | None, mode: str | None
@@ -427,6 +495,8 @@ class Station:
             channel.forked()
         if self.mesh is not None:
             self.mesh.abandon()
+        for worker in self._workers:
+            worker.abandon()
 
 
 class PatternSubscription:
@@ -491,6 +561,8 @@ def _pattern_regex(pattern: str) -> str:
 def _log_error(receiver: str, header: Header | None, error: BaseException) -> None:
     if isinstance(error, HistoryGone | HistoryDamaged):
         log.error("%s missed a part of the history: %s", receiver, error)
+    elif isinstance(error, WorkerError):
+        log.error("%s", error)
     elif header is None:
         log.error("%s raised", receiver, exc_info=error)
     else:

@@ -91,6 +91,8 @@ class Services(msgspec.Struct, frozen=True):
     """Fetches what other stations have kept in memory for a receiver that joined late; None without any."""
     open_later: Callable[[str, tuple[type[Event], ...], bool], LaterStore | None] | None = None
     """Opens where events wait that are delivered later: (channel, types, whether to make it)."""
+    priority: int | None = None
+    """Of receivers that name none; None: events have their own."""
     observe: Callable[[str, QoS], Observer | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""
 
@@ -417,6 +419,8 @@ class Channel(Generic[T]):
 
     def select(self, **options: Unpack[Options]) -> Selection:
         """Check what a receiver asks for; see `heliograph.channel.selection.select`."""
+        if options.get("priority") is None:
+            options["priority"] = self._services.priority
         return select(self.name, self._members.types, self.qos, **options)
 
     def new_lane(

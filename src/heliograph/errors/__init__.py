@@ -67,6 +67,9 @@
     │   ├── TooManyReaders                                                                       (retriable)
     │   ├── LeaseLost               a reliable reader was too slow; names what it lost           (retriable)
     │   └── RingDamaged             memory holds what no writer writes
+    ├── WorkerError                 a process of its own for consumers is not there
+    │   ├── WorkerFailed            it could not begin its work; says what went wrong there
+    │   └── WorkerDied              it ended though nobody closed it; says how, and what is done
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
     ├── NoJava                      Spark needs a Java and none will do; says what to set or install
     ├── InvalidOption               an option of `format("heliograph")` that cannot be; says what can
@@ -170,6 +173,7 @@ from heliograph.errors.ring import (
     TooManyReaders,
 )
 from heliograph.errors.simulation import CrashViolation, SimDeadlock, SimStuck, SimTaskFailed, SimulationError
+from heliograph.errors.worker import WorkerDied, WorkerError, WorkerFailed
 
 __all__ = [
     "ROOT",
@@ -250,6 +254,9 @@ __all__ = [
     "UnknownFormat",
     "UnknownOption",
     "UnsafeRuntimeFolder",
+    "WorkerDied",
+    "WorkerError",
+    "WorkerFailed",
     "WouldDeadlock",
     "WrongEventType",
 ]

@@ -1,0 +1,43 @@
+"""A process of its own for consumers could not be started, or has ended."""
+
+from __future__ import annotations
+
+from heliograph.errors.base import HeliographError
+
+
+class WorkerError(HeliographError):
+    """A band worker is not there.
+
+    Attributes:
+        worker: its name.
+        reason: what happened.
+    """
+
+    def __init__(self, worker: str, reason: str) -> None:
+        super().__init__(worker, reason)
+        self.worker = worker
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"band worker {self.worker}: {self.reason}"
+
+
+class WorkerFailed(WorkerError):
+    """Its process could not begin its work; the reason is what went wrong there."""
+
+
+class WorkerDied(WorkerError):
+    """Its process ended though nobody closed it.
+
+    Attributes:
+        process: the id it had.
+        restarts: how often it was started again before.
+        is_given_up: whether it will not be started again.
+    """
+
+    def __init__(self, worker: str, reason: str, process: int, restarts: int, *, is_given_up: bool) -> None:
+        then = "it died too often and is not started again" if is_given_up else "it is started again"
+        super().__init__(worker, f"process {process} {reason}; {then}")
+        self.process = process
+        self.restarts = restarts
+        self.is_given_up = is_given_up

@@ -1,0 +1,67 @@
+"""What band workers of the tests listen to; imported in their processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import heliograph as hg
+
+if TYPE_CHECKING:
+    from heliograph.event import Header
+
+
+class Job(hg.Event, name="band.job"):
+    n: int
+
+
+class Done(hg.Event, name="band.done"):
+    n: int
+    process: int
+    priority: int
+
+
+def answer(station: hg.Station) -> None:
+    """Answer every even job with who has done it, and in which band."""
+    jobs, done = station.channel("jobs", Job), station.channel("done", Done)
+
+    def work(job: Job) -> None:
+        done.push(Done(job.n, os.getpid(), band))
+
+    band = jobs.subscribe(work, where="n % 2 = 0").selection.priority or 0
+
+
+def die_of_thirteen(station: hg.Station) -> None:
+    def die(job: Job, _: Header) -> None:
+        if job.n == 13:
+            os.kill(os.getpid(), 9)
+
+    station.channel("jobs", Job).subscribe(die)
+    answer(station)
+
+
+def slow(station: hg.Station) -> None:
+    """Takes its time for each job, so that some wait when the end comes."""
+    jobs, done = station.channel("jobs", Job), station.channel("done", Done)
+
+    def work(job: Job) -> None:
+        time.sleep(0.02)
+        done.push(Done(job.n, os.getpid(), 0))
+
+    jobs.subscribe(work)
+
+
+def broken(_: hg.Station) -> None:
+    raise ValueError("the plant is closed")
+
+
+def placed(station: hg.Station) -> None:
+    """Tell by `process` which cores it may use, by `priority` how it is scheduled."""
+    done = station.channel("done", Done)
+    (core,) = os.sched_getaffinity(0)
+    scheduler = os.sched_getscheduler(0) * 100 + os.sched_getparam(0).sched_priority
+    station.channel("jobs", Job).subscribe(lambda job: done.push(Done(job.n, core, scheduler)))
+
+
+not_a_function = 7
