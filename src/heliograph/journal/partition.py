@@ -36,6 +36,7 @@ from heliograph.journal.marks import Mark, encode_marks, remembered
 from heliograph.journal.names import HEADS, LOCK, head_name, segment_name
 from heliograph.journal.records import rows_payload
 from heliograph.journal.recovery import Recovery, found_or_made, make_folder, recover, sweep
+from heliograph.journal.repeats import WINDOW
 from heliograph.journal.retention import decide, retire
 from heliograph.journal.tidying import Compaction, RewriteJob, is_complete, largest, to_compact, to_merge
 
@@ -313,7 +314,13 @@ class Partition:
             compaction = Compaction(before, is_complete(manifest, segments))
         self._generation += 1
         return RewriteJob(
-            self.folder, self._generation, segments, limits.merge_events, largest(limits), compaction
+            self.folder,
+            self._generation,
+            segments,
+            limits.merge_events,
+            largest(limits),
+            max(0, manifest.next - WINDOW),
+            compaction,
         )
 
     def replace_segments(self, job: RewriteJob, made: Sequence[Segment]) -> None:

@@ -32,6 +32,7 @@ from heliograph.ports import SystemClock, ThreadTasks, seconds_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from heliograph.journal.leftout import LeftOut
     from heliograph.journal.manifest import Manifest, Segment
     from heliograph.ports import Clock, Disk, Tasks
 
@@ -162,6 +163,17 @@ class PartitionReader:
         """
         source, end = self._source_of(offset, self.watermark)
         return (source, end) if isinstance(source, SegmentReader) else None
+
+    def left_out(self, start: int) -> list[LeftOut]:
+        """The ids of events from an offset on that were compacted; those of a damaged file are unknown."""
+        found: list[LeftOut] = []
+        for segment in self.manifest.segments:
+            if segment.rows is not None and segment.next > start:
+                with suppress(BadJournalFile, NoSuchFile):
+                    source = self._opened(segment, self._manifest.partition)
+                    assert isinstance(source, SegmentReader)
+                    found += (one for one in source.left_out() if one.offset >= start)
+        return found
 
     def left_behind(self, offset: int) -> tuple[SegmentReader, int] | None:
         """As `sealed_at`, of a file that has left the history and still lies there, in its grace; or None.

@@ -2,8 +2,9 @@
 
 The window is the journal itself. An event that was pushed under an id of its own carries it in its headers,
 and every event has an EventId, so nothing else has to be kept: the first who pushes under an id reads the
-last `WINDOW` rows, and from then on what is appended is noted. That holds across restarts, and for what
-another station appends here. An id is known until its rows are lost for good, also at the level `journal`.
+last `WINDOW` rows, and from then on what is appended is noted. Of rows that were compacted since, the files
+have kept the ids. That holds across restarts, and for what another station appends here. An id is known until
+its rows are lost for good, also at the level `journal`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from heliograph.channel.lane import Item
+    from heliograph.journal.leftout import LeftOut
     from heliograph.journal.receipt import Receipt
     from heliograph.journal.records import Record
 
@@ -37,8 +39,8 @@ class Repeats:
         """The append of an id that is known; None when it is on disk."""
         return self._known[push_id]
 
-    def read_before(self, records: Iterable[Record]) -> None:
-        """Rows that are on disk, in their order, and older than what was noted."""
+    def read_before(self, records: Iterable[Record | LeftOut]) -> None:
+        """Rows that are or were on disk, in their order, and older than what was noted."""
         older = [
             one
             for record in records

@@ -2,7 +2,8 @@
 
     python -m heliograph.journal.rewriting FOLDER < job > segments
 
-Compaction leaves out every row that a later one of its key supersedes, and tombstones that are old enough.
+Compaction leaves out every row that a later one of its key supersedes, and tombstones that are old enough;
+their ids stay for as long as pushes under them are recognised.
 The steps, numbered in the code and of the same order as those of a seal:
 
     1 read the segments              4 sync the folder
@@ -22,11 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from heliograph.errors import BadJournalFile, DiskError
 from heliograph.formats import FormatRegistry
 from heliograph.journal.frames import checksum
 from heliograph.journal.keys import KeyReader
+from heliograph.journal.leftout import COLUMNS, LeftOut, left_out
 from heliograph.journal.manifest import Segment
 from heliograph.journal.names import segment_name
 from heliograph.journal.records import EVENT
@@ -52,7 +55,7 @@ def rewrite(disk: Disk, job: RewriteJob) -> tuple[Segment, ...]:
     formats = FormatRegistry()
     inputs = [_Input(disk, job.folder, segment, formats) for segment in job.segments]  # 1
     if job.compaction is not None:
-        _choose(inputs, job.compaction, KeyReader(formats))
+        _choose(inputs, job.compaction, KeyReader(formats), job.ids_from)
     return tuple(_written(disk, job, group) for group in _groups(inputs, job))
 
 
@@ -66,9 +69,12 @@ class _Input:
         self.events = entry.events
         self.reader: SegmentReader | None = None
         """None when it cannot be read."""
+        self.left_out: list[LeftOut] = []
+        """The ids of rows that are not in it any more."""
         with suppress(BadJournalFile, DiskError):
             if is_whole(disk, folder, entry):
                 self.reader = SegmentReader(disk, folder, entry, formats)
+                self.left_out = self.reader.left_out()
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -93,6 +99,16 @@ class _Input:
         self.keep = masks[::-1]
         self.events = sum(mask.true_count for mask in masks)
 
+    def remember(self, ids_from: int) -> None:
+        """Keep the ids of rows that do not stay, from an offset on."""
+        assert self.reader is not None
+        assert self.keep is not None
+        for _, _, at in self.reader.spans(ids_from, self.entry.next):
+            rows = self.reader.parquet.read_row_group(at, columns=COLUMNS)
+            gone = pc.and_(pc.invert(self.keep[at]), pc.greater_equal(rows["_offset"], ids_from))
+            values = rows.filter(gone).to_pydict()
+            self.left_out += map(left_out, zip(*(values[name] for name in COLUMNS), strict=True))
+
 
 def _stays(row: tuple[Any, ...], compaction: Compaction, keys: KeyReader, seen: set[bytes]) -> bool:
     append_ts, format_id, kind, key, body = row
@@ -108,7 +124,7 @@ def _stays(row: tuple[Any, ...], compaction: Compaction, keys: KeyReader, seen: 
     return not (over and compaction.complete)
 
 
-def _choose(inputs: Sequence[_Input], compaction: Compaction, keys: KeyReader) -> None:
+def _choose(inputs: Sequence[_Input], compaction: Compaction, keys: KeyReader, ids_from: int) -> None:
     """Decide which rows stay, from the newest segment to the oldest."""
     if any(source.reader is None for source in inputs):
         # An event in there may be what a tombstone stands for.
@@ -117,6 +133,7 @@ def _choose(inputs: Sequence[_Input], compaction: Compaction, keys: KeyReader) -
     for source in reversed(inputs):
         if source.reader is not None:
             source.thin_out(compaction, keys, seen)
+            source.remember(ids_from)
 
 
 def _groups(inputs: Sequence[_Input], job: RewriteJob) -> Iterator[list[_Input]]:
@@ -150,7 +167,9 @@ def _written(disk: Disk, job: RewriteJob, group: Sequence[_Input]) -> Segment:
         return first.entry if first.reader is None else msgspec.structs.replace(first.entry, rows=compacted)
     if compacted is None and any(source.entry.rows is not None for source in group):
         compacted = events
-    data = rewritten_file([source.reader.parquet for source in group if source.reader], _rechunked(group))
+    gone = [one for source in group for one in source.left_out if one.offset >= job.ids_from]
+    parquets = [source.reader.parquet for source in group if source.reader]
+    data = rewritten_file(parquets, _rechunked(group), sorted(gone, key=lambda one: one.offset))
     name = segment_name(first.entry.first, last.entry.next, job.generation)
     install_file(disk, job.folder, name, data)  # 2, 3, 4
     return Segment(

@@ -15,6 +15,7 @@ import msgspec
 from heliograph.errors import BadJournalFile, FormatError, HistoryDamaged, NoSuchFile
 from heliograph.formats import Format
 from heliograph.journal.frames import checksum
+from heliograph.journal.leftout import KEY, unpacked
 from heliograph.journal.records import Record, Rows
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from heliograph.formats import FormatRegistry
+    from heliograph.journal.leftout import LeftOut
     from heliograph.journal.manifest import Segment
     from heliograph.ports import Disk
 
@@ -102,6 +104,10 @@ class SegmentReader:
         first = max(wanted, self._firsts[at])
         offsets: list[int] = self._row_group(at, first).column("_offset").to_pylist()
         return offsets
+
+    def left_out(self) -> list[LeftOut]:
+        """The ids of rows that compaction has left out of it, as far as they are kept."""
+        return unpacked((self._file.metadata.metadata or {}).get(KEY))
 
     @property
     def formats(self) -> tuple[bytes, ...]:

@@ -29,6 +29,7 @@ from heliograph import fieldtypes as ft
 from heliograph.codec import mapping_decoder
 from heliograph.errors import DecodeError, FormatError, InvalidEvent
 from heliograph.evolution import split_optional
+from heliograph.journal import leftout
 from heliograph.journal.frames import checksum
 from heliograph.unify import unified
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.formats import Format, FormatRegistry
+    from heliograph.journal.leftout import LeftOut
     from heliograph.journal.records import Record, Rows
 
 log = logging.getLogger(__name__)
@@ -91,13 +93,17 @@ def segment_file(runs: Iterable[Rows], formats: FormatRegistry) -> tuple[bytes, 
     return _written(groups, used, "bodies", lambda _: []), ids
 
 
-def rewritten_file(files: Sequence[pq.ParquetFile], tables: Iterable[pa.Table]) -> bytes:
+def rewritten_file(
+    files: Sequence[pq.ParquetFile], tables: Iterable[pa.Table], left_out: Sequence[LeftOut] = ()
+) -> bytes:
     """A file with rows of others, which have one schema, and statistics where all of these have them."""
     sink = pa.BufferOutputStream()
     with _parquet_writer(sink, files[0].schema_arrow, _stated(files)) as writer:
         for table in tables:
             if table.num_rows:
                 writer.write_table(table, row_group_size=ROW_GROUP)
+        if left_out:
+            writer.add_key_value_metadata({leftout.KEY: leftout.packed(left_out)})
     data: bytes = sink.getvalue().to_pybytes()
     return data + data[-_footer_size(data) :]
 

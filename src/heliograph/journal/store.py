@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.journal.cursors import Cursor
+    from heliograph.journal.leftout import LeftOut
     from heliograph.journal.limits import Limits
     from heliograph.journal.named import SupplierLease
     from heliograph.journal.receipt import Receipt
@@ -227,10 +228,18 @@ class JournalStore:
             last = self._writer.between(lambda: None)
             if last is not None:
                 last.wait_until_final(timeout)
-            older = list(self._rows(max(self.earliest, self.watermark - WINDOW)))
+            older = self._last_ids(max(self.earliest, self.watermark - WINDOW))
             with self._repeating:
                 self._repeats.read_before(older)
             self._repeats_read = True
+
+    def _last_ids(self, start: int) -> list[Record | LeftOut]:
+        """Rows from an offset on in their order, those that were compacted too."""
+        there: dict[int, Record | LeftOut] = dict(self._numbered_rows(start))
+        # After the rows: what is compacted meanwhile is in both.
+        with self._reading:
+            gone = {one.offset: one for one in self._reader.left_out(start)}
+        return [one for _, one in sorted({**gone, **there}.items())]
 
     def _note(self, items: Sequence[Item], receipt: Receipt) -> None:
         """Under the lock."""
@@ -242,12 +251,15 @@ class JournalStore:
 
     def _rows(self, start: int) -> Iterator[Record]:
         """What is durable from an offset on."""
+        return (record for _, record in self._numbered_rows(start))
+
+    def _numbered_rows(self, start: int) -> Iterator[tuple[int, Record]]:
         end = self.watermark
         while start < end:
             with self._reading:
                 runs, reached = self._reader.read_on(start, READ_ROWS, below=end)
             for rows in runs:
-                yield from rows.records
+                yield from enumerate(rows.records, rows.first)
             if reached <= start:
                 return
             start = reached

@@ -49,6 +49,8 @@ class RewriteJob(msgspec.Struct, array_like=True, frozen=True):
     segments: tuple[Segment, ...]
     most_events: int
     most_bytes: int
+    ids_from: int = 0
+    """From this offset on the ids of rows that are left out are kept."""
     compaction: Compaction | None = None
 
 

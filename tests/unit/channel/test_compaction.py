@@ -10,7 +10,9 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import InvalidEvent, InvalidQoS, NotPossible
+from heliograph.journal import partition, repeats, store
 from heliograph.journal.store import JournalStore
+from heliograph.testing import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,10 +52,10 @@ def tracks(tmp_path: Path) -> Iterator[Channel[Track]]:
 
 
 def compact(channel: Channel[Any]) -> None:
-    store = channel.store
-    assert isinstance(store, JournalStore)
-    store._writer.seal()
-    store._writer.tidy()
+    kept = channel.store
+    assert isinstance(kept, JournalStore)
+    kept._writer.seal()
+    kept._writer.tidy()
 
 
 def kept(channel: Channel[Any]) -> list[tuple[int, Any]]:
@@ -160,3 +162,48 @@ def test_types_without_a_key_are_refused_where_they_would_never_go(tmp_path: Pat
 def test_compaction_without_a_journal_is_refused() -> None:
     with pytest.raises(InvalidQoS):
         hg.QoS(compaction="key")
+
+
+def crashed_and_open(rig: Rig) -> tuple[Rig, Channel[Track]]:
+    after = Rig(disk=rig.disk.crash(), seed=1)
+    return after, after.station.channel("air.tracks", Track, qos=BY_KEY)
+
+
+def test_a_push_that_was_compacted_away_is_recognised_when_it_is_repeated() -> None:
+    """Else the repeated push would be the last of its key, and undo what came after it."""
+    rig = Rig()
+    tracks = rig.station.channel("air.tracks", Track, qos=BY_KEY)
+    with tracks.consumer(start="earliest") as consumer:
+        tracks.push(Track(1, 0), id="order-1")
+        first = next(consumer.deliveries(LIMIT)).header.id
+    tracks.push(Track(1, 1))
+    compact(tracks)
+    assert kept(tracks) == [(1, Track(1, 1))]
+    for _ in range(3):
+        rig, tracks = crashed_and_open(rig)
+        assert tracks.push(Track(1, 0), id="order-1")
+        assert tracks.push(Track(1, 0), id=str(first))
+        assert [event.n for _, event in kept(tracks)][-1:] != [0]
+        tracks.push(Track(1, 2))
+        compact(tracks)
+    assert [event for _, event in kept(tracks)] == [Track(1, 2)]
+
+
+def test_ids_of_what_was_compacted_are_kept_as_far_back_as_ids_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (repeats, partition, store):
+        monkeypatch.setattr(module, "WINDOW", 10)
+    rig = Rig()
+    tracks = rig.station.channel("air.tracks", Track, qos=BY_KEY)
+    for n in range(20):
+        tracks.push(Track(1, n), id=f"order-{n}")
+        if n % 7 == 6:
+            compact(tracks)
+    compact(tracks)
+    rig, tracks = crashed_and_open(rig)
+    for n in range(10, 20):
+        tracks.push(Track(1, n), id=f"order-{n}")
+    assert kept(tracks) == [(19, Track(1, 19))]
+    tracks.push(Track(1, 9), id="order-9")
+    assert kept(tracks)[-1] == (20, Track(1, 9)), "it is forgotten"
