@@ -195,11 +195,21 @@ class Link:
         if not self._sending.acquire(blocking=False):
             return False
         try:
-            frame = None if gateway.paused or self._has_work() else self._packer.only(gateway, item)
+            if (
+                self._unflushed
+                or self._frames
+                or self._messages
+                or self._states
+                or self._state_due
+                or gateway.paused
+                or self._connection is None
+                or self.closed
+            ):
+                return False
+            frame = self._packer.only(gateway, item)
             if frame is None:
                 return False
-            self._send(frame)
-            if self._unflushed:
+            if not self._send([frame]):
                 self._arm()
             return True
         finally:
@@ -325,7 +335,10 @@ class Link:
                 if epoch != self._epoch:
                     raise LinkLost(self.name, "has begun a new session over another connection")
                 for frame in frames:
-                    self._take(frame)
+                    if frame[0] != m.DATA:
+                        self._take(frame)
+                    elif self._unpacker.take(frame):
+                        self._tell_state()
             if self._unpacker.unacked_records >= ACK_RECORDS or self._unpacker.unacked_bytes >= ACK_BYTES:
                 self._tell_state()
             frames = connection.receive()
@@ -385,18 +398,6 @@ class Link:
             if since is not None and self._clock.monotonic_ns() - since > RESUME_LIMIT * 1e9:
                 self._listener.on_lost(self)
 
-    def _has_work(self) -> bool:
-        """Whether anything comes before the next event, or none can be sent."""
-        return bool(
-            self._unflushed
-            or self._frames
-            or self._messages
-            or self._states
-            or self._state_due
-            or self._connection is None
-            or self.closed
-        )
-
     def _send_all(self) -> None:
         """Send until nothing is left, no more may be sent, or the connection is full (`_unflushed`)."""
         while self._states:
@@ -429,15 +430,18 @@ class Link:
                 return True
         return False
 
-    def _send(self, frame: list[Any]) -> None:
+    def _send(self, frame: list[Any]) -> bool:
+        """Whether nothing of it waits."""
         assert self._connection is not None
         self._frames_sent += 1
         self._unpacker.heard = False
-        self._last_sent_ns = self._clock.monotonic_ns()
         try:
             self._unflushed = not self._connection.offer(frame)
         except LinkLost:
             self._drop_broken()
+        # After sending, while the other end wakes up.
+        self._last_sent_ns = self._clock.monotonic_ns()
+        return not self._unflushed
 
     def _flush(self) -> None:
         try:
@@ -499,11 +503,9 @@ class Link:
     # Reading. By the reader alone, but for what says otherwise.
 
     def _take(self, frame: memoryview) -> None:
+        """A frame that is no data."""
         kind = frame[0]
-        if kind == m.DATA:
-            if self._unpacker.take(frame):
-                self._tell_state()
-        elif kind == m.STATE:
+        if kind == m.STATE:
             self._take_state(m.read_state(frame, self.name))
         elif kind == m.BYE:
             raise LinkLost(self.name, m.read_bye(frame))

@@ -18,7 +18,7 @@ connection and nothing else.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -176,7 +176,7 @@ _read_state: Final = msgspec.msgpack.Decoder(State).decode
 _read_messages: Final = msgspec.msgpack.Decoder(list[Message]).decode
 
 
-class Run(NamedTuple):
+class Run(msgspec.Struct, frozen=True, gc=False):
     """Consecutive records of one stream."""
 
     form: int
@@ -272,11 +272,16 @@ class Pieces:
 
 def data_payload(runs: Sequence[Run]) -> bytes:
     """The runs of a DATA frame."""
-    return b"".join([run_bytes(*run) for run in runs])
+    return b"".join([run_bytes(run.form, run.stream, run.length, run.records) for run in runs])
 
 
 def data_frame(lane: int, batch: Batch[bytes]) -> list[Buffer]:
     return [_DATA.pack(DATA, lane, 0, batch.count, batch.first), batch.payload]
+
+
+def record_frame(lane: int, number: int, stream: int, record: bytes) -> bytes:
+    """A DATA frame of one event; `record` is a run of it alone."""
+    return _DATA_RUN.pack(DATA, lane, 0, 1, number, RECORDS, stream, 1, len(record)) + record
 
 
 def read_data(frame: memoryview, peer: str) -> tuple[int, int, int, Run | None]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from heliograph.channel.lane import Item
     from heliograph.event import Event
-    from heliograph.link.contract import Buffer
     from heliograph.link.gateway import Gateway
     from heliograph.link.runs import EventWriter
 
@@ -86,7 +85,7 @@ class Packer:
         self.events_sent += len(items)
         return [batch for number, some in by_lane.items() for batch in self._batches(gateway, number, some)]
 
-    def only(self, gateway: Gateway, item: Item) -> list[Buffer] | None:
+    def only(self, gateway: Gateway, item: Item) -> bytes | None:
         """An event alone, as a frame that is numbered and kept like any batch; None when that cannot be.
 
         It cannot be before its stream has been announced on its lane, nor if it is large.
@@ -95,15 +94,15 @@ class Packer:
         stream = self._told.get((lane, gateway.channel.name, item[0].__class__))
         if stream is None or not self.has_room:
             return None
-        form, records = self._writer.run(item[0].__class__, (item,))
-        if len(records) > FRAME_BYTES:
+        record = self._writer.record(item)
+        if len(record) > FRAME_BYTES:
             return None
         self.events_sent += 1
-        payload = m.run_bytes(form, stream, 1, records)
         outbox = self.out[lane]
-        batch = outbox.add(1, payload, len(payload))
+        frame = m.record_frame(lane, outbox.last + 1, stream, record)
+        outbox.add(1, frame[m.RUNS_AT :], len(frame))
         self.has_room = outbox.has_room
-        return m.data_frame(lane, batch)
+        return frame
 
     def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
         """One batch, or several where the events are large."""
@@ -126,7 +125,7 @@ class Packer:
             self.lost += 1
             return []
         announced, stream = self._stream(gateway.channel.name, lane, type(item[0]))
-        payloads = [m.run_bytes(*run) for run in announced] + m.pieces(stream, records, FRAME_BYTES)
+        payloads = [m.data_payload([run]) for run in announced] + m.pieces(stream, records, FRAME_BYTES)
         outbox = self.out[lane]
         batches = [(lane, outbox.add(1, payload, len(payload))) for payload in payloads]
         self.has_room = self.has_room and outbox.has_room

@@ -93,6 +93,13 @@ class EventWriter:
             return RECORDS, encode(items)
         return RECORDS, encode([self._record(cls, item, plain=plain) for item in items])
 
+    def record(self, item: Item) -> bytes:
+        """One event that has no lifespan, as the bytes of a run of the form RECORDS."""
+        cls = item[0].__class__
+        if self._plain.get(cls):
+            return encode((item,))
+        return self.run(cls, (item,))[1]
+
     def _uniform(self, cls: type[Event], items: Sequence[Item], *, plain: bool) -> bytes:
         headers = [item[1] for item in items]
         first = headers[0]

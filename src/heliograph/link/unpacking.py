@@ -72,12 +72,12 @@ class Unpacker:
         self.unacked_bytes += len(frame)
         if lane != CONTROL:
             self.heard = True
-        if not self.missing and inbox.follows(first):
-            self._let_through(lane, Batch(first, count, frame[m.RUNS_AT :]), 0, only)
+        if only is not None and not self.missing and inbox.follows(first):
+            self._let_through(lane, count, 0, (only,))
             return False
         ready = inbox.take(Batch(first, count, frame[m.RUNS_AT :]))
         for batch, skip in ready:
-            self._let_through(lane, batch, skip)
+            self._let_through(lane, batch.count, skip, batch.payload)
         return (not ready or lane in self.missing) and self._finds_gap(lane, inbox)
 
     def heard_of(self, sent: tuple[int, ...]) -> None:
@@ -99,45 +99,47 @@ class Unpacker:
         self.missing[lane] = wanted
         return True
 
-    def _let_through(self, lane: int, batch: Batch[memoryview], skip: int, only: m.Run | None = None) -> None:
+    def _let_through(self, lane: int, count: int, skip: int, runs: tuple[m.Run, ...] | memoryview) -> None:
         """Hand on the runs of a batch, but for its first records, which came before."""
         inbox = self.inboxes[lane]
+        last = inbox.received + count - skip
         try:
-            for run in (only,) if only else m.read_runs(batch.payload, batch.count, self._peer):
-                left = min(skip, run.length)
-                skip -= left
+            for run in runs if isinstance(runs, tuple) else m.read_runs(runs, count, self._peer):
+                left = 0
+                if skip:
+                    left = min(skip, run.length)
+                    skip -= left
                 if run.stream == m.MESSAGES:
                     for message in m.read_messages(run, self._peer)[left:]:
                         self._on_message(message)
                         inbox.received += 1
                 elif left < run.length:
-                    self._hand_on(lane, run, left)
+                    if run.form == m.PIECE or self._pieces[lane].parts:
+                        self._take_piece(self._pieces[lane], run)
+                    else:
+                        self._on_run(run, left)
                     inbox.received += run.length - left
         except Exception as error:
             if not self._gives_up(lane, inbox.received + 1):
                 raise
-            self.left_out += batch.last - inbox.received
+            self.left_out += last - inbox.received
             log.error(  # noqa: TRY400 - the sentence says all
                 "records %d to %d of lane %d of station %s are left out: %s",
                 inbox.received + 1,
-                batch.last,
+                last,
                 lane,
                 self._peer,
                 error,
             )
-            inbox.received = batch.last
+            inbox.received = last
 
-    def _hand_on(self, lane: int, run: m.Run, left: int) -> None:
-        pieces = self._pieces[lane]
-        if run.form == m.PIECE:
-            whole = pieces.add(run, self._peer)
-            if whole is not None:
-                self._on_run(whole, 0)
-                pieces.clear()
-        elif pieces.parts:
+    def _take_piece(self, pieces: m.Pieces, run: m.Run) -> None:
+        if run.form != m.PIECE:
             raise BadFrame(self._peer, "other events between the pieces of one")
-        else:
-            self._on_run(run, left)
+        whole = pieces.add(run, self._peer)
+        if whole is not None:
+            self._on_run(whole, 0)
+            pieces.clear()
 
     def _gives_up(self, lane: int, number: int) -> bool:
         """A record could not be handed on; whether that has happened often enough."""
