@@ -1,7 +1,7 @@
 """Events that were pushed together, as items whose headers are made only where somebody looks.
 
-A journal keeps what such headers share once, and nobody may be there to receive the events; then a million
-headers would be made for nothing.
+A journal keeps what such headers share once, a link sends it once, and nobody may be there to receive the
+events; then a million headers would be made for nothing. `Bulk` goes out, `Lot` has come over a link.
 """
 
 from __future__ import annotations
@@ -14,28 +14,37 @@ from typing import TYPE_CHECKING, Any, overload
 from heliograph.event import Event, Header, info_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from heliograph.channel.lane import Item
 
 
 class Bulk(Sequence["Item"]):
-    """Events of one class and supplier, with sequence numbers that follow each other.
+    """Events of one class, supplier and instant.
 
     Args:
         events: at least one.
         first: the header of the first.
         places: the place of each in the station's order.
         deadline: when their lifespan ends on the monotonic clock; 0: it does not.
+        sequences: of each, where they do not follow the first one's.
     """
 
-    __slots__ = ("deadline", "events", "first", "places")
+    __slots__ = ("deadline", "events", "first", "places", "sequences")
 
-    def __init__(self, events: Sequence[Event], first: Header, places: list[int], deadline: int) -> None:
+    def __init__(
+        self,
+        events: Sequence[Event],
+        first: Header,
+        places: list[int],
+        deadline: int,
+        sequences: list[int] | None = None,
+    ) -> None:
         self.events = events
         self.first = first
         self.places = places
         self.deadline = deadline
+        self.sequences = sequences
 
     def __len__(self) -> int:
         return len(self.events)
@@ -66,7 +75,7 @@ class Bulk(Sequence["Item"]):
             repeat(first.type),
             repeat(first.supplier),
             repeat(first.epoch),
-            count(first.sequence),
+            count(first.sequence) if self.sequences is None else self.sequences,
             repeat(first.source_ts),
             repeat(first.format_id),
             repeat(first.priority),
@@ -85,3 +94,44 @@ class Bulk(Sequence["Item"]):
             return repeat(())
         values = map(attrgetter(*names), self.events)
         return zip(values) if len(names) == 1 else values
+
+
+class Lot(Sequence["Item"]):
+    """Events of one class and supplier that came together.
+
+    Args:
+        events: at least one.
+        first: the header of the first.
+        make: makes all items.
+    """
+
+    __slots__ = ("_items", "_make", "events", "first")
+
+    def __init__(self, events: list[Event], first: Header, make: Callable[[], list[Item]]) -> None:
+        self.events = events
+        self.first = first
+        self._make = make
+        self._items: list[Item] | None = None
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+        return self._made()[index]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._made())
+
+    def header_at(self, place: int) -> Header:
+        return self._made()[place][1]
+
+    def _made(self) -> list[Item]:
+        if self._items is None:
+            self._items = self._make()
+        return self._items

@@ -33,7 +33,7 @@ and an inline callback it reads
         return push
 
 Where filters or groups decide which lanes get an event, or where there are many, loops over the lanes that
-`route.queued` finds take the place of the lines for each lane.
+`route.queued` finds take the place of the lines for each lane. A lane that is alone is asked by itself.
 
 One push at a time is between `acquire` and `release`, of all suppliers of a channel: lanes only get emptier
 meanwhile, so whoever found room in all of them still has it when it puts. `barred` holds something when these
@@ -153,6 +153,8 @@ def _queue(source: Source, route: Route, header: str) -> None:
     item = f"item = (event, header, {deadline})"
     if route.always is not None and len(route.always) <= WRITTEN_OUT:
         _put_by_name(source, route.always, item)
+    elif route.sole is not None:
+        _put_if_wanted(source, route.sole[0], route.wants, item)
     else:
         _put_by_loop(source, route.queued, item)
     if route.keep is not None:
@@ -171,6 +173,15 @@ def _put_by_name(source: Source, lanes: tuple[Lane, ...], item: str) -> None:
     for lane in lanes:
         source.line(f"{source.bind(lane.put)}(item)", 5)
     source.line(f"tally.matched += {len(lanes)}", 5)
+
+
+def _put_if_wanted(source: Source, lane: Lane, wants: object, item: str) -> None:
+    name = source.bind(lane)
+    source.line(f"if not {source.bind(wants)}(event, header): passed = True", 4)
+    source.line(f"elif {name}.waiting < {name}.blocks_at:", 4)
+    source.line(item, 5)
+    source.line(f"{source.bind(lane.put)}(item)", 5)
+    source.line("tally.matched += 1", 5)
 
 
 def _put_by_loop(source: Source, queued: object, item: str) -> None:

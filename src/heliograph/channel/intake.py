@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from heliograph.channel.bulk import Lot
 from heliograph.channel.supplier import Supplier
 from heliograph.errors import Closed, ForkedStation
 from heliograph.event import Event
@@ -65,7 +66,7 @@ class Intake(Supplier[T]):
         Returns how many were queued before one could not be, because a consumer that must not lose it has
         no room. With `wait`, waits for room; events for a channel that has been closed are let go.
         """
-        done = 0
+        done = self._call_for_all(arrived) if isinstance(arrived, Lot) else 0
         try:
             while done < len(arrived):
                 routes = self._routes
@@ -80,6 +81,15 @@ class Intake(Supplier[T]):
                     full.wait_for_room(ROOM_LIMIT)
         except (Closed, ForkedStation):
             return len(arrived)
+        return done
+
+    def _call_for_all(self, lot: Lot) -> int:
+        """Call inline callbacks, if there is nothing else and none of them wants headers; how far it came."""
+        route = self._routes.get(lot.events[0].__class__)
+        if route is None or route.queued is not None or route.inline_many is None:
+            return 0
+        done = route.inline_many(lot.events, lot.first, lot.header_at)
+        self._taken_in += done
         return done
 
     def _call_from(

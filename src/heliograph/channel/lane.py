@@ -26,6 +26,7 @@ from heliograph.qos import LOWEST_PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from heliograph.channel.bulk import Bulk
     from heliograph.channel.observer import Watch
     from heliograph.ports import Clock, Tasks
 
@@ -127,6 +128,10 @@ class Lane:
                 return
             self._watched = True
         self._on_ready(self)
+
+    def put_bulk(self, bulk: Bulk) -> None:
+        """Queue events that were pushed together; into a `block` lane, one that has room for them."""
+        self.put_many(list(bulk))
 
     def put_extra(self, item: Item) -> None:
         """Queue beyond the limit: history for a new consumer, or what another member of its group left."""

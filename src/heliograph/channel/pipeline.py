@@ -13,7 +13,7 @@ The source holds only names made here; callbacks, lanes and sources are bound as
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -95,6 +95,11 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The tally of the only inline subscription, when it has no condition: `inline` then only calls it."""
     keep: Callable[[Item], None] | None
     """Remembers the event for late joiners, when the channel does."""
+    sole: tuple[Lane, Condition | AnyOf] | None
+    """The lane that is the only target, and when it wants an event. What is pushed together goes there
+    without a header for each event."""
+    inline_targets: tuple[tuple[InlineSubscription, Condition | AnyOf], ...] = ()
+    tally: InlineTally | None = None
 
     @cached_property
     def stamp(self) -> Callable[[Any, str, int, int, int, int], Header]:
@@ -105,6 +110,30 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     def way_in(self) -> WayIn:
         """The generated push. Made when the first event comes: routes that change before cost nothing."""
         return way_in(self)
+
+    @cached_property
+    def wants(self) -> Callable[[Any, Header], bool]:
+        """Whether the sole lane wants an event."""
+        assert self.sole is not None
+        function = _Function()
+        test = function.test(self.sole[1])
+        return function.compile(lambda: [f"return {' and '.join(map(str, test)) or 'True'}"])
+
+    @cached_property
+    def choose(self) -> Callable[[Sequence[Any], Any], Sequence[int]]:
+        """The places of those events, out of many of one supplier, that the sole lane wants."""
+        assert self.sole is not None
+        return _choosing_function(self.sole[1])
+
+    @cached_property
+    def inline_many(self) -> Callable[[Sequence[Any], Any, Callable[[int], Header]], int] | None:
+        """As `inline` for many events of one supplier: of (events, a header, what makes the header of one).
+
+        Returns how many there were before there were other routes. None where callbacks want headers.
+        """
+        if self.tally is None or any(inline.with_header for inline, _ in self.inline_targets):
+            return None
+        return _inline_many_function(self.inline_targets, self.tally)
 
 
 def build_route(
@@ -124,6 +153,9 @@ def build_route(
     queued = [(t, c) for t, c in wanted if t.inline is None]
     lifetime_ns = None if qos.lifespan is None else round(qos.lifespan * 1e9)
     has_queue = bool(queued) or keep is not None or crowd is not None
+    sole = None
+    if len(queued) == 1 and queued[0][0].lane is not None and not (inline or keep or crowd):
+        sole = (queued[0][0].lane, queued[0][1])
     return Route(
         cls,
         lifetime_ns,
@@ -134,7 +166,14 @@ def build_route(
         None if tally is None else _inline_function(inline, tally),
         tally if len(inline) == 1 and inline[0][1].is_open else None,
         keep,
+        sole,
+        tuple(inline),
+        tally,
     )
+
+
+Shape: TypeAlias = "Callable[[list[str]], list[str]]"
+"""Makes a function `route` of the lines for one event."""
 
 
 class _Function:
@@ -162,13 +201,15 @@ class _Function:
             pieces.append(self._emit().add(condition.checked.node))
         return tuple(pieces)
 
-    def compile(self, body: Callable[[], list[str]]) -> Callable[..., Any]:
+    def compile(self, body: Callable[[], list[str]], shape: Shape | None = None) -> Callable[..., Any]:
+        """A function `route(event, header)` of these lines, or one of another shape around them."""
         function: Callable[..., Any]
+        shaped = _route if shape is None else shape
         if self._emitter is None:
-            function = define(_route(body()), dict(self._values), {})["route"]
+            function = define(shaped(body()), dict(self._values), {})["route"]
         else:
             self._emitter.finish()
-            source = _route([*self._emitter.lines, *body()])
+            source = shaped([*self._emitter.lines, *body()])
             function = self._emitter.function("route", source, self._values)
         return function
 
@@ -192,6 +233,17 @@ class _Either:
 
 def _route(body: list[str]) -> list[str]:
     return ["def route(event, header):", *(f"    {line}" for line in body)]
+
+
+def _loop(head: str, each: str, begin: list[str], end: str) -> Shape:
+    """Of the lines for one event, a function over many."""
+    return lambda body: [
+        head,
+        *(f"    {line}" for line in begin),
+        f"    {each}",
+        *(f"        {line}" for line in body),
+        f"    {end}",
+    ]
 
 
 def _if(test: tuple[Any, ...], action: str) -> str:
@@ -255,3 +307,51 @@ def _inline_function(
         return [*lines, f"({known}(outcome) or {tick}(outcome))()"]
 
     return function.compile(body)
+
+
+def _choosing_function(condition: Condition | AnyOf) -> Callable[[Sequence[Any], Any], Sequence[int]]:
+    if condition.is_open:
+        return lambda events, _: range(len(events))
+    function = _Function()
+    test = function.test(condition)
+    each = f"for place, event in {function.bind(enumerate)}(events):"
+    return function.compile(
+        lambda: [_if(test, "found.append(place)")],
+        _loop("def route(events, header):", each, ["found = []"], "return found"),
+    )
+
+
+def _inline_many_function(
+    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
+) -> Callable[[Sequence[Any], Any, Callable[[int], Header]], int]:
+    function = _Function()
+    tests = [function.test(condition) for _, condition in targets]
+    exception, bound = function.bind(Exception), function.bind(tally)
+    steps = [
+        (function.bind(i.call), function.bind(i.raised), *(function.bind(o) for o in _ticks(tally, place)))
+        for place, (i, _) in enumerate(targets)
+    ]
+
+    def body() -> list[str]:
+        lines = [f"if {bound}.retired: return place"]
+        for test, (call, report, called, raised) in zip(tests, steps, strict=True):
+            lines += [
+                f"if {' and '.join(map(str, test)) or 'True'}:",
+                "    try:",
+                f"        {call}(event)",
+                f"    except {exception} as error:",
+                f"        {report}(header_of(place), error)",
+                f"        {raised}()",
+                "    else:",
+                f"        {called}()",
+            ]
+        return lines
+
+    each = f"for place, event in {function.bind(enumerate)}(events):"
+    end = f"return {function.bind(len)}(events)"
+    return function.compile(body, _loop("def route(events, header, header_of):", each, [], end))
+
+
+def _ticks(tally: InlineTally, place: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    """What counts that a callback was called, and that it raised."""
+    return tally.tick(tally.outcome(place)), tally.tick(tally.outcome(place, raised=True))

@@ -12,12 +12,13 @@ turn among the pushes of this supplier, until there is room or `max_blocking` is
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from itertools import count, takewhile
+from collections import defaultdict, deque
+from itertools import count, islice, repeat, starmap, takewhile
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 
 from heliograph.channel.accounts import count_of
+from heliograph.channel.bulk import Bulk
 from heliograph.channel.entry import Own
 from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
 from heliograph.errors import NotPossible, QueueFull, WouldDeadlock, WrongEventType
@@ -128,8 +129,12 @@ class Supplier(Generic[T]):
         """
         batch = self._as_events(events)
         routes = self._routes
-        for event in batch:
-            (routes.get(event.__class__) or self._refuse(event)).validate(event)
+        if len(set(map(type, batch))) == 1:
+            validate = (routes.get(type(batch[0])) or self._refuse(batch[0])).validate
+            deque(map(validate, batch), maxlen=0)
+        else:
+            for event in batch:
+                (routes.get(event.__class__) or self._refuse(event)).validate(event)
         # Where a callback runs inside push, it runs between one event and the next.
         together = not any(route.queued is None or route.inline is not None for route in routes.values())
         done = 0
@@ -302,7 +307,11 @@ class Supplier(Generic[T]):
             route = self._routes.get(events[0].__class__) or self._refuse(events[0])
             if route.queued is None or route.inline is not None:
                 return 0
-            alike = list(takewhile(lambda event: event.__class__ is route.cls, events))
+            alike = events
+            if len(set(map(type, events))) > 1:
+                alike = list(takewhile(lambda event: event.__class__ is route.cls, events))
+            if route.sole is not None:
+                return self._queue_bulk(route, route.sole[0], alike)
             if route.always is None:
                 items, lots = self._sorted(route, alike)
             else:
@@ -317,6 +326,38 @@ class Supplier(Generic[T]):
                 for item in items:
                     route.keep(item)
             return len(items)
+
+    def _queue_bulk(self, route: Route, lane: Lane, events: Sequence[T]) -> int:
+        """Under the lock: queue events of one class in the only lane there is; how many were queued."""
+        # What a condition may ask a header for is the same for all of them.
+        any_header = route.stamp(events[0], self.name, self.epoch, 0, 0, 0)
+        wanted = route.choose(events, any_header)
+        room = lane.blocks_at - lane.waiting
+        if len(wanted) > room:
+            events, wanted = events[: wanted[int(room)]], wanted[: int(room)]
+        sequences = list(islice(self._sequences, len(events)))
+        places = list(starmap(self._next_station_seq, repeat((), len(events))))
+        if wanted:
+            start = wanted[0]
+            first = route.stamp(
+                events[start], self.name, self.epoch, sequences[start], self._now(), places[start]
+            )
+            deadline = 0
+            if route.lifetime_ns is not None:
+                deadline = self._clock.monotonic_ns() + route.lifetime_ns
+            if len(wanted) == len(events):
+                bulk = Bulk(events, first, places, deadline)
+            else:
+                bulk = Bulk(
+                    [events[place] for place in wanted],
+                    first,
+                    [places[place] for place in wanted],
+                    deadline,
+                    [sequences[place] for place in wanted],
+                )
+            lane.put_bulk(bulk)
+            self.matched += len(bulk)
+        return len(events)
 
     def _sorted(self, route: Route, events: Sequence[T]) -> tuple[list[Item], dict[Lane, list[Item]]]:
         """Under the lock: items for as many events as there is room for, and which of them each lane gets."""

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
@@ -37,7 +37,7 @@ class Arrivals:
         self._lock = tasks.lock(f"aside of {channel.name}")
         self._aside: deque[Item] = deque()
 
-    def add(self, events: list[Item]) -> None:
+    def add(self, events: Sequence[Item]) -> None:
         """Queue events for this station's consumers. Called by the link's reader alone."""
         # The reader alone puts something aside, so what it sees to be empty stays so; else the lock decides.
         if self._aside:

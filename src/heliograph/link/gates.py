@@ -127,7 +127,7 @@ class Gates:
                 gateway.close()
         elif gateway is None:
             link = peer.link
-            gateway = Gateway(channel, link.name, Selection(conditions), link.ready, link.send_now)
+            gateway = Gateway(channel, link.name, Selection(conditions), link)
             channel.neighbours.join_gateway(gateway)
             peer.gateways[channel.name] = gateway
         else:

@@ -11,7 +11,7 @@ itself, which saves waking another one, or the link's own task.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heliograph.channel.consumer import QueuedReceiver
 from heliograph.channel.feed import JournalLane
@@ -20,6 +20,7 @@ from heliograph.channel.lane import Lane
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.bulk import Bulk
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
     from heliograph.channel.selection import Selection
@@ -32,18 +33,43 @@ class GatewayLane(Lane):
     """Whether its events have a lifespan."""
     send_now: Callable[[Item], bool]
     """Sends an event that finds the lane empty; False when it has to be queued."""
+    send_bulk: Callable[[Bulk], bool]
+    """Likewise events that were pushed together."""
+    ring_at = 0
+    """How many events must wait for `on_ready` to be called, besides the first one in an empty lane."""
 
-    def rest(self) -> None:
-        """Call `on_ready` for the next event too, though this one waits still."""
+    def rest(self, ring_at: int) -> None:
+        """Call `on_ready` again when so many events wait, and for the next ones that are put together."""
         self._watched = False
+        self.ring_at = ring_at
 
     def put(self, item: Item) -> None:
-        if self.waiting or item[2] or self.closed or not self.send_now(item):
-            super().put(item)
-        else:
+        if not (self.waiting or item[2] or self.closed) and self.send_now(item):
             # Nobody else counts meanwhile: whoever takes from the lane finds it empty, and who puts holds
             # the lock that all who put share.
             self._delivered += 1
+            return
+        self._acquire()
+        try:
+            fits = self.waiting < self.limit and not self.closed
+            if fits:
+                self._bands[self.priority or item[1].priority].append(item)
+                self.waiting += 1
+                # In a burst `on_ready` is not called for each event.
+                if 1 < self.waiting < self.ring_at:
+                    return
+        finally:
+            self._release()
+        if fits:
+            self._on_ready(self)
+        else:
+            super().put(item)
+
+    def put_bulk(self, bulk: Bulk) -> None:
+        if self.waiting or bulk.deadline or self.closed or not self.send_bulk(bulk):
+            super().put_bulk(bulk)
+        else:
+            self._delivered += len(bulk)
 
     def drain(self, most: int) -> tuple[int, list[Item]]:
         """Events of the highest priority that waits, and that priority. They count as delivered."""
@@ -72,6 +98,18 @@ class GatewayLane(Lane):
         return priority, items
 
 
+class Sender(Protocol):
+    """What a gateway asks of its link."""
+
+    def ready(self, gateway: Gateway) -> None:
+        """Events wait."""
+        ...
+
+    def send_now(self, gateway: Gateway, item: Item) -> bool: ...
+
+    def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool: ...
+
+
 class Gateway(QueuedReceiver):
     """See the module."""
 
@@ -80,8 +118,7 @@ class Gateway(QueuedReceiver):
         channel: Channel[Any],
         peer: str,
         selection: Selection,
-        on_ready: Callable[[Gateway], None],
-        send_now: Callable[[Gateway, Item], bool],
+        sender: Sender,
     ) -> None:
         super().__init__(channel, f"link to {peer}", selection)
         self.channel = channel
@@ -90,10 +127,11 @@ class Gateway(QueuedReceiver):
         """Whether it stands in the link's list of those that have something to send."""
         self.burst_at = 0
         """How many events must wait for the next pushing thread to send them itself."""
-        self.lane = channel.new_lane(self.name, selection, lambda _: on_ready(self), kind=GatewayLane)
+        self.lane = channel.new_lane(self.name, selection, lambda _: sender.ready(self), kind=GatewayLane)
         if isinstance(self.lane, GatewayLane):
             self.lane.expires = channel.qos.lifespan is not None
-            self.lane.send_now = partial(send_now, self)
+            self.lane.send_now = partial(sender.send_now, self)
+            self.lane.send_bulk = partial(sender.send_bulk, self)
         elif isinstance(self.lane, JournalLane):
             # The other station takes a history up by offsets: here no event may overtake another. The queues
             # of its consumers go by priority.

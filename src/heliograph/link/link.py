@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -32,14 +32,17 @@ from heliograph.link.unpacking import Unpacker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
-    from heliograph.link.contract import Connection
+    from heliograph.link.contract import Buffer, Connection
     from heliograph.link.gateway import Gateway
     from heliograph.link.runs import EventWriter
     from heliograph.link.sequence import Batch
     from heliograph.ports import Ports
 
 log = logging.getLogger(__name__)
+
+P = TypeVar("P")
 
 HEARTBEAT: Final = 0.5
 """Seconds between two heartbeats; a lost tail is found at the next one."""
@@ -162,18 +165,14 @@ class Link:
         self.pump()
 
     def ready(self, gateway: Gateway) -> None:
-        """A gateway has events. Called by the pushing thread, for every event that it queues.
+        """A gateway has events. Called by the pushing thread when it queues the first one, and in a burst.
 
         It sends them itself when nothing was sent for a while, or when the other station has sent something
         since: then they are the answer, and somebody may wait for it. In a burst the link's own task is woken
         once, and the pushing thread sends whenever `BURST` events wait.
         """
         lane = gateway.lane
-        if isinstance(lane, GatewayLane):
-            lane.rest()
-        quiet = not gateway.listed and (
-            self._unpacker.heard or self._clock.monotonic_ns() - self._last_sent_ns > QUIET_NS
-        )
+        quiet = not gateway.listed and self._is_quiet()
         if not gateway.listed:
             gateway.listed = True
             gateway.burst_at = BURST
@@ -183,6 +182,8 @@ class Link:
             gateway.burst_at = lane.waiting + BURST
         else:
             self._arm()
+        if isinstance(lane, GatewayLane):
+            lane.rest(gateway.burst_at)
 
     def send_now(self, gateway: Gateway, item: Item) -> bool:
         """Send an event that was pushed this instant, by the shortest way: somebody may wait for it.
@@ -190,26 +191,37 @@ class Link:
         False when it has to be queued: because something waits already, or in a burst, where events are
         cheaper together. What is quiet and what is a burst, `ready` says.
         """
-        if not self._unpacker.heard and self._clock.monotonic_ns() - self._last_sent_ns <= QUIET_NS:
-            return False
+        return self._is_quiet() and self._send_at_once(gateway, self._packer.only, item)
+
+    def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool:
+        """Send events that were pushed together, as one frame; False when they have to be queued."""
+        return self._send_at_once(gateway, self._packer.bulk, bulk)
+
+    def _is_quiet(self) -> bool:
+        return self._unpacker.heard or self._clock.monotonic_ns() - self._last_sent_ns > QUIET_NS
+
+    def _send_at_once(
+        self, gateway: Gateway, pack: Callable[[Gateway, P], list[Buffer] | None], what: P
+    ) -> bool:
         if not self._sending.acquire(blocking=False):
             return False
         try:
+            while self._states:
+                self._settle(self._states.popleft())
             if (
                 self._unflushed
                 or self._frames
                 or self._messages
-                or self._states
                 or self._state_due
                 or gateway.paused
                 or self._connection is None
                 or self.closed
             ):
                 return False
-            frame = self._packer.only(gateway, item)
+            frame = pack(gateway, what)
             if frame is None:
                 return False
-            if not self._send([frame]):
+            if not self._send(frame):
                 self._arm()
             return True
         finally:
@@ -430,7 +442,7 @@ class Link:
                 return True
         return False
 
-    def _send(self, frame: list[Any]) -> bool:
+    def _send(self, frame: list[Buffer]) -> bool:
         """Whether nothing of it waits."""
         assert self._connection is not None
         self._frames_sent += 1

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
+    from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
     from heliograph.event import Event
+    from heliograph.link.contract import Buffer
     from heliograph.link.gateway import Gateway
     from heliograph.link.runs import EventWriter
 
@@ -85,7 +87,7 @@ class Packer:
         self.events_sent += len(items)
         return [batch for number, some in by_lane.items() for batch in self._batches(gateway, number, some)]
 
-    def only(self, gateway: Gateway, item: Item) -> bytes | None:
+    def only(self, gateway: Gateway, item: Item) -> list[Buffer] | None:
         """An event alone, as a frame that is numbered and kept like any batch; None when that cannot be.
 
         It cannot be before its stream has been announced on its lane, nor if it is large.
@@ -102,7 +104,21 @@ class Packer:
         frame = m.record_frame(lane, outbox.last + 1, stream, record)
         outbox.add(1, frame[m.RUNS_AT :], len(frame))
         self.has_room = outbox.has_room
-        return frame
+        return [frame]
+
+    def bulk(self, gateway: Gateway, bulk: Bulk) -> list[Buffer] | None:
+        """As `only`, for events that were pushed together."""
+        lane, cls = bulk.first.priority, bulk.events[0].__class__
+        stream = self._told.get((lane, gateway.channel.name, cls))
+        if stream is None or not self.has_room:
+            return None
+        records = self._writer.bulk(cls, bulk)
+        if len(records) > FRAME_BYTES:
+            return None
+        self.events_sent += len(bulk)
+        return m.data_frame(
+            lane, self._batch(gateway.channel.name, lane, [(cls, len(bulk), m.UNIFORM, records)], len(bulk))
+        )
 
     def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
         """One batch, or several where the events are large."""

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Meta
 
 from heliograph import fieldtypes as ft
+from heliograph.channel.bulk import Lot
 from heliograph.codec import decoder, encoder
 from heliograph.codec.packed import format_holds
 from heliograph.errors import BadFrame, DecodeError, FormatError
@@ -34,8 +35,9 @@ from heliograph.evolution import defaults_of
 from heliograph.link.messages import RECORDS, UNIFORM, Run, count_records, decoded, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
     from heliograph.formats import Format
     from heliograph.ports import Clock
@@ -92,6 +94,16 @@ class EventWriter:
         if plain and not any(map(_deadline, items)):
             return RECORDS, encode(items)
         return RECORDS, encode([self._record(cls, item, plain=plain) for item in items])
+
+    def bulk(self, cls: type[Event], bulk: Bulk) -> bytes:
+        """Events that were pushed together, without a lifespan, as the bytes of a run of the form UNIFORM."""
+        first = bulk.first
+        bodies: Sequence[Any] = bulk.events
+        if not self._is_plain(cls):
+            bodies = [self._body(cls, event) for event in bodies]
+        sequences = first.sequence if bulk.sequences is None else bulk.sequences
+        shared = (first.supplier, first.epoch, first.priority, first.hops, None)
+        return encode((*shared, sequences, _counted(bulk.places), first.source_ts, None, None, bodies))
 
     def record(self, item: Item) -> bytes:
         """One event that has no lifespan, as the bytes of a run of the form RECORDS."""
@@ -215,7 +227,7 @@ class Stream:
         self._convert: Callable[[Any], Any] | None = None
         self._key_of: Callable[[Any], tuple[Any, ...]] = _no_key
 
-    def read(self, run: Run, types: tuple[type[Event], ...], peer: str, skip: int = 0) -> list[Item]:
+    def read(self, run: Run, types: tuple[type[Event], ...], peer: str, skip: int = 0) -> Sequence[Item]:
         """The events of a run, but for the first ones, as events of this station's class.
 
         Those that cannot be are left out and counted.
@@ -264,51 +276,53 @@ class Stream:
 
     # Columns
 
-    def _from_uniform(self, run: Run, peer: str, skip: int) -> list[Item]:
+    def _from_uniform(self, run: Run, peer: str, skip: int) -> Sequence[Item]:
         convert = self._convert
+        whole = not skip
         try:
             uniform = self._read_uniform(run.records)
             events: list[Any] = uniform.bodies if convert is None else list(map(convert, uniform.bodies))
         except (ValueError, RecursionError, DecodeError):
+            whole = False
             uniform = decoded(_uniform_of_raw, run.records, peer)
             events = [
                 None if place < skip else self._read_body(body) for place, body in enumerate(uniform.bodies)
             ]
-        headers = self._headers(uniform, run.length, peer)
+        _check_lengths(uniform, run.length, peer)
         if self._cls is None:
             self.undecodable += run.length - skip
             return []
-        items: list[Any] = list(zip(events, headers, repeat(0)))
-        if skip:
-            items = items[skip:]
-        if events and None in events[skip:]:
-            items = [item for item in items if item[0] is not None]
+        if not whole:
+            items: list[Any] = self._items(uniform, events)[skip:]
+            return [item for item in items if item[0] is not None]
+        return Lot(events, next(self._headers(uniform, 1)), lambda: self._items(uniform, events))
+
+    def _items(self, uniform: Uniform[Any], events: list[Any]) -> list[Item]:
+        items: list[Any] = list(zip(events, self._headers(uniform, len(events)), repeat(0)))
         if self._key_of is not _no_key:
             for event, header, _ in items:
-                _set(header, "key", self._key_of(event))
+                if event is not None:
+                    _set(header, "key", self._key_of(event))
         return items
 
-    def _headers(self, uniform: Uniform[Any], length: int, peer: str) -> list[Header]:
-        _check_lengths(uniform, length, peer)
-        return list(
-            map(
-                Header,
-                repeat(self.channel, length),
-                repeat(self.wire.name),
-                repeat(uniform.supplier),
-                repeat(uniform.epoch),
-                _counting(uniform.sequences),
-                _repeated(uniform.source_ts),
-                repeat(self.wire.id),
-                repeat(uniform.priority),
-                repeat(()),
-                _counting(uniform.station_seqs),
-                _repeated(uniform.append_ts),
-                repeat(uniform.partition),
-                repeat(None) if uniform.offsets is None else _counting(uniform.offsets),
-                repeat(None),
-                repeat(uniform.hops + 1),
-            )
+    def _headers(self, uniform: Uniform[Any], length: int) -> Iterator[Header]:
+        return map(
+            Header,
+            repeat(self.channel, length),
+            repeat(self.wire.name),
+            repeat(uniform.supplier),
+            repeat(uniform.epoch),
+            _counting(uniform.sequences),
+            _repeated(uniform.source_ts),
+            repeat(self.wire.id),
+            repeat(uniform.priority),
+            repeat(()),
+            _counting(uniform.station_seqs),
+            _repeated(uniform.append_ts),
+            repeat(uniform.partition),
+            repeat(None) if uniform.offsets is None else _counting(uniform.offsets),
+            repeat(None),
+            repeat(uniform.hops + 1),
         )
 
     # For a class

@@ -133,8 +133,8 @@ class UnixConnection:
 
     def _read(self) -> bytes:
         try:
-            # Not by `recv` alone: a thread that waits in it is woken, for nothing, each time the other end has
-            # read what this one sent, and the other end pays for waking it before it gets on with its work.
+            # Not by `recv` alone: a thread that waits in it is woken, for nothing, each time the other end
+            # has read what this one sent, and the other end pays for that before it gets on with its work.
             if self._sock.fileno() >= 0:
                 self._wait_for_input()
             data = self._sock.recv(self._chunk)
