@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bench import report, results
 from bench.environment import Environment
-from bench.harness import REGISTRY, Size, run
+from bench.harness import EVENTS, REGISTRY, Size, run
 
 MODULES = (
     "bench.peers.records",
@@ -65,9 +65,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="write stored results into docs/benchmarks.md")
     parser.add_argument("--results", type=Path, help="folder of the results; bench/results when not given")
     parser.add_argument("--seed", type=int, default=20261105)
-    parser.add_argument(
-        "--events", type=int, default=1_000_000, help="events in the histories that Spark reads"
-    )
+    parser.add_argument("--events", type=int, default=EVENTS, help="events in the histories that Spark reads")
     return parser.parse_args(arguments)
 
 

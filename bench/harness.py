@@ -29,14 +29,26 @@ if TYPE_CHECKING:
 Direction = Literal["at most", "at least"]
 
 
+EVENTS = 1_000_000
+"""Events in a history, unless `--events` says otherwise."""
+
+
 @dataclass(frozen=True)
 class Size:
     """How much to measure. `quick` is a small share that shows that everything runs, and no more."""
 
     quick: bool
     seed: int
-    events: int = 1_000_000
+    events: int = EVENTS
     """Events in a history that is read; `--events` sets it, for the slope."""
+
+    def fewer(self, rounds: int) -> int:
+        """Rounds for a history of this size: three when one takes minutes."""
+        return rounds if self.events <= EVENTS else 3
+
+    def label(self, name: str) -> str:
+        """Under which name a result is kept: a history of another size has its own."""
+        return name if self.events == EVENTS else f"{name}-{self.events // EVENTS}m"
 
     @property
     def rounds(self) -> int:
@@ -203,7 +215,7 @@ def run(registered: Registered, size: Size) -> Outcome:
         gc.unfreeze()
         bench.close()
     return Outcome(
-        name=registered.name,
+        name=size.label(registered.name),
         title=registered.title,
         note=bench.note,
         baseline=bench.baseline,

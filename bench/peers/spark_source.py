@@ -178,6 +178,9 @@ def reading(size: Size) -> Benchmark:
     def source(channel: str) -> DataFrame:
         return spark.read.format("heliograph").options(path=data, channel=channel).load()
 
+    def read(**options: Any) -> DataFrame:
+        return heliograph.spark.read(spark, data, "sealed", **options)
+
     def selected(condition: str) -> int:
         return source("sealed").filter(condition).count()
 
@@ -191,9 +194,10 @@ def reading(size: Size) -> Benchmark:
             case("format", lambda: to_nothing(source("sealed"))),
             case("format, head", lambda: to_nothing(source("head")), in_head),
             case("parquet", lambda: to_nothing(spark.read.parquet(*files).select(*FIELDS))),
-            case("read", lambda: to_nothing(heliograph.spark.read(spark, data, "sealed").select(*FIELDS))),
+            case("read", lambda: to_nothing(read().select(*FIELDS))),
+            case("1 % in the text of read", lambda: read(where=f"id < {events // 100}").count()),
             case("1 % pushed", lambda: selected(f"id < {events // 100}")),
-            case("1 % not pushed", lambda: selected(f"id + 0 < {events // 100}")),
+            case("1 % not pushed", lambda: selected(f"abs(id) < {events // 100}")),
         ),
         baseline="bare batches",
         targets=(
@@ -203,10 +207,10 @@ def reading(size: Size) -> Benchmark:
             Target("read against spark.read.parquet, time", "read", "at most", 1.25, "parquet"),
             Target("1 % of a sorted column, pushed down", "1 % pushed", "at most", 0.4, "1 % not pushed"),
         ),
-        rounds=7,
+        rounds=size.fewer(7),
         close=stack.close,
         note=f"{events:,} events of eight fields, {in_head:,} in the head; all columns with the header, but "
-        "for Parquet and read, which take the eight fields. A filter that is not pushed is `id + 0 < n`.",
+        "for Parquet and read, which take the eight fields. Not pushed is `abs(id) < n`.",
     )
 
 
@@ -236,6 +240,11 @@ def streaming(size: Size) -> Benchmark:
         said = {"path": data, "channel": channel, "startingOffsets": "earliest", **options}
         return spark.readStream.format("heliograph").options(**said).load()
 
+    def named(channel: str) -> DataFrame:
+        columns = ", ".join(f"{name} {kind}" for name, kind in ours(channel).select(*FIELDS).dtypes)
+        said = {"path": data, "channel": channel, "startingOffsets": "earliest"}
+        return spark.readStream.format("heliograph").schema(columns).options(**said).load()
+
     def case(name: str, frame: Any, sink: str, of: int) -> Case:
         return Case(name, lambda: drained(frame(), sink), ((),), wall=True, events=of)
 
@@ -252,6 +261,7 @@ def streaming(size: Size) -> Benchmark:
                 events,
             ),
             case("heliograph to Parquet", lambda: ours("sealed").select(*FIELDS), "parquet", events),
+            case("heliograph to Parquet, columns named", lambda: named("sealed"), "parquet", events),
         ),
         baseline="constant rows, 200 each",
         targets=(
@@ -259,7 +269,7 @@ def streaming(size: Size) -> Benchmark:
             # At least 0.4 of the rate.
             Target("to Parquet, time", "heliograph to Parquet", "at most", 2.5, "files to Parquet"),
         ),
-        rounds=5,
+        rounds=size.fewer(5),
         close=stack.close,
         note=f"{events:,} events; {small // MICRO_BATCH} batches of {MICRO_BATCH}. "
         + _lag(spark, folder, size),

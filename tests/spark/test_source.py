@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's documents use
 
 import heliograph as hg
 import heliograph.spark
+from heliograph.errors import NotPossible
 from tests.unit.spark.histories import Keeper
 
 if TYPE_CHECKING:
@@ -197,6 +199,25 @@ def test_retention_that_overtakes_a_stream(
         assert list(chain(*seen)) == [300]
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+def test_spark_counts_the_bad_events_that_are_skipped(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path, sealed: bool
+) -> None:
+    good = keeper.record(Track(200))
+    keeper.append(*(msgspec.structs.replace(good, body=b"?", sequence=900 + n) for n in range(3)), good)
+    if sealed:
+        keeper.seal()
+    seen: list[list[int]] = []
+    frame = heliograph.spark.skip_bad(stream(spark, tmp_path, badRecords="column"))
+    query = run(frame, tmp_path, seen)
+    finished(query)
+    assert list(chain(*seen)) == list(range(201))
+    progress: Any = query.lastProgress
+    assert sum(one.observedMetrics["bad_records"].skipped for one in query.recentProgress) == 3, progress
+    with pytest.raises(NotPossible, match="badRecords=column"):
+        heliograph.spark.skip_bad(batch(spark, tmp_path))
+
+
 def _drop_sealed(keeper: Keeper) -> None:
     """What retention does, at once."""
     from dataclasses import replace
@@ -216,4 +237,7 @@ def test_a_wrong_option_is_refused_when_the_frame_is_made(
     with pytest.raises(Exception, match="holds no history of 'sea'"):
         batch(spark, tmp_path, channel="sea")
     with pytest.raises(Exception, match="nothing"):
-        batch(spark, tmp_path, filter="nothing > 3").count()
+        batch(spark, tmp_path, filter="nothing > 3")
+    with pytest.raises(Exception, match="no field 'nothing'") as refused:
+        stream(spark, tmp_path, filter="nothing > 3")
+    assert "check.py" not in str(refused.value), "Spark prints the traceback; ours says nothing to a user"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from datetime import datetime  # noqa: TC003 - event classes read their annotations
 
-import numpy as np  # noqa: TC002 - as above
-from numpy.typing import NDArray  # noqa: TC002 - as above
+import numpy as np
+from numpy.typing import NDArray  # noqa: TC002 - event classes read their annotations
 
 import heliograph as hg
 
@@ -25,6 +25,17 @@ class Colour(enum.Enum):
 class Part(hg.Event, name="part"):
     size: int
     label: str
+
+
+class Filled(hg.Event, name="filled", key="id"):
+    """All but its key has a default."""
+
+    id: int
+    note: str = "none"
+    parts: list[Part] = []  # noqa: RUF012 - every event gets its own
+    colour: Colour = Colour.GREEN
+    limit: hg.u64 | None = 2**63
+    line: NDArray[np.float64] = np.arange(3.0)
 
 
 class Rich(hg.Event, name="rich", key="id"):

@@ -14,5 +14,6 @@ from __future__ import annotations
 from heliograph.spark.lag import Lag, lag
 from heliograph.spark.read import read
 from heliograph.spark.session import register, session
+from heliograph.spark.skipping import skip_bad
 
-__all__ = ["Lag", "lag", "read", "register", "session"]
+__all__ = ["Lag", "lag", "read", "register", "session", "skip_bad"]

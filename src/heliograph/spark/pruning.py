@@ -62,7 +62,7 @@ def pruned(
             break
         segment, next_segment = found
         if known.issuperset(segment.formats):
-            skipping = Skipping(segment.parquet, predicates)
+            skipping = Skipping(Statistics(segment.parquet), predicates)
             for low, high, group in segment.spans(position, min(next_segment, end)):
                 if skipping.skips(group):
                     if start < low:
@@ -73,16 +73,40 @@ def pruned(
         yield start, end
 
 
+class Statistics:
+    """What a sealed file says about the columns of its row groups."""
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self._metadata = file.metadata
+        self._places = {file.metadata.schema.column(at).path: at for at in range(file.metadata.num_columns)}
+
+    def between(self, group: int, name: str) -> tuple[Any, Any] | None:
+        """The smallest and the largest value of a column; None when they are not known."""
+        found = self._of(group, name)
+        return None if found is None else (found.min, found.max)
+
+    def only_value(self, group: int, name: str) -> Any | None:
+        """What all rows have in a column; None when they differ, or nothing is known."""
+        found = self._of(group, name)
+        if found is None or not found.has_null_count or found.null_count or found.min != found.max:
+            return None
+        return found.min
+
+    def _of(self, group: int, name: str) -> pq.Statistics | None:
+        at = self._places.get(name)
+        found = None if at is None else self._metadata.row_group(group).column(at).statistics
+        return found if found is not None and found.has_min_max else None
+
+
 class Skipping:
-    """Knows from the statistics of a file in which row groups no row can pass.
+    """Knows in which row groups no row can pass.
 
     Args:
         predicates: for each event type, tests that all its wanted rows pass; None: all rows may be wanted.
     """
 
-    def __init__(self, file: pq.ParquetFile, predicates: list[tuple[Predicate, ...]] | None) -> None:
-        self._metadata = file.metadata
-        self._places = {file.metadata.schema.column(at).path: at for at in range(file.metadata.num_columns)}
+    def __init__(self, statistics: Statistics, predicates: list[tuple[Predicate, ...]] | None) -> None:
+        self._statistics = statistics
         self._predicates = predicates
 
     def skips(self, group: int) -> bool:
@@ -93,16 +117,13 @@ class Skipping:
     def _excludes(self, group: int, test: Predicate) -> bool:
         """Whether a test fails for all rows of a group."""
         column = test.column
-        if len(column.steps) != 1:
-            return False
         name = str(column.steps[0].key)
-        at = self._places.get(stored(name) if column.header else name)
-        if at is None or (column.header and name in CONSTANT):
+        if len(column.steps) != 1 or (column.header and name in CONSTANT):
             return False
-        statistics = self._metadata.row_group(group).column(at).statistics
-        if statistics is None or not statistics.has_min_max:
+        ends = self._statistics.between(group, stored(name) if column.header else name)
+        if ends is None:
             return False
-        low, high = statistics.min, statistics.max
+        low, high = ends
         if column.header and name in ("source_ts", "append_ts"):
             low, high = (ft.EPOCH + timedelta(microseconds=ns // 1000) for ns in (low, high))
         try:

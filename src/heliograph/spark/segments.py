@@ -7,7 +7,7 @@ is refused by `can_read`; its rows are then decoded one by one, as those of a he
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -21,9 +21,9 @@ from heliograph.evolution import split_optional
 from heliograph.expr.arrow_columns import HEADER_COLUMN
 from heliograph.formats import Field, Format
 from heliograph.journal.records import EVENT
-from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY
+from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY, OTHERS
 from heliograph.spark.evolving import tolerant
-from heliograph.spark.pruning import CONSTANT, Skipping, stored
+from heliograph.spark.pruning import CONSTANT, Skipping, Statistics, stored
 from heliograph.spark.rows import microseconds
 from heliograph.spark.shape import BAD
 from heliograph.unify import unified
@@ -39,6 +39,16 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 16_384
 """Rows per batch: a quarter of a row group."""
+
+
+OF_HEADER: Final = frozenset({*INTEGERS, *OTHERS})
+"""Columns that every file has."""
+
+
+@lru_cache(maxsize=64)
+def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    """A column of one value; kept, because batch after batch has the same."""
+    return pa.repeat(pa.scalar(value, kind), count)
 
 
 class SegmentColumns:
@@ -77,12 +87,13 @@ class SegmentColumns:
         """The wanted rows from an offset on; HistoryDamaged when some cannot be read."""
         telling = {} if self._shape.fields is None else _telling(_formats(segment))
         wanted = self._columns(segment, telling)
-        skipping = Skipping(segment.parquet, self._shape.predicates())
+        statistics = Statistics(segment.parquet)
+        skipping = Skipping(statistics, self._shape.predicates())
         for group, first, count in segment.groups(start, below):
             if skipping.skips(group):
                 continue
             offsets = segment.offsets(group)[first : first + count]
-            part = _Part(segment, group, first, offsets)
+            part = _Part(segment, statistics, group, first, offsets)
             done = 0
             for batch in part.read(wanted).to_batches(max_chunksize=BATCH_ROWS):
                 yield self._work(batch, part, done, telling)
@@ -150,7 +161,7 @@ class SegmentColumns:
         arrays = []
         for field in kind:
             if field.name in CONSTANT:
-                arrays.append(pa.repeat(constants[field.name], batch.num_rows))
+                arrays.append(repeated(constants[field.name], field.type, batch.num_rows))
                 continue
             array = batch.column(stored(field.name))
             if field.name in ("source_ts", "append_ts"):
@@ -165,13 +176,22 @@ class _Part(NamedTuple):
     """Rows of a row group, one behind the other from `first` on, and their offsets."""
 
     segment: SegmentReader
+    statistics: Statistics
     group: int
     first: int
     offsets: Sequence[int]
 
     def read(self, names: Sequence[str]) -> pa.Table:
-        table = self.segment.table(self.group, self.offsets[0], names)
-        return table.slice(self.first, len(self.offsets)).combine_chunks()
+        """These columns. Those of a header that have one value in all rows, as most have, are not decoded."""
+        alike = {name: self.statistics.only_value(self.group, name) for name in names if name in OF_HEADER}
+        kept = [name for name in names if alike.get(name) is None] or list(names)
+        table = self.segment.table(self.group, self.offsets[0], kept)
+        table = table.slice(self.first, len(self.offsets)).combine_chunks()
+        kinds = self.segment.parquet.schema_arrow
+        for name in names:
+            if name not in table.schema.names:
+                table = table.append_column(name, repeated(alike[name], kinds.field(name).type, len(table)))
+        return table
 
     def bodies(self, first: int, count: int) -> pa.Array:
         """The bytes of some events, read by themselves: only bad ones are ever asked for."""

@@ -33,7 +33,7 @@ from heliograph.journal.keeping import wait_until_taken_in
 from heliograph.journal.staging import Batch, Stage, key_of, make_inbox
 from heliograph.ports import LocalDisk, Ports, SystemClock, SystemRandom, ThreadTasks
 from heliograph.spark.sinkoptions import parse_sink_options
-from heliograph.spark.sinkrows import body_maker, sink_format
+from heliograph.spark.sinkrows import Target, body_maker, sink_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,9 +63,10 @@ class Staged(WriterCommitMessage):
 class Handing:
     """What streams and batch writes share; goes from the driver to its tasks."""
 
-    def __init__(self, options: SinkOptions, fmt: Format, writer: str) -> None:
+    def __init__(self, options: SinkOptions, target: Target, writer: str) -> None:
         self._options = options
-        self._description = fmt.description
+        self._description = target.format.description
+        self._defaults = target.defaults
         self._writer = writer
 
     def stage(self, nonce: str, number: int, batches: Iterator[pa.RecordBatch]) -> Staged:
@@ -73,7 +74,7 @@ class Handing:
         task = TaskContext.get()
         assert task is not None, "Spark calls this in tasks only"
         fmt = Format.from_description(self._description)
-        make = body_maker(fmt)
+        make = body_maker(Target(fmt, self._defaults))
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return Staged(nonce, None)
@@ -182,11 +183,11 @@ def run_sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -
 
 
 def _prepared(options: SinkOptions, schema: StructType, writer: str) -> Handing:
-    fmt = sink_format(options, schema)
+    target = sink_target(options, schema)
     disk = _ports(options.path, create=options.creates).disk
     assert disk is not None
     make_inbox(disk)
-    return Handing(options, fmt, writer)
+    return Handing(options, target, writer)
 
 
 def _ports(folder: str, *, create: bool = False) -> Ports:

@@ -1,7 +1,8 @@
 """From rows of a data frame to bodies of events: which format, and whether the rows fit it.
 
 The format is that of a class (`event`), or the one that the channel's history has seen last, or, for a
-channel that is to be made, one that follows from the data frame's own columns. Columns go to fields by name.
+channel that is to be made, one that follows from the data frame's own columns. Columns go to fields by name;
+a field without a column has the default of its class, if the class was named.
 
 A row that does not fit is refused with its field before anything of its batch can enter a journal: a null
 where the field has no None, an integer out of range, a text that its enum does not have.
@@ -10,7 +11,7 @@ where the field has no None, an integer out of range, a text that its enum does 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -27,7 +28,8 @@ from heliograph.evolution import split_optional
 from heliograph.expr.arrow_columns import HEADER_COLUMN
 from heliograph.formats import Field, Format, FormatRegistry
 from heliograph.journal.folder import StationFolder
-from heliograph.reflect import event_from_mapping
+from heliograph.plain import Place
+from heliograph.reflect import event_from_mapping, to_plain
 from heliograph.spark.planning import chosen_types, plan_read
 
 if TYPE_CHECKING:
@@ -55,33 +57,46 @@ _chosen: dict[tuple[str, str, str | None, str | None], Format] = {}
 """What was found before: Spark plans every batch of a stream anew, in the same process."""
 
 
-def sink_format(options: SinkOptions, schema: T.StructType) -> Format:
-    """The format in which rows of this schema are written; what does not go together is refused."""
+class Target(NamedTuple):
+    """What rows become."""
+
+    format: Format
+    defaults: pa.RecordBatch | None = None
+    """One row, with the fields that have no column and take the default of their class."""
+
+
+def sink_target(options: SinkOptions, schema: T.StructType) -> Target:
+    """How rows of this schema are written; what does not go together is refused."""
     key = (options.path, options.channel, options.type, options.event)
+    cls = _event_class(options)
     fmt = _chosen.get(key)
     if fmt is None:
-        fmt = _class_format(options) or _format_of_history(options) or _format_of(schema, options)
+        fmt = info_of(cls).format if cls else _format_of_history(options) or _format_of(schema, options)
         _chosen[key] = fmt
-    _insist_on_columns(fmt, schema)
-    return fmt
+    target = Target(fmt, None if cls is None else _defaults(cls, schema))
+    _insist_on_columns(target, schema)
+    return target
 
 
-def body_maker(fmt: Format) -> Callable[[pa.RecordBatch], list[bytes]]:
+def body_maker(target: Target) -> Callable[[pa.RecordBatch], list[bytes]]:
     """What makes bodies of the rows of a batch; InvalidEvent names the field of one that does not fit."""
+    fmt = target.format
     if fmt.body == "packed" and all(_is_flat(field.type) for field in fmt.fields):
         encode = msgspec.msgpack.Encoder().encode
 
         def make_flat(batch: pa.RecordBatch) -> list[bytes]:
             if not fmt.fields:
                 return [encode(())] * batch.num_rows
-            return list(map(encode, zip(*columns.columns_from_batch(fmt, _in_utc(batch)), strict=True)))
+            return list(
+                map(encode, zip(*columns.columns_from_batch(fmt, _completed(batch, target)), strict=True))
+            )
 
         return make_flat
     cls = class_for(fmt)
     write = encoder(cls).encode
 
     def make(batch: pa.RecordBatch) -> list[bytes]:
-        rows = columns.from_batch(fmt, _in_utc(batch))
+        rows = columns.from_batch(fmt, _completed(batch, target))
         return [write(event_from_mapping(cls, row)) for row in rows]
 
     return make
@@ -90,6 +105,30 @@ def body_maker(fmt: Format) -> Callable[[pa.RecordBatch], list[bytes]]:
 def _is_flat(kind: ft.FieldType) -> bool:
     """Whether its plain value is what a packed body holds."""
     return isinstance(split_optional(kind)[0], ft.Scalar | ft.Enum)
+
+
+def _completed(batch: pa.RecordBatch, target: Target) -> pa.RecordBatch:
+    """With the defaults of the class beside what there is."""
+    batch = _in_utc(batch)
+    if target.defaults is None:
+        return batch
+    first_row = pa.array([0] * batch.num_rows, pa.int32())
+    for name in target.defaults.schema.names:
+        batch = batch.append_column(name, target.defaults.column(name).take(first_row))
+    return batch
+
+
+def _defaults(cls: type[Event], schema: T.StructType) -> pa.RecordBatch | None:
+    info, there = info_of(cls), set(schema.fieldNames())
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(cls):
+        if field.name not in there and not field.required:
+            made = field.default
+            if field.default_factory is not msgspec.NODEFAULT:
+                made = field.default_factory()
+            values[field.name] = to_plain(made, Place(info.name).inside(field.name))
+    fields = tuple(Field(name, info.format.by_name[name].type) for name in values)
+    return columns.to_batch(Format(info.name, fields), [values]) if fields else None
 
 
 def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -102,7 +141,7 @@ def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.cast(pa.schema(fields))
 
 
-def _class_format(options: SinkOptions) -> Format | None:
+def _event_class(options: SinkOptions) -> type[Event] | None:
     if options.event is None:
         return None
     module, _, name = options.event.partition(":")
@@ -116,10 +155,10 @@ def _class_format(options: SinkOptions) -> Format | None:
         raise InvalidOption("event", options.event, allowed) from None
     if not (isinstance(found, type) and issubclass(found, Event)):
         raise InvalidOption("event", options.event, "an event class, that is, a subclass of hg.Event")
-    fmt = info_of(found).format
-    if options.type not in (None, fmt.name):
-        raise InvalidOption("type", options.type, f"{fmt.name}, which is the name of that class")
-    return fmt
+    name = info_of(found).name
+    if options.type not in (None, name):
+        raise InvalidOption("type", options.type, f"{name}, which is the name of that class")
+    return found
 
 
 def _format_of_history(options: SinkOptions) -> Format | None:
@@ -164,14 +203,16 @@ def _format_of(schema: T.StructType, options: SinkOptions) -> Format:
     """A format for columns as they are."""
     if options.type is None:
         raise InvalidOption("type", None, "a name for the events of the new channel, such as 'air.total'")
-    fmt = Format(options.type, tuple(_created_field(field) for field in schema.fields), key=options.key)
+    fields = tuple(_created_field(field, required=field.name in options.key) for field in schema.fields)
+    fmt = Format(options.type, fields, key=options.key)
     class_for(fmt)  # what no class could have, no consumer could read
     return fmt
 
 
-def _created_field(field: T.StructField) -> Field:
+def _created_field(field: T.StructField, *, required: bool = False) -> Field:
+    """A column that may be null becomes optional; not in a key, where a null is refused when it comes."""
     kind = _created_type(field.name, field.dataType)
-    return Field(field.name, ft.Optional(kind) if field.nullable else kind)
+    return Field(field.name, ft.Optional(kind) if field.nullable and not required else kind)
 
 
 def _created_type(name: str, kind: T.DataType) -> ft.FieldType:
@@ -181,12 +222,13 @@ def _created_type(name: str, kind: T.DataType) -> ft.FieldType:
         item = _created_type(name, kind.elementType)
         return ft.List(ft.Optional(item) if kind.containsNull else item)
     if isinstance(kind, T.StructType):
-        return ft.Record(Format(name, tuple(map(_created_field, kind.fields))))
+        return ft.Record(Format(name, tuple(_created_field(inner) for inner in kind.fields)))
     raise FormatError(f"column {name!r} is {kind.simpleString()}, for which events have no type; cast it")
 
 
-def _insist_on_columns(fmt: Format, schema: T.StructType) -> None:
+def _insist_on_columns(target: Target, schema: T.StructType) -> None:
     """Names and types, before there is a row: what is wrong here is wrong in every row."""
+    fmt = target.format
     names = set(schema.fieldNames())
     if unknown := sorted(names - fmt.by_name.keys()):
         advice = ' (drop it: df.drop("header"))' if HEADER_COLUMN in unknown else ""
@@ -194,4 +236,4 @@ def _insist_on_columns(fmt: Format, schema: T.StructType) -> None:
             fmt.name, f"there are columns that it has no field for: {', '.join(unknown)}{advice}"
         )
     empty = pa.RecordBatch.from_pylist([], schema=to_arrow_schema(schema, timezone="UTC"))
-    columns.from_batch(fmt, empty)
+    columns.from_batch(fmt, _completed(empty, target))

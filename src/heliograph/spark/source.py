@@ -7,7 +7,8 @@ they do is elsewhere: options in `options`, columns in `shape`, the way of a str
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from heliograph.errors import HistoryGone
+from heliograph.errors import HeliographError, HistoryGone
 from heliograph.formats import Format
 from heliograph.journal.folder import partition_folder
 from heliograph.spark.filtering import joined_format
@@ -35,7 +36,7 @@ from heliograph.spark.stream import Stream
 from heliograph.spark.watching import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
@@ -44,6 +45,24 @@ if TYPE_CHECKING:
     from heliograph.expr.tree import Expr
     from heliograph.spark.options import Options
     from heliograph.spark.sink import RunSink, StreamSink
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def told_shortly(method: Callable[P, T]) -> Callable[P, T]:
+    """Without our own frames: Spark prints the whole traceback, and what matters is its last line."""
+
+    @wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except HeliographError as error:
+            told = error.with_traceback(None)
+        raise told from None
+
+    return called
 
 
 class SlicePartition(InputPartition):
@@ -63,30 +82,38 @@ class HeliographSource(DataSource):
     def name(cls) -> str:
         return "heliograph"
 
+    @told_shortly
     def schema(self) -> StructType:
         options = parse_options(self.options, stream=None)
         watch = Watch(options)
         self._known = tuple(fmt.description for fmt in watch.learned())
+        joined = self._joined(options)
+        found = _columns(options, joined)
+        self._planned(options, watch, joined).shape(found, ())  # a wrong filter is refused here already
         watch.close()
-        return from_arrow_schema(_columns(options, self._joined(options)), prefer_timestamp_ntz=False)
+        return from_arrow_schema(found, prefer_timestamp_ntz=False)
 
+    @told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_options(self.options, stream=False)
         watch = Watch(options)
         job, wanted = self._job(options, watch, schema)
         return HistoryReader(options, watch, job, wanted)
 
+    @told_shortly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         options = parse_options(self.options, stream=True)
         watch = Watch(options)
         job, wanted = self._job(options, watch, schema)
         return ChannelStreamReader(options, watch, job, wanted)
 
+    @told_shortly
     def writer(self, schema: StructType, overwrite: bool) -> RunSink:
         from heliograph.spark.sink import run_sink  # noqa: PLC0415 - reading does not need it
 
         return run_sink(self.options, schema, overwrite=overwrite)
 
+    @told_shortly
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802 - Spark's name
         from heliograph.spark.sink import stream_sink  # noqa: PLC0415 - as above
 
@@ -99,7 +126,15 @@ class HeliographSource(DataSource):
         joined = self._joined(options)
         wanted = to_arrow_schema(schema, timezone="UTC")
         insist_on_columns(wanted, _columns(options, joined, everything=True))
-        job = Job(
+        job = self._planned(options, watch, joined, explicit=explicit)
+        job.shape(wanted, ())  # refuses a filter that is wrong before anything runs
+        return job, wanted
+
+    def _planned(
+        self, options: Options, watch: Watch, joined: Format | None, *, explicit: bool = False
+    ) -> Job:
+        assert self._known is not None
+        return Job(
             folder=watch.folder.path,
             formats=self._known,
             joined=None if joined is None else joined.description,
@@ -111,8 +146,6 @@ class HeliographSource(DataSource):
             explicit=explicit,
             bad_records=options.bad_records,
         )
-        job.shape(wanted, ())  # refuses a filter that is wrong before anything runs
-        return job, wanted
 
     def _joined(self, options: Options) -> Format | None:
         """The format for all events that are known; None for envelopes."""

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThan
 
 import heliograph as hg
+from heliograph.errors import HistoryDamaged
 from heliograph.journal import segmentwriter
 from heliograph.journal.manifest import Segment
 from heliograph.spark import planning
@@ -57,6 +58,12 @@ def planned(folder: Path, *pushed: Filter, **options: str) -> list[tuple[int, in
     return [(part.first, part.next) for part in parts if part is not None]
 
 
+def ids(reader: Any) -> Iterator[int]:
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            yield from batch.column("id").to_pylist()
+
+
 @pytest.mark.parametrize(
     ("pushed", "options", "ranges"),
     [
@@ -90,6 +97,23 @@ def test_a_file_that_cannot_be_read_is_left_in(kept: Keeper) -> None:
     _, second = sorted((kept.place / "sealed").iterdir())
     second.write_bytes(b"")
     assert planned(_folder(kept), LessThan(("id",), 15)) == [(0, 20), (40, 100)]
+
+
+def test_a_damaged_row_group_is_named_exactly_and_costs_nobody_who_does_not_want_it(kept: Keeper) -> None:
+    first, _ = sorted((kept.place / "sealed").iterdir())
+    data = bytearray(first.read_bytes())
+    ends = [end for end, _ in kept.writer._partition.manifest.segments[0].pieces]
+    data[(ends[1] + ends[2]) // 2] ^= 1  # in the third of four row groups
+    first.write_bytes(data)
+    source = HeliographSource({"path": str(_folder(kept)), "channel": "air.tracks"})
+    reader: Any = source.reader(source.schema())
+    rows = ids(reader)
+    assert [next(rows) for _ in range(20)] == list(range(20))
+    with pytest.raises(HistoryDamaged, match="offsets 20 to 29 ") as refused:
+        next(rows)
+    assert (refused.value.first, refused.value.next_available) == (20, 30)
+    reader.pushFilters([LessThan(("id",), 15)])
+    assert list(ids(reader)) == list(range(15))
 
 
 def test_parts_end_between_row_groups_and_many_small_files_share_one(monkeypatch: pytest.MonkeyPatch) -> None:

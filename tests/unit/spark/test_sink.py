@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,8 +29,8 @@ from heliograph.ports import system_ports
 from heliograph.spark import sinkrows
 from heliograph.spark.sink import Handing, Staged, _portions, run_sink, stream_sink
 from heliograph.spark.sinkoptions import MAX_WRITER, SinkOptions, parse_sink_options
-from heliograph.spark.sinkrows import body_maker, sink_format
-from tests.spark.totals import Total
+from heliograph.spark.sinkrows import Target, body_maker, sink_target
+from tests.spark.totals import Filled, Total
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +91,7 @@ def options(folder: Path, **more: Any) -> SinkOptions:
 def test_the_format_is_that_of_the_channel(tmp_path: Path) -> None:
     with hg.Station(tmp_path) as station:
         station.channel("totals", Total, qos=PERSISTENT).push(Total(1, "a"))
-        assert sink_format(options(tmp_path), SCHEMA) == format_of(Total)
+        assert sink_target(options(tmp_path), SCHEMA).format == format_of(Total)
 
 
 def test_of_several_versions_the_newest_counts(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_of_several_versions_the_newest_counts(tmp_path: Path) -> None:
     for cls, event in ((Older, Older(1)), (Total, Total(2, "x"))):
         with hg.Station(tmp_path) as station:
             station.channel("totals", cls, qos=PERSISTENT).push(event)
-    assert sink_format(options(tmp_path), SCHEMA) == format_of(Total)
+    assert sink_target(options(tmp_path), SCHEMA).format == format_of(Total)
 
 
 def test_of_several_types_one_has_to_be_chosen(tmp_path: Path) -> None:
@@ -112,26 +113,27 @@ def test_of_several_types_one_has_to_be_chosen(tmp_path: Path) -> None:
         both.push(Total(1, "a"))
         both.push(Alarm(1))
     with pytest.raises(InvalidOption, match=r"air\.alarm, air\.total"):
-        sink_format(options(tmp_path), SCHEMA)
-    assert sink_format(options(tmp_path, type="air.total"), SCHEMA).name == "air.total"
+        sink_target(options(tmp_path), SCHEMA)
+    assert sink_target(options(tmp_path, type="air.total"), SCHEMA).format.name == "air.total"
     with pytest.raises(InvalidOption, match="does not know the type"):
-        sink_format(options(tmp_path, type="air.other"), SCHEMA)
+        sink_target(options(tmp_path, type="air.other"), SCHEMA)
 
 
 def test_a_class_is_named_by_its_path(tmp_path: Path) -> None:
-    assert sink_format(options(tmp_path, event="tests.spark.totals:Total"), SCHEMA) == format_of(Total)
+    target = sink_target(options(tmp_path, event="tests.spark.totals:Total"), SCHEMA)
+    assert target == (format_of(Total), None)
     for wrong in ("tests.spark.totals:Missing", "no.such.module:Total", "tests.spark.totals:Colour"):
         with pytest.raises(InvalidOption, match="an event class"):
-            sink_format(options(tmp_path, event=wrong), SCHEMA)
+            sink_target(options(tmp_path, event=wrong), SCHEMA)
     with pytest.raises(InvalidOption, match="the name of that class"):
-        sink_format(options(tmp_path, event="tests.spark.totals:Total", type="other"), SCHEMA)
+        sink_target(options(tmp_path, event="tests.spark.totals:Total", type="other"), SCHEMA)
 
 
 def test_without_a_history_a_format_is_made_only_when_that_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(NoHistory):
-        sink_format(options(tmp_path), SCHEMA)
+        sink_target(options(tmp_path), SCHEMA)
     with pytest.raises(InvalidOption, match="'type' is missing"):
-        sink_format(options(tmp_path, creates=True), SCHEMA)
+        sink_target(options(tmp_path, creates=True), SCHEMA)
     item = StructType([StructField("n", IntegerType(), nullable=False)])
     schema = StructType(
         [
@@ -139,11 +141,11 @@ def test_without_a_history_a_format_is_made_only_when_that_is_asked_for(tmp_path
             StructField("items", ArrayType(item, containsNull=False)),
         ]
     )
-    made = sink_format(options(tmp_path, creates=True, type="made", key=("id",)), schema)
+    made = sink_target(options(tmp_path, creates=True, type="made", key=("id",)), schema).format
     assert made.by_name["id"].type == ft.Scalar("i64")
     assert str(made.by_name["items"].type)
     with pytest.raises(FormatError, match="cast it"):
-        sink_format(options(tmp_path, creates=True, type="dated"), StructType().add("day", DateType()))
+        sink_target(options(tmp_path, creates=True, type="dated"), StructType().add("day", DateType()))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_columns_that_do_not_fit_are_refused_before_there_is_a_row(
     tmp_path: Path, schema: StructType, sentence: str
 ) -> None:
     with pytest.raises(InvalidEvent, match=sentence):
-        sink_format(options(tmp_path, event="tests.spark.totals:Total"), schema)
+        sink_target(options(tmp_path, event="tests.spark.totals:Total"), schema)
 
 
 def batch(**columns: Any) -> pa.RecordBatch:
@@ -170,11 +172,32 @@ def batch(**columns: Any) -> pa.RecordBatch:
 
 
 def test_bodies_are_those_that_the_codec_writes() -> None:
-    bodies = body_maker(format_of(Total))(
+    bodies = body_maker(Target(format_of(Total)))(
         batch(note=["a", "b"], id=pa.array([1, 2], pa.int32()), mean=pa.array([None, 2.5], pa.float64()))
     )
     read = decoder(format_of(Total), Total)
     assert list(map(read, bodies)) == [Total(1, "a"), Total(2, "b", 2.5)]
+
+
+def test_a_field_without_a_column_has_the_default_of_its_class(tmp_path: Path) -> None:
+    schema = StructType().add("id", LongType()).add("note", StringType())
+    target = sink_target(options(tmp_path, event="tests.spark.totals:Filled"), schema)
+    target = pickle.loads(pickle.dumps(target))
+    bodies = body_maker(target)(batch(id=[1, 2], note=["a", "b"]))
+    read = decoder(format_of(Filled), Filled)
+    assert list(map(read, bodies)) == [Filled(1, "a"), Filled(2, "b")]
+    only_ids = sink_target(
+        options(tmp_path, event="tests.spark.totals:Filled"), StructType().add("id", LongType())
+    )
+    assert list(map(read, body_maker(only_ids)(batch(id=[3])))) == [Filled(3)]
+
+
+def test_a_column_that_may_be_null_can_be_a_key_in_which_no_null_may_come(tmp_path: Path) -> None:
+    target = sink_target(options(tmp_path, creates=True, type="made", key=("id",)), SCHEMA)
+    assert target.format.by_name["id"].type == ft.Scalar("i64")
+    assert target.format.by_name["note"].type == ft.Optional(ft.Scalar("str"))
+    with pytest.raises(InvalidEvent, match=r"1 nulls.*\$\.id"):
+        body_maker(target)(batch(id=[1, None], note=["a", None]))
 
 
 @pytest.mark.parametrize(
@@ -186,16 +209,16 @@ def test_bodies_are_those_that_the_codec_writes() -> None:
 )
 def test_rows_that_do_not_fit_are_refused_with_their_field(columns: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidEvent, match=sentence):
-        body_maker(format_of(Total))(batch(**columns))
+        body_maker(Target(format_of(Total)))(batch(**columns))
 
 
 def test_integers_out_of_range_are_refused() -> None:
     class Small(hg.Event, name="small"):
         n: hg.u8
 
-    assert body_maker(format_of(Small))(batch(n=[255])) == [msgspec.msgpack.encode([255])]
+    assert body_maker(Target(format_of(Small)))(batch(n=[255])) == [msgspec.msgpack.encode([255])]
     with pytest.raises(InvalidEvent, match="out of the range of u8"):
-        body_maker(format_of(Small))(batch(n=[256]))
+        body_maker(Target(format_of(Small)))(batch(n=[256]))
 
 
 def test_bodies_are_staged_in_portions() -> None:
@@ -225,7 +248,7 @@ def handing(tmp_path: Path) -> Handing:
     disk = system_ports(tmp_path).disk
     assert disk is not None
     make_inbox(disk)
-    return Handing(options(tmp_path, writer="w", timeout=0.0), format_of(Total), "w")
+    return Handing(options(tmp_path, writer="w", timeout=0.0), Target(format_of(Total)), "w")
 
 
 @pytest.mark.parametrize("again", [True, False])
