@@ -17,6 +17,7 @@ from weakref import WeakSet
 import msgspec
 
 from heliograph.channel.accounts import Accounts
+from heliograph.channel.admins import ConsumerAdmin, FilterPoint, SupplierAdmin, guard
 from heliograph.channel.asking import Asked, Asking, bury
 from heliograph.channel.calling import Calling
 from heliograph.channel.consumer import Consumer, QueuedReceiver, Receiver, Shared
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from heliograph.channel.admins import Published
     from heliograph.channel.delayed import LaterStore
     from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.handing import OpenDesk
@@ -197,19 +199,30 @@ class Channel(Generic[T]):
             raise NotPossible(self.name, "only what is compacted can forget: hg.QoS(compaction='key')")
         return self._own.forget(type, key, timeout)
 
-    def supplier(self, name: str | None = None) -> Supplier[T]:
+    def supplier(self, name: str | None = None, **published: Unpack[Published]) -> Supplier[T]:
         """A source of its own, with its own order. Without a name it gets one that is unique for ever.
+
+        What it publishes may be said: `types`, and a filter, `where` and `params`, for what it lets through.
 
         On a persistent channel a name is leased: `last_sequence` is that of its last durable event, whoever
         pushed it; its sequence goes on from there, and pushes of an earlier holder raise SupplierFenced.
         """
         check_name(self.name, "name", name)
+        point = FilterPoint(self, published)
         full_name = name or self._services.new_supplier_name()
         with self._opening:
             self._check_supplier(full_name)
             supplier = self._new_supplier(full_name, named=name is not None)
             self.add_supplier(supplier)
-        return supplier
+        return guard(supplier, (point,)) if published else supplier
+
+    def for_suppliers(self, **published: Unpack[Published]) -> SupplierAdmin[T]:
+        """An admin whose suppliers share a filter; see `heliograph.channel.admins`."""
+        return SupplierAdmin(self, published)
+
+    def for_consumers(self, **wanted: Unpack[Wanted]) -> ConsumerAdmin[T]:
+        """An admin whose receivers share a filter; see `heliograph.channel.admins`."""
+        return ConsumerAdmin(self, wanted)
 
     def _check_supplier(self, name: str) -> None:
         with self._members.lock:

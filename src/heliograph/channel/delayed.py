@@ -99,6 +99,7 @@ class Waiting(Event, name="helio.waiting", key="push_id"):
 class _Due(Supplier[T]):
     """The way in of events whose time has come, whoever pushed them."""
 
+    names_itself = False
     _whole: Header
     handed_on = 0
 

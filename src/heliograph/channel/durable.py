@@ -74,7 +74,7 @@ class DurableSupplier(Supplier[T]):
         """Push events in order; up to 10,000 at a time are kept together, whole or not at all."""
         check_timeout(self._channel.name, timeout)
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
-        batch = self._as_events(events)
+        batch = self.as_events(events)
         receipts = [
             self._append_together(batch[start : start + MANY], self._left(until))
             for start in range(0, len(batch), MANY)

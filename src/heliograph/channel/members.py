@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
@@ -19,7 +19,7 @@ from heliograph.channel.consumer import InlineSubscription, QueuedReceiver, Rece
 from heliograph.channel.crowd import MERGED, Crowd
 from heliograph.channel.groups import Group
 from heliograph.channel.history import History
-from heliograph.channel.pipeline import Route, Target, build_route
+from heliograph.channel.pipeline import AnyOf, Route, Target, build_route, for_source
 from heliograph.channel.selection import Selection, check_names, conditions_for
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.event import Event
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from heliograph.qos import QoS
 
 T = TypeVar("T", bound=Event)
+
+OWN_ROUTES: Final = 64
+"""Different sets of receivers that suppliers have; beyond that each push looks at who listens to whom."""
 
 
 class Members(Generic[T]):
@@ -66,6 +69,11 @@ class Members(Generic[T]):
         self._numbers = count(1)
         self._groups: dict[str, Group] = {}
         self._crowd = Crowd()
+        self._targets: list[Target] = []
+        self._sources: list[frozenset[str]] = []
+        """The suppliers that receivers listen to, where they name any."""
+        self._own_routes: dict[tuple[bool, ...], Mapping[type, Route]] = {}
+        """Of suppliers whom not everybody listens to, by who of those does."""
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -112,7 +120,7 @@ class Members(Generic[T]):
         """It may push from now on."""
         with self.lock:
             self.check_open()
-            supplier.use(self.routes)
+            supplier.use(self._routes_of(supplier))
             self.suppliers.append(supplier)
 
     # While still:
@@ -186,7 +194,9 @@ class Members(Generic[T]):
         local = self._local_targets()
         gateways = [Target(g.selection.conditions, lane=g.lane) for g in self.gateways.values()]
         keep = self.history.keep if self.history.keeps else None
-        self.routes = self._build([*local, *gateways], keep)
+        self._targets, self._own_routes = [*local, *gateways], {}
+        self._sources = [sources for target in self._targets for sources in _sources_of(target)]
+        self.routes = self._build(self._targets, keep)
         if self.feed is not None:
             self.feed.use(self.routes)
         if self.closed:
@@ -195,7 +205,21 @@ class Members(Generic[T]):
         if not all(supplier.forwards for supplier in self.suppliers):
             arriving = self._build(local, None)
         for supplier in self.suppliers:
-            supplier.use(self.routes if supplier.forwards else arriving)
+            supplier.use(self._routes_of(supplier) if supplier.forwards else arriving)
+
+    def _routes_of(self, supplier: Supplier[T]) -> Mapping[type, Route]:
+        """Without those who listen to other suppliers: no filter of theirs is in its way."""
+        listeners = tuple(supplier.name in sources for sources in self._sources)
+        if not listeners or not supplier.names_itself or self.feed is not None:
+            return self.routes
+        routes = self._own_routes.get(listeners)
+        if routes is None:
+            if len(self._own_routes) >= OWN_ROUTES:
+                return self.routes
+            keep = self.history.keep if self.history.keeps else None
+            served = [_for_source(target, supplier.name) for target in self._targets]
+            routes = self._own_routes[listeners] = self._build(served, keep)
+        return routes
 
     def _local_targets(self) -> list[Target]:
         """Where events go inside this station; those whom the index finds are not named."""
@@ -245,3 +269,17 @@ class Members(Generic[T]):
     def _add_to_crowd(self, receiver: Receiver) -> bool:
         assert isinstance(receiver, QueuedReceiver)
         return self._crowd.add(receiver.lane, receiver.selection.conditions)
+
+
+def _sources_of(target: Target) -> Iterator[frozenset[str]]:
+    for condition in target.conditions.values():
+        for each in condition.alternatives if isinstance(condition, AnyOf) else (condition,):
+            if each.sources is not None:
+                yield each.sources
+
+
+def _for_source(target: Target, supplier: str) -> Target:
+    left = {cls: for_source(condition, supplier) for cls, condition in target.conditions.items()}
+    return msgspec.structs.replace(
+        target, conditions={cls: condition for cls, condition in left.items() if condition is not None}
+    )

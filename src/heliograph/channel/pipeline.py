@@ -71,6 +71,17 @@ class AnyOf(msgspec.Struct, frozen=True):
         return any(condition.holds(event, header) for condition in self.alternatives)
 
 
+def for_source(condition: Condition | AnyOf, supplier: str) -> Condition | AnyOf | None:
+    """What is left of a condition for the events of one supplier; None: it never holds for them."""
+    if isinstance(condition, Condition):
+        if condition.sources is None:
+            return condition
+        return Condition(condition.checked) if supplier in condition.sources else None
+    left = [for_source(alternative, supplier) for alternative in condition.alternatives]
+    found = tuple(alternative for alternative in left if isinstance(alternative, Condition))
+    return AnyOf(found) if found else None
+
+
 class Target(msgspec.Struct, frozen=True):
     """Where events go: exactly one of a lane, a group and an inline subscription."""
 

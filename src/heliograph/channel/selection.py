@@ -97,7 +97,7 @@ def select(
         queue: events that may wait; the channel's own number by default.
         overflow: what happens then; the channel's own policy by default.
     """
-    wanted = carried if types is None else _as_classes(types)
+    wanted = carried if types is None else classes_of(types)
     for cls in wanted:
         if cls not in carried:
             raise WrongEventType(channel, info_of(cls).name, tuple(info_of(c).name for c in carried))
@@ -109,7 +109,7 @@ def select(
     _check_overflow(channel, wanted, qos, overflow)
     if where is None and params:
         raise NotPossible(channel, "params= without where=: there is no filter to give values to")
-    tree = None if where is None else _parsed(where, params)
+    tree = None if where is None else parsed(where, params)
     only = None if sources is None else frozenset((sources,) if isinstance(sources, str) else sources)
     conditions = conditions_for(wanted, tree, only)
     return Selection(conditions, tree, only, types is None, priority, group, queue, overflow)
@@ -146,7 +146,7 @@ def check_names(channel: str, types: Iterable[type[Event]]) -> None:
             )
 
 
-def _as_classes(types: Any) -> tuple[type[Event], ...]:
+def classes_of(types: Any) -> tuple[type[Event], ...]:
     """The classes wanted; one alone need not stand in a list."""
     return (types,) if isinstance(types, type) else tuple(types)
 
@@ -183,7 +183,7 @@ def _check_overflow(
         raise NotPossible(channel, "overflow='coalesce' needs event types with a key=")
 
 
-def _parsed(where: Any, params: Any) -> Any:
+def parsed(where: Any, params: Any) -> Any:
     """A filter from its text, or from what `hg.col` built."""
     from heliograph.expr import build, parser  # noqa: PLC0415 - loaded when a filter is used
     from heliograph.expr.params import bind  # noqa: PLC0415 - likewise

@@ -72,6 +72,8 @@ class Supplier(Generic[T]):
 
     forwards = True
     """Whether its events go to other stations as well."""
+    names_itself = True
+    """Whether its events carry its own name, so that only those who listen to that need to be routed to."""
 
     def __init__(
         self, channel: Channel[T], name: str, epoch: int, lock: Lock | None = None, last_sequence: int = 0
@@ -97,6 +99,8 @@ class Supplier(Generic[T]):
         self._next_sequence = self._sequences.__next__
         self._later: tuple[int, count[int]] | None = None
         self._periodic: list[Periodic[T]] = []
+        self.filtered = 0
+        """Events that a filter of its own, or of its admin, has stopped."""
 
     # Pushing
 
@@ -127,7 +131,7 @@ class Supplier(Generic[T]):
 
         All are checked before the first is pushed. A QueueFull names how many had been pushed before.
         """
-        batch = self._as_events(events)
+        batch = self.as_events(events)
         routes = self._routes
         if len(set(map(type, batch))) == 1:
             validate = (routes.get(type(batch[0])) or self._refuse(batch[0])).validate
@@ -421,6 +425,10 @@ class Supplier(Generic[T]):
             deadline = self._clock.monotonic_ns() + header.lifetime_ns
         return event, header, deadline
 
+    def validate(self, event: T) -> None:
+        """Raise what a push of it would raise at once."""
+        (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+
     def _refuse(self, event: Any) -> Any:
         if self._gone is not None:
             raise self._gone()
@@ -431,7 +439,7 @@ class Supplier(Generic[T]):
         carried = tuple(f"{info_of(cls).name} ({cls.__qualname__})" for cls in self._channel.types)
         raise WrongEventType(self._channel.name, name, carried)
 
-    def _as_events(self, events: Any) -> list[T]:
+    def as_events(self, events: Any) -> list[T]:
         if hasattr(events, "schema") or hasattr(events, "keys"):
             if len(self._channel.types) != 1:
                 raise NotPossible(self._channel.name, "carries several types: push events, not columns")

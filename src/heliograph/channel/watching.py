@@ -142,7 +142,7 @@ class MonitoredSupplier(Supplier[T]):
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order; True when all have acknowledged all of them."""
         check_thread(self._channel)
-        batch = self._as_events(events)
+        batch = self.as_events(events)
         for event in batch:
             (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
         passed = [self._pass(event, PLAIN, None) for event in batch]
@@ -207,7 +207,7 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         """Push events in order; True when all have acknowledged all of them."""
         check_thread(self._channel)
         check_timeout(self._channel.name, timeout)
-        batch = self._as_events(events)
+        batch = self.as_events(events)
         passed = [
             self._pass(batch[start : start + MANY], PLAIN, timeout) for start in range(0, len(batch), MANY)
         ]

@@ -1,0 +1,262 @@
+"""Filters for many at once: what suppliers may let through, and what consumers of one kind are given.
+
+    radars = channel.for_suppliers(where="quality > 3")
+    radar = radars.supplier("radar-1", types=[Track], where="speed > 0")
+
+    displays = channel.for_consumers(where="region = 'north'")
+    displays.subscribe(show, where="speed > 300")
+
+An event passes four points, as in the CORBA Notification Service: the supplier's own filter, that of the
+admin it was opened with, that of the admin of a consumer, and the consumer's own. Each takes what any filter
+takes: types, text or `hg.col`, parameters, bit masks, negation; those of consumers also sources and the
+header, which an event does not have before it is let in.
+
+What the first two stop is not pushed: it gets no sequence, nobody evaluates anything for it, and
+`supplier.filtered` counts it. The other two are one condition in the routes, so two points cost as much as
+one. `change` gives an admin another filter, for all that were opened with it, from their next event on.
+
+`types` of a supplier is a publication: it says what this supplier pushes, and anything else is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
+
+from heliograph.channel.selection import Wanted, classes_of, conditions_for, parsed
+from heliograph.channel.supplier import Receipt, Supplier
+from heliograph.errors import Closed, ExpressionError, NotPossible, UnknownOption, WrongEventType
+from heliograph.event import Event, Header, info_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from heliograph.channel.consumer import Consumer, Receiver
+    from heliograph.channel.core import Channel
+
+T = TypeVar("T", bound=Event)
+Callback = TypeVar("Callback", bound="Callable[..., object]")
+
+
+class Published(TypedDict, total=False):
+    """What a supplier lets through.
+
+    Attributes:
+        where: a filter over the fields of events, as text or built with `hg.col`.
+        params: values for its parameters.
+        types: the event classes that it publishes; all by default.
+    """
+
+    where: Any
+    params: Mapping[str, Any] | Sequence[Any] | None
+    types: Iterable[type[Event]] | None
+
+
+class FilterPoint:
+    """One filter on the way in."""
+
+    def __init__(self, channel: Channel[Any], published: Published) -> None:
+        self._channel = channel
+        self.set(published)
+
+    def set(self, published: Published) -> None:
+        where, params, types = (published.get(name) for name in ("where", "params", "types"))
+        unknown = sorted(published.keys() - Published.__annotations__.keys())
+        if unknown:
+            raise UnknownOption("supplier", unknown[0], tuple(Published.__annotations__))
+        declared = None if types is None else classes_of(types)
+        for cls in declared or ():
+            if cls not in self._channel.types:
+                raise WrongEventType(self._channel.name, info_of(cls).name, self._channel.type_names)
+        tree = None if where is None else parsed(where, params)
+        if tree is not None:
+            self._check(tree, declared or self._channel.types)
+        self._declared, self._tree = declared, tree
+        self._tests: dict[type, Callable[..., Any] | None] = {}
+
+    def lets_through(self, event: Event) -> bool:
+        """WrongEventType for what is not published."""
+        cls = event.__class__
+        if self._declared is not None and cls not in self._declared:
+            raise WrongEventType(
+                self._channel.name, info_of(cls).name, tuple(info_of(c).name for c in self._declared)
+            )
+        if self._tree is None:
+            return True
+        if cls not in self._tests:
+            self._tests[cls] = self._test(cls)
+        test = self._tests[cls]
+        return test is not None and test(event, None)
+
+    def _test(self, cls: type[Event]) -> Callable[..., Any] | None:
+        """None for a type that lacks what the filter is about: nothing of it is let through."""
+        try:
+            return conditions_for((cls,), self._tree, None)[cls].holds
+        except ExpressionError:
+            return None
+
+    def _check(self, tree: Any, types: tuple[type[Event], ...]) -> None:
+        from heliograph.expr.tree import Name, children  # noqa: PLC0415 - loaded when a filter is used
+
+        conditions_for(types, tree, None)
+        waiting = [tree.tree]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, Name) and node.header:
+                raise NotPossible(
+                    self._channel.name,
+                    f"header.{node.name} in the filter of a supplier: events have no header before they are "
+                    "let in; filter by it where they are received",
+                )
+            waiting += children(node)
+
+
+class _Discarded(Receipt):
+    """The outcome of `push_nowait` for what a filter has stopped."""
+
+    @property
+    def header(self) -> Header:
+        raise NotPossible("this push", "was stopped by a filter of its supplier, so it has no header")
+
+
+def guard(supplier: Supplier[T], points: Sequence[FilterPoint]) -> Supplier[T]:
+    """Let a supplier push only what all points let through."""
+    push, push_nowait, push_many, apush = (
+        supplier.push,
+        supplier.push_nowait,
+        supplier.push_many,
+        supplier.apush,
+    )
+
+    def passes(event: T) -> bool:
+        supplier.validate(event)
+        if all(point.lets_through(event) for point in points):
+            return True
+        supplier.filtered += 1
+        return False
+
+    def guarded_push(event: T, **said: Any) -> bool:
+        return push(event, **said) if passes(event) else True
+
+    def guarded_push_nowait(event: T, **said: Any) -> Receipt:
+        return push_nowait(event, **said) if passes(event) else _Discarded(None)  # type: ignore[arg-type]  # it has none
+
+    def guarded_push_many(events: Any, **said: Any) -> bool:
+        return push_many([event for event in supplier.as_events(events) if passes(event)], **said)
+
+    async def guarded_apush(event: T, **said: Any) -> bool:
+        return await apush(event, **said) if passes(event) else True
+
+    # Of this supplier alone: others have no further step on their way.
+    supplier.push = guarded_push  # type: ignore[method-assign]
+    supplier.push_nowait = guarded_push_nowait  # type: ignore[method-assign]
+    supplier.push_many = guarded_push_many  # type: ignore[method-assign]
+    supplier.apush = guarded_apush  # type: ignore[method-assign]
+    return supplier
+
+
+class SupplierAdmin(Generic[T]):
+    """Suppliers that share a filter. Made by `channel.for_suppliers`."""
+
+    def __init__(self, channel: Channel[T], published: Published) -> None:
+        self._channel = channel
+        self._point = FilterPoint(channel, published)
+        self._suppliers: list[Supplier[T]] = []
+
+    def supplier(self, name: str | None = None, **published: Unpack[Published]) -> Supplier[T]:
+        """As `channel.supplier`, behind this filter as well."""
+        own = FilterPoint(self._channel, published)
+        supplier = guard(self._channel.supplier(name), (own, self._point))
+        self._suppliers.append(supplier)
+        return supplier
+
+    def change(self, **published: Unpack[Published]) -> None:
+        """Another filter for all of its suppliers, from their next push on."""
+        self._point.set(published)
+
+    def close(self) -> None:
+        """Close all of its suppliers."""
+        for supplier in self._suppliers:
+            supplier.close()
+
+
+class ConsumerAdmin(Generic[T]):
+    """Receivers that share a filter. Made by `channel.for_consumers`."""
+
+    def __init__(self, channel: Channel[T], wanted: Wanted) -> None:
+        self._channel = channel
+        self._wanted: Wanted = wanted
+        channel.select(**wanted)
+        self._receivers: list[tuple[Receiver, Wanted]] = []
+
+    @overload
+    def subscribe(self, callback: Callable[..., object], **options: Any) -> Receiver: ...
+    @overload
+    def subscribe(self, **options: Any) -> Callable[[Callback], Callback]: ...
+    def subscribe(self, callback: Any = None, **options: Any) -> Any:
+        """As `channel.subscribe`, behind this filter as well."""
+        if callback is None:
+
+            def decorate(given: Callback) -> Callback:
+                self.subscribe(given, **options)
+                return given
+
+            return decorate
+        receiver = self._channel.subscribe(callback, **self._with_both(options))
+        self._note(receiver, options)
+        return receiver
+
+    def consumer(self, **options: Any) -> Consumer[T]:
+        """As `channel.consumer`, behind this filter as well."""
+        consumer = self._channel.consumer(**self._with_both(options))
+        self._note(consumer, options)
+        return consumer
+
+    def change(self, **wanted: Unpack[Wanted]) -> None:
+        """Another filter for all of its receivers, from the next push on; each keeps its own as well."""
+        self._channel.select(**wanted)
+        self._wanted = wanted
+        for receiver, own in list(self._receivers):
+            try:
+                receiver.change(**both(self._channel, wanted, own))
+            except Closed:
+                self._receivers.remove((receiver, own))
+
+    def close(self) -> None:
+        """Close all of its receivers."""
+        for receiver, _ in self._receivers:
+            receiver.close()
+
+    def _note(self, receiver: Receiver, options: dict[str, Any]) -> None:
+        own: Any = {name: options[name] for name in Wanted.__annotations__ if name in options}
+        self._receivers.append((receiver, own))
+
+    def _with_both(self, options: dict[str, Any]) -> dict[str, Any]:
+        own: Any = {name: options[name] for name in Wanted.__annotations__ if name in options}
+        rest = {name: value for name, value in options.items() if name not in own}
+        return {**rest, **both(self._channel, self._wanted, own)}
+
+
+def both(channel: Channel[Any], first: Wanted, second: Wanted) -> Wanted:
+    """What both want."""
+    for wanted in (first, second):
+        channel.select(**wanted)
+    trees = [parsed(w["where"], w.get("params")) for w in (first, second) if w.get("where") is not None]
+    joined: Wanted = {}
+    if trees:
+        from heliograph.expr.build import Built  # noqa: PLC0415 - loaded when a filter is used
+        from heliograph.expr.tree import conjunction  # noqa: PLC0415 - likewise
+
+        joined["where"] = Built(
+            conjunction(tuple(tree.tree for tree in trees)) if trees[1:] else trees[0].tree
+        )
+    types = [set(classes_of(w["types"])) for w in (first, second) if w.get("types") is not None]
+    if types:
+        joined["types"] = tuple(cls for cls in channel.types if all(cls in some for some in types))
+    sources = [_names(w["sources"]) for w in (first, second) if w.get("sources") is not None]
+    if sources:
+        joined["sources"] = frozenset.intersection(*sources)
+    return joined
+
+
+def _names(sources: Iterable[str] | None) -> frozenset[str]:
+    return frozenset((sources,) if isinstance(sources, str) else sources or ())
