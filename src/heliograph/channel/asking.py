@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel, Services
     from heliograph.channel.handing import Desk, Seat
-    from heliograph.channel.journalled import Journalled, Point
+    from heliograph.channel.journalled import Journalled
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.members import Members
+    from heliograph.channel.places import Cursors, Point
     from heliograph.channel.selection import Selection
-    from heliograph.channel.store import Cursor
 
 T = TypeVar("T", bound=Event)
 
@@ -102,7 +102,7 @@ class Asking(Generic[T]):
         raises_gaps: bool,
     ) -> tuple[Shared, Seat]:
         """A place at a group's desk for a member in another station; `one_left` says that it has left."""
-        how = Asked(member, None, ends=selection.until is not None, raises_gaps=raises_gaps)
+        how = Asked(member, None, ends=selection.span.ends is not None, raises_gaps=raises_gaps)
         with self._lock:
             shared = self._shared(how, selection, acking)
             return shared, shared.desk.sit(member, ring)
@@ -118,11 +118,11 @@ class Asking(Generic[T]):
         assert self._journal is not None
         self._members.claim_name(name, insist=True)
         try:
-            selection, cursor = self._journal.resume(selection, name)
+            selection, cursors = self._journal.resume(selection, name)
         except BaseException:
             self._members.release_name(name)
             raise
-        return self._joined(name, how, selection, terms, cursor)
+        return self._joined(name, how, selection, terms, cursors)
 
     def _joined(
         self,
@@ -130,7 +130,7 @@ class Asking(Generic[T]):
         how: Asked,
         selection: Selection,
         terms: Terms | None,
-        cursor: Cursor | None = None,
+        cursors: Cursors | None = None,
     ) -> Consumer[T]:
         consumer: Consumer[T] = Consumer(
             self._channel,
@@ -138,7 +138,7 @@ class Asking(Generic[T]):
             selection,
             ends=how.ends,
             raises_gaps=how.raises_gaps,
-            open_desk=self._desk_opener(terms or Terms(), cursor),
+            open_desk=self._desk_opener(terms or Terms(), cursors),
             terms=terms,
         )
         self._channel.join(consumer, how.start)
@@ -200,7 +200,7 @@ class Asking(Generic[T]):
                 f"the members of group {selection.group!r} share one stream, so all want the same: give "
                 "each the filter, types and sources of the first",
             )
-        if selection.until is not None and shared.selection.until is None:
+        if selection.span.ends is not None and shared.selection.span.ends is None:
             raise NotPossible(
                 self._channel.name,
                 f"group {selection.group!r} is open without an end: until= is for its first member to say",
@@ -215,15 +215,15 @@ class Asking(Generic[T]):
                 self._channel.name,
                 f"group {group!r} has members that do not acknowledge; close them, or leave out ack=",
             )
-        cursor: Cursor | None = None
+        cursors: Cursors | None = None
         if self._journal is not None:
-            selection, cursor = self._journal.resume(selection, f"group:{group}")
+            selection, cursors = self._journal.resume(selection, f"group:{group}")
         # The group is one receiver: to the channel it is a consumer like any other.
         shared = Shared(
             self._channel,
             self._members.claim_name(f"group {group}"),
             msgspec.structs.replace(selection, group=None),
-            open_desk=self._desk_opener(terms, cursor),
+            open_desk=self._desk_opener(terms, cursors),
             terms=terms,
         )
         if isinstance(shared.lane, JournalLane):
@@ -253,7 +253,7 @@ class Asking(Generic[T]):
         return grave
 
     def _desk_opener(
-        self, terms: Terms, cursor: Cursor | None
+        self, terms: Terms, cursors: Cursors | None
     ) -> Callable[[str, Lane, Sequence[Item]], Desk]:
         grave = self._grave(terms)
 
@@ -265,7 +265,7 @@ class Asking(Generic[T]):
                 else:
                     bury(grave, name, item, attempts)
 
-            return self._services.open_desk(name, lane, terms, cursor=cursor, taken=taken, bury=give_up)
+            return self._services.open_desk(name, lane, terms, cursors=cursors, taken=taken, bury=give_up)
 
         return open_desk
 

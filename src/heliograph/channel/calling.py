@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel, Services
     from heliograph.channel.deliveries import Delivery
     from heliograph.channel.handing import Acking
-    from heliograph.channel.journalled import Point
     from heliograph.channel.members import Members
+    from heliograph.channel.places import Point
     from heliograph.channel.selection import Selection
 
 T = TypeVar("T", bound=Event)

@@ -361,13 +361,16 @@ class Consumer(QueuedReceiver, Generic[T]):
         if self._desk is not None or self._seat is None:
             # First, and not in `shut`, which runs while the channel is held still: who takes may read the
             # journal, and waits for the channel to do so.
-            if self._desk is not None:
-                self._desk.close()
-            super().close()
-            with self._hand:
-                self._batch = iter(())
-                if self._desk is None:
-                    self.lane.settle()
+            try:
+                if self._desk is not None:
+                    self._desk.close()
+            finally:
+                # What could not be kept is raised, and it is closed all the same.
+                super().close()
+                with self._hand:
+                    self._batch = iter(())
+                    if self._desk is None:
+                        self.lane.settle()
         elif not self._left:
             self._left = True
             self._seat.leave()
@@ -521,8 +524,10 @@ class Shared(QueuedReceiver):
         return self.lane.failure if isinstance(self.lane, JournalLane) else None
 
     def close(self) -> None:
-        self.desk.close()
-        super().close()
+        try:
+            self.desk.close()
+        finally:
+            super().close()
 
     def shut(self, reason: str) -> None:
         super().shut(reason)

@@ -25,7 +25,7 @@ from heliograph.channel.delayed import delayed_for
 from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking
-from heliograph.channel.journalled import Journalled, Point, check_keyed
+from heliograph.channel.journalled import Journalled, check_keyed
 from heliograph.channel.lane import CoalescingLane, Lane
 from heliograph.channel.late import LateCoalescingLane, LateLane
 from heliograph.channel.ledger import ChannelStats
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from heliograph.channel.handing import OpenDesk
     from heliograph.channel.lane import Item
     from heliograph.channel.observer import Observer
+    from heliograph.channel.places import Point
     from heliograph.channel.stamp import Said
     from heliograph.channel.store import OnDurable, Store, SupplierLease
     from heliograph.channel.supplier import Receipt
@@ -235,7 +236,7 @@ class Channel(Generic[T]):
         # A name may come back, an id may not: the epoch tells its lives apart.
         epoch = self.ports.clock.time_ns() // 1000 if named else 1
         if named and self._journal is not None:
-            lease = self._journal.store.supplier(full_name)
+            lease = self._journal.supplier(full_name)
             epoch = lease.epoch
         if self._journal is None:
             if self.monitor is None:
@@ -339,7 +340,7 @@ class Channel(Generic[T]):
             name: in statistics and errors. On a persistent channel it makes the consumer durable: it is
                 exclusive, and the next one of that name goes on where this one was.
             start: "earliest", "now" or "latest", an offset, or a datetime; without it, with all that the
-                channel's durability keeps.
+                channel's durability keeps. Where several stations keep the channel, {partition: offset}.
             until: where to end: "now", an offset or a datetime; without it, never.
             gap: what happens where retention was faster or the history is damaged. "notice": the station's
                 `on_error` is told and it goes on behind; "error": HistoryGone or HistoryDamaged is raised
@@ -423,7 +424,7 @@ class Channel(Generic[T]):
         if self.monitor is not None:
             self.monitor.close()
         if self._journal is not None:
-            self._journal.store.close()
+            self._journal.close()
         if left:
             log.warning("channel %s closed with events undelivered: %s", self.name, left)
         return left

@@ -1,13 +1,15 @@
 """From the journal to consumers: what becomes durable is fed to lanes; a lane that falls behind reads on.
 
-On a journalled channel nobody sees an event before it is on disk, and no consumer ever blocks a supplier.
-The feed gets each batch when it has been synced and offers it to the lanes that want it. A lane is
+On a journalled channel nobody sees an event before it is on disk, and no consumer ever blocks a supplier. The
+history is a set of partitions, one per station that keeps the channel. The feed gets each batch of each
+partition when it has been synced and offers it to the lanes that want it. In each partition a lane is
 
     live      it takes what the feed offers, from the offset `position` on
     behind    it reads the journal from `position`: because it starts in the past, because it was full, or
               because a batch entered the journal that did not come through this process
 
-A lane whose disk or keeper does not answer for now stays behind, and looks again in a while.
+A partition whose disk or keeper does not answer for now stays behind, and is looked at again in a while; the
+others go on.
 
 A live lane without room falls behind at the event it could not take. A lane that has read everything becomes
 live again while the feed is held still, so between the two no event is lost or taken twice: the seam.
@@ -17,18 +19,21 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from heliograph.channel.lane import BATCH, Item, Lane
-from heliograph.errors import DiskError, HeliographError, HistoryDamaged, HistoryGone, QueryFailed
+from heliograph.channel.places import FairBand, Place
+from heliograph.errors import CursorHeld, DiskError, HeliographError, HistoryDamaged, HistoryGone, QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.pipeline import AnyOf, Condition, Route
-    from heliograph.channel.store import Store
+    from heliograph.channel.places import Begin
+    from heliograph.channel.store import Partition
     from heliograph.event import Event
     from heliograph.ports import Tasks
 
@@ -37,30 +42,37 @@ log = logging.getLogger(__name__)
 GAPS: Final = 1000
 """Gaps that a lane remembers."""
 READ_AHEAD: Final = 512
-"""Events read from the journal at once by a lane that is behind."""
+"""Events read from the journal at once by a lane that is behind; and how many it hands out from its queue
+before it reads on in a partition that is behind, while others keep it busy."""
 READ_AGAIN: Final = 0.25
 """Seconds between two attempts of a lane to read what cannot be read for now."""
 
 
 class Feed:
-    """Offers durable events to lanes, in the order of offsets."""
+    """Offers durable events to lanes, each partition in the order of its offsets."""
 
     def __init__(self, tasks: Tasks) -> None:
         self.lock = tasks.lock("feed")
+        self.partitions: dict[str, Partition] = {}
+        """All that were met, whether their keeper is there or not."""
+        self._own = ""
         self._routes: Mapping[type, Route] = {}
+        self._arriving: Mapping[type, Route] = {}
         self._matched = 0
-        self._next = 0
-        self._bounded: set[JournalLane] = set()
+        self._next: dict[str, int] = {}
+        self._bounded: set[tuple[JournalLane, str]] = set()
         self._lanes: WeakSet[JournalLane] = WeakSet()
         self.passing: Callable[[Item, list[str]], object] | None = None
         """Told to which receivers an event is passed, before it is, where `push` waits for them."""
 
-    def begin(self, next_offset: int) -> None:
-        """What is below has been durable before; called before the first push."""
-        self._next = next_offset
+    def begin(self, own: Partition) -> None:
+        """The partition into which this station's pushes go; called before the first of them."""
+        self._own = own.partition
+        self.partitions[own.partition] = own
+        self._next[own.partition] = own.watermark
 
-    def durable(self, items: Iterable[Item] | None, next_offset: int) -> None:
-        """These events, up to an offset, are on disk. Called in the journal's own task.
+    def durable(self, partition: str, items: Iterable[Item] | None, next_offset: int) -> None:
+        """These events of a partition, up to an offset, are on disk. Called by who synced or received them.
 
         They are not even looked at while nobody is there. None stands for events that did not come through
         this process: every lane reads them for itself.
@@ -69,114 +81,141 @@ class Feed:
         try:
             with self.lock:
                 try:
-                    self._pass_on(items, rings)
+                    self._pass_on(partition, items, rings)
                 except Exception:
                     # What was not offered to all is on disk: they read it.
-                    self._pass_on(None, rings)
+                    self._pass_on(partition, None, rings)
                     raise
                 finally:
-                    self._next = next_offset
-                    for lane in tuple(self._bounded):
-                        if lane.passed(self._next, rings):
-                            self._bounded.discard(lane)
+                    self._next[partition] = next_offset
+                    for bounded in tuple(self._bounded):
+                        lane, where = bounded
+                        if where == partition and lane.passed(partition, next_offset, rings):
+                            self._bounded.discard(bounded)
         finally:
             # Without the lock: who is rung may take at once, in this task, and a lane that takes may rejoin.
-            for lane in rings:
-                _ring(lane)
+            ring_all(rings)
 
-    def _pass_on(self, items: Iterable[Item] | None, rings: list[JournalLane]) -> None:
+    def _pass_on(self, partition: str, items: Iterable[Item] | None, rings: list[JournalLane]) -> None:
         """Under the lock: offer events one by one; `_next` is the first that not every lane was offered."""
+        following = self._next
+        # What another station keeps was sent to the others by that one.
+        routes = self._routes if partition == self._own else self._arriving
         if items is None:
             for reader in self._lanes:
-                reader.fall_behind(self._next, rings)
-        elif self.passing is not None or any(r.queued is not None for r in self._routes.values()):
+                reader.fall_behind(partition, following.get(partition, 0), rings)
+        elif self.passing is not None or any(r.queued is not None for r in routes.values()):
             for item in items:
                 event, header, _ = item
-                route = self._routes.get(event.__class__)
+                route = routes.get(event.__class__)
                 if route is None:
                     continue
                 assert header.offset is not None
-                self._next = header.offset
+                following[partition] = header.offset
                 lanes = () if route.queued is None else route.queued(event, header)
                 if self.passing is not None:
                     self.passing(item, [lane.name for lane in lanes])
                 for lane in lanes:
                     assert isinstance(lane, JournalLane)
                     self._matched += lane.accept(item, rings)
-                self._next = header.offset + 1
+                following[partition] = header.offset + 1
 
     # While still, that is, under the lock:
 
-    @property
-    def next_offset(self) -> int:
-        return self._next
+    def next_offset(self, partition: str) -> int:
+        """The first of a partition that was not offered yet."""
+        return self._next.get(partition, 0)
 
     @property
     def matched(self) -> int:
         return self._matched
 
-    def use(self, routes: Mapping[type, Route]) -> None:
-        self._routes = routes
+    def use(self, routes: Mapping[type, Route], arriving: Mapping[type, Route]) -> None:
+        """The routes from the next event on: of those kept here, and of those that other stations keep."""
+        self._routes, self._arriving = routes, arriving
+
+    def meet(self, partition: Partition, watermark: int, rings: list[JournalLane]) -> bool:
+        """A keeper is there, or there again; whether its partition is a new one.
+
+        Live events may have been missed since it was last there: lanes read on from the last that came.
+        """
+        name = partition.partition
+        is_new = name not in self.partitions
+        if is_new:
+            self.partitions[name] = partition
+            self._next[name] = watermark
+        for lane in self._lanes:
+            if is_new:
+                lane.meet(partition, watermark, rings)
+            else:
+                lane.fall_behind(name, self._next[name], rings)
+        return is_new
 
     def join(self, lane: JournalLane) -> None:
         """Another lane is there from now on, for as long as somebody has it."""
         self._lanes.add(lane)
+        for name, partition in self.partitions.items():
+            lane.meet(partition, self._next[name], [])
 
     def count_again(self) -> None:
         """An event was put into a lane a second time."""
         self._matched += 1
 
-    def watch(self, lane: JournalLane) -> None:
-        """Tell this lane when its end has been passed: the last events may not be for it."""
-        self._bounded.add(lane)
+    def watch(self, lane: JournalLane, partition: str) -> None:
+        """Tell this lane when its end there has been passed: the last events may not be for it."""
+        self._bounded.add((lane, partition))
 
 
-def _ring(lane: JournalLane) -> None:
-    """Whatever comes of it, the others are rung too."""
-    try:
-        lane.ring()
-    except Exception:
-        log.exception("%s could not be told that events wait", lane.name)
+def ring_all(lanes: Iterable[JournalLane]) -> None:
+    """Whatever comes of one, the others are rung too."""
+    for lane in lanes:
+        try:
+            lane.ring()
+        except Exception:
+            log.exception("%s could not be told that events wait", lane.name)
 
 
 class JournalLane(Lane):
-    """A lane that reads the journal when it is behind; see the module.
+    """A lane that reads the journal where it is behind; see the module.
 
     Args:
-        store: where to read.
+        places: where it is in each partition.
         feed: what to rejoin.
         conditions: what the consumer wants, for events that are read instead of routed.
-        position: the first offset that it wants; None: from the next one on.
-        until: the offset at which it ends; None: it does not.
+        ends: whether it ends, when it has done so in all of them.
+        begin: where it begins in partitions that are met later; None: it wants none of those.
         on_gap: told when what it was about to read is gone or damaged; it goes on behind the gap.
     """
+
+    _is_shared = False
 
     def __init__(
         self,
         name: str,
         *,
-        store: Store,
+        places: Iterable[Place],
+        ends: bool = False,
         feed: Feed,
         conditions: Mapping[type[Event], Condition | AnyOf],
-        position: int | None,
-        until: int | None,
+        begin: Begin | None = None,
         on_gap: Callable[[HeliographError], object],
         tasks: Tasks,
         **lane: Any,
     ) -> None:
         super().__init__(name, policy="drop_newest", tasks=tasks, **lane)
         self._tasks = tasks
-        self._store = store
         self._feed = feed
         self._conditions = conditions
-        self._position = position or 0
-        self._until = until
+        self._begin = begin
         self._on_gap = on_gap
-        self._behind = position is not None
-        self._watched = self._behind
+        self._places = {place.partition.partition: place for place in places}
+        self._is_shared = len(self._places) > 1
+        self._turns = deque(self._places.values())
+        self._ends = ends
+        self._watched = any(place.behind for place in self._turns)
         self._from_history = 0
-        self._pausing = False
-        self._failing = False
+        self._handed_out = 0
+        """Since it last read."""
         self.raises_gaps = False
         """Whether `take` raises at a gap, once, instead of telling `on_gap`."""
         self.gaps: deque[HistoryGone | HistoryDamaged] = deque(maxlen=GAPS)
@@ -184,21 +223,24 @@ class JournalLane(Lane):
         self.failure: HeliographError | None = None
         """Why it could not read on; it is closed then."""
 
-    @property
-    def read_to(self) -> int | None:
-        """With nothing waiting: the offset that it has read to, matching or not."""
+    def read_to(self, partition: str) -> int:
+        """With nothing of a partition waiting: the offset that it has read to, matching or not."""
         with self._lock:
-            return None if self.waiting else self._position
+            place = self._places.get(partition)
+            if place is None or self._first(partition) is not None:
+                return 0
+            return place.position or 0
 
-    def lowest(self, default: int) -> int:
-        """The first offset that waits. Each band is in the order of offsets."""
+    def lowest(self, partition: str, default: int) -> int:
+        """The first offset of a partition that waits."""
         with self._lock:
-            return min((band[0][1].offset for band in self._bands.values() if band), default=default)
+            first = self._first(partition)
+            return default if first is None else min(first, default)
 
     @property
     def ended(self) -> bool:
-        """Whether it has read up to `until`."""
-        return self._until is not None and self._position >= self._until and not self.waiting
+        """Whether it has read up to its end everywhere."""
+        return self._ends and not self.waiting and all(place.ended for place in self._places.values())
 
     def joined(self) -> None:
         """It is among the receivers from now on. While still."""
@@ -206,7 +248,7 @@ class JournalLane(Lane):
 
     def start(self) -> None:
         """Once it has been joined: whoever delivers may look."""
-        if self._behind:
+        if self._watched:
             self.ring()
 
     def ring(self) -> None:
@@ -215,40 +257,59 @@ class JournalLane(Lane):
 
     # What the feed says. A lane that must be rung for it adds itself to `rings`.
 
-    def fall_behind(self, position: int, rings: list[JournalLane]) -> None:
+    def meet(self, partition: Partition, watermark: int, rings: list[JournalLane]) -> None:
+        """There is another partition: where to begin in it is found by who takes, since that may ask."""
+        with self._lock:
+            if self._begin is None or partition.partition in self._places or self.closed:
+                return
+            place = Place(partition, None, behind=True, met=watermark)
+            self._places[partition.partition] = place
+            self._turns.append(place)
+            if not self._is_shared and len(self._places) > 1:
+                self._is_shared = True
+                for priority, band in list(self._bands.items()):
+                    self._bands[priority] = FairBand(band)
+            self._watch(rings)
+
+    def fall_behind(self, partition: str, position: int, rings: list[JournalLane]) -> None:
         """Read on from an offset, because live events may have been missed from there on."""
         with self._lock:
-            if self._behind or self.closed:
+            place = self._places.get(partition)
+            if place is None or place.behind or self.closed:
                 return
-            self._behind, self._position = True, max(self._position, position)
+            place.behind, place.position = True, max(place.position or 0, position)
             self._watch(rings)
 
     def accept(self, item: Item, rings: list[JournalLane]) -> bool:
         """Take a live event; False when the lane will read it itself, or has."""
-        offset = item[1].offset
+        header = item[1]
+        offset = header.offset
         assert offset is not None
         with self._lock:
-            if self._behind or self.closed or offset < self._position:
+            place = self._places.get(header.partition)  # type: ignore[arg-type]  # what is durable has one
+            if place is None or place.behind or self.closed:
                 return False
-            if self._until is not None and offset >= self._until:
+            if offset < place.position or (place.until is not None and offset >= place.until):  # type: ignore[operator]  # of what is live it is known
                 return False
             if self.waiting >= self.limit:
-                self._behind, self._position = True, offset
+                place.behind, place.position = True, offset
                 return False
             self._append_extra(item)
             self._watch(rings)
             return True
 
-    def passed(self, offset: int, rings: list[JournalLane]) -> bool:
+    def passed(self, partition: str, offset: int, rings: list[JournalLane]) -> bool:
         """The feed has come to this offset; True when that was all the lane waits for, or it is closed."""
         with self._lock:
-            assert self._until is not None
-            if self._behind:
+            place = self._places[partition]
+            assert place.until is not None
+            assert place.position is not None
+            if place.behind:
                 return True  # it reads up to its end by itself
-            if offset < self._until and not self.closed:
+            if offset < place.until and not self.closed:
                 return False
-            self._position = max(self._position, offset)
-            self._behind = True
+            place.position = max(place.position, offset)
+            place.behind = True
             self._watch(rings)
             return True
 
@@ -256,70 +317,104 @@ class JournalLane(Lane):
         """As in any lane. May raise HistoryGone or HistoryDamaged at a gap; the next call goes on."""
         while True:
             with self._lock:
-                items = self._pop_batch(most)
-                if items:
-                    self._take_over(items)
-                    return items
-                if self.closed or not self._behind or self.ended or self._pausing:
+                is_time = self._handed_out >= READ_AHEAD or not self.waiting
+                place = self._next_to_read() if is_time else None
+                if place is None:
+                    items = self._pop_batch(most)
+                    if items:
+                        self._take_over(items)
+                        self._handed_out += len(items)
+                        return items
+                    place = self._next_to_read()
+                if place is None:
                     self._watched = False
                     self._quiet.notify_all()
                     return []
-                position = self._position
-            self._read_on(position)
+                self._handed_out = 0
+            self._read_on(place)
 
     def counts(self) -> LaneCounts:
         with self._lock:
             return self._counts(self._from_history)
 
-    def _read_on(self, position: int) -> None:
+    def _next_to_read(self) -> Place | None:
+        """Under the lock: the next place, in turns, that is behind."""
+        if self.closed:
+            return None
+        for _ in range(len(self._turns)):
+            place = self._turns[0]
+            self._turns.rotate(-1)
+            if place.reads:
+                return place
+        return None
+
+    def _read_on(self, place: Place) -> None:
         """Read the journal, or rejoin the feed when there is nothing more to read. Only the taker does."""
+        position = place.position
         try:
-            items, reached = self._store.read(position, READ_AHEAD, self._until)
+            if position is None:
+                self._find(place)
+                return
+            items, reached = place.partition.read(position, READ_AHEAD, place.until)
         except (HistoryGone, HistoryDamaged) as gap:
             with self._lock:
-                self._position = gap.next_available
+                place.position = gap.next_available
                 self.gaps.append(gap)
             if self.raises_gaps:
                 raise
             self._on_gap(gap)
             return
         except HeliographError as error:
-            if isinstance(error, DiskError | QueryFailed) and error.retriable:
-                self._pause(error)
+            if isinstance(error, DiskError | QueryFailed | CursorHeld) and error.retriable:
+                self._pause(place, error)
                 return
             # A class that cannot read what is kept: nothing behind it could be read either.
             self.failure = error
             self._on_gap(error)
             self.close("unreadable")
             return
-        self._failing = False
+        place.failing = False
         wanted = [item for item in items if self._wants(item)]
         with self._lock:
             for item in wanted:
                 self._append_extra(item)
             self._from_history += len(wanted)
-            self._position = reached
+            place.position = reached
         if reached == position:
-            with self._feed.lock, self._lock:
-                if self._position >= self._feed.next_offset:
-                    self._behind = False
-                    if self._until is not None:
-                        self._feed.watch(self)
+            self._rejoin(place)
 
-    def _pause(self, error: HeliographError) -> None:
-        """Stay behind and be rung again in a while; said once, however often it fails."""
-        if not self._failing:
-            log.warning("%s cannot read history now, and tries until it can: %s", self.name, error)
-        self._failing = True
+    def _find(self, place: Place) -> None:
+        """Where to begin in a partition that was met after this lane was opened."""
+        assert self._begin is not None
+        position = self._begin(place.partition, place.met)
         with self._lock:
-            self._pausing = True
-        self._tasks.spawn(f"pause of {self.name}", self._resume)
+            place.position = position
 
-    def _resume(self) -> None:
+    def _rejoin(self, place: Place) -> None:
+        """Be live again, unless more has come since it was read."""
+        name = place.partition.partition
+        with self._feed.lock, self._lock:
+            if place.position is not None and place.position >= self._feed.next_offset(name):
+                place.behind = False
+                if place.until is not None:
+                    self._feed.watch(self, name)
+
+    def _pause(self, place: Place, error: HeliographError) -> None:
+        """Stay behind and be rung again in a while; said once, however often it fails."""
+        if not place.failing:
+            log.warning("%s cannot read history now, and tries until it can: %s", self.name, error)
+            if isinstance(error, CursorHeld):
+                self._on_gap(error)
+        place.failing = True
+        with self._lock:
+            place.pausing = True
+        self._tasks.spawn(f"pause of {self.name}", partial(self._resume, place))
+
+    def _resume(self, place: Place) -> None:
         self._tasks.sleep(READ_AGAIN)
         rings: list[JournalLane] = []
         with self._lock:
-            self._pausing = False
+            place.pausing = False
             if not self.closed:
                 self._watch(rings)
         for lane in rings:
@@ -334,3 +429,20 @@ class JournalLane(Lane):
     def _wants(self, item: Item) -> bool:
         condition = self._conditions.get(type(item[0]))
         return condition is not None and condition.holds(item[0], item[1])
+
+    # Bands: of one partition they are in the order of offsets.
+
+    def _first(self, partition: str) -> int | None:
+        """Under the lock: the first offset of a partition that waits."""
+        bands = [band for band in self._bands.values() if band]
+        if self._is_shared:
+            found = [first for band in bands if (first := band.first(partition)) is not None]
+        else:
+            found = [band[0][1].offset for band in bands]
+        return min(found, default=None)
+
+    def _new_band(self) -> Any:
+        return FairBand() if self._is_shared else super()._new_band()
+
+    def _pop(self, band: Any, most: int) -> list[Item]:
+        return band.pop(most) if self._is_shared else super()._pop(band, most)

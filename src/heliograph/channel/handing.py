@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.channel.lane import Item, Lane
-    from heliograph.channel.store import Cursor
+    from heliograph.channel.places import Cursors
     from heliograph.event import Event, Header
 
 Ack: TypeAlias = Literal["auto", "manual", "before"]
@@ -106,6 +106,10 @@ class Desk(Protocol):
         """A place for a consumer; `ring` is called when it should ask again."""
         ...
 
+    def number_of(self, partition: str, offset: int) -> int:
+        """What names an event of a history at this desk, handed out by now or not."""
+        ...
+
     def ready(self, lane: Lane) -> None:
         """The lane has something to take."""
         ...
@@ -126,7 +130,7 @@ class OpenDesk(Protocol):
         lane: Lane,
         terms: Terms,
         *,
-        cursor: Cursor | None = None,
+        cursors: Cursors | None = None,
         taken: Sequence[Item] = (),
         bury: Callable[[Item, int], object],
     ) -> Desk:
@@ -136,7 +140,7 @@ class OpenDesk(Protocol):
             name: of the consumer or group.
             lane: whose taker the desk becomes.
             terms: what was agreed.
-            cursor: keeps how far it has come.
+            cursors: keep how far it has come.
             taken: what was taken from the lane before.
             bury: called with an event, and how often it was handed out, when that is often enough.
         """

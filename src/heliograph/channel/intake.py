@@ -29,19 +29,21 @@ ROOM_LIMIT = 0.5
 
 
 class FeedIntake:
-    """The way in on a persistent channel that another station keeps: what it sends has its offset already."""
+    """The way in on a persistent channel for what another station keeps: it has its offset already."""
 
-    def __init__(self, feed: Feed, partition: str) -> None:
+    def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._partition = partition
         self.pushed = 0
 
     def take_in(self, arrived: Sequence[Any], *, wait: bool = False) -> int:  # noqa: ARG002 - nobody waits for room: who has none reads on later
-        """Offer events to all receivers; those of another partition are none of this channel's history."""
-        items = [(item[0], item[1], 0) for item in arrived if item[1].partition == self._partition]
-        if items:
-            last = items[-1][1].offset
-            self._feed.durable(items, last + 1)
+        """Offer events to all receivers. A link brings the partition of the station at its other end.
+
+        One that is not known yet is left out: it is read when its keeper has told of it.
+        """
+        partition = arrived[0][1].partition
+        if partition in self._feed.partitions:
+            items = [(item[0], item[1], 0) for item in arrived if item[1].partition == partition]
+            self._feed.durable(partition, items, items[-1][1].offset + 1)
             self.pushed += len(items)
         return len(arrived)
 

@@ -198,7 +198,8 @@ class Members(Generic[T]):
         self._sources = [sources for target in self._targets for sources in _sources_of(target)]
         self.routes = self._build(self._targets, keep)
         if self.feed is not None:
-            self.feed.use(self.routes)
+            is_alone = not gateways or len(self.feed.partitions) == 1
+            self.feed.use(self.routes, self.routes if is_alone else self._build(local, None))
         if self.closed:
             return
         arriving: Mapping[type, Route] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from heliograph.channel.consumer import QueuedReceiver
-from heliograph.channel.feed import JournalLane
+from heliograph.channel.feed import ring_all
 from heliograph.channel.intake import FeedIntake, Intake
 from heliograph.channel.late import LateLane
 from heliograph.channel.selection import Selection
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from heliograph.channel.consumer import Receiver
     from heliograph.channel.core import Channel
+    from heliograph.channel.feed import JournalLane
     from heliograph.channel.journalled import Journalled
     from heliograph.channel.lane import Item
     from heliograph.channel.late import Floors
     from heliograph.channel.members import Members
+    from heliograph.channel.store import Partition
 
 T = TypeVar("T", bound=Event)
 
@@ -42,10 +44,8 @@ class Neighbours(Generic[T]):
         """
         monitor = self._channel.monitor
         if self._journal is not None:
-            feed, partition = self._journal.feed, self._journal.store.partition
-            if monitor is None:
-                return FeedIntake(feed, partition)
-            return MonitoredFeedIntake(feed, partition, monitor, on_acked)
+            feed = self._journal.feed
+            return FeedIntake(feed) if monitor is None else MonitoredFeedIntake(feed, monitor, on_acked)
         with self._members.lock:
             intake: Intake[T]
             if monitor is None:
@@ -103,15 +103,11 @@ class Neighbours(Generic[T]):
             self._channel.count_matched(len(kept))
             lane.release(kept, floors)
 
-    def read_again(self) -> None:
-        """Live events may have been missed: receivers read on from the last that came."""
+    def partition_came(self, partition: Partition, watermark: int) -> None:
+        """A station that keeps a part of the history is there, or there again: receivers read on in it."""
         assert self._journal is not None
-        with self._members.still():
-            position = self._journal.feed.next_offset
-            lanes = [r.lane for r in self._members.receivers.values() if isinstance(r, QueuedReceiver)]
         rings: list[JournalLane] = []
-        for lane in lanes:
-            if isinstance(lane, JournalLane):
-                lane.fall_behind(position, rings)
-        for lane in rings:
-            lane.ring()
+        with self._members.still():
+            if self._journal.feed.meet(partition, watermark, rings):
+                self._members.rebuild()
+        ring_all(rings)

@@ -8,6 +8,7 @@ import msgspec
 
 from heliograph.channel.lane import LanePolicy
 from heliograph.channel.pipeline import AnyOf, Condition
+from heliograph.channel.places import Span
 from heliograph.errors import ExpressionError, NotPossible, UnknownOption, WrongEventType
 from heliograph.event import Event, info_of
 from heliograph.formats import MAX_NAME
@@ -62,10 +63,8 @@ class Selection(msgspec.Struct, frozen=True):
     group: str | None = None
     queue: int | None = None
     overflow: LanePolicy | None = None
-    position: int | None = None
-    """On a journalled channel the first offset to read; None: from the next event on."""
-    until: int | None = None
-    """On a journalled channel the offset at which to end."""
+    span: Span = Span()
+    """Of a history, the part that it wants; without saying, what comes from now on."""
 
 
 def select(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from heliograph.event import Event
 
 Level: TypeAlias = Literal["journal", "synced"]
-OnDurable: TypeAlias = "Callable[[Iterable[Item] | None, int], object]"
-"""Told what has become durable, and the offset behind it; None: events to be read from the store."""
+OnDurable: TypeAlias = "Callable[[str, Iterable[Item] | None, int], object]"
+"""Told of a partition what has become durable, and the offset behind it; None: events to be read from it."""
 
 
 class StoreReceipt(Protocol):
@@ -70,6 +70,11 @@ class Cursor(Protocol):
         """Which opening of it this is; only the last may commit."""
         ...
 
+    @property
+    def away(self) -> bool:
+        """Whether its keeper cannot be told anything at this moment."""
+        ...
+
     def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
         """Everything below is acknowledged, and so are these. Durable when this returns."""
         ...
@@ -86,12 +91,16 @@ class SupplierLease(Protocol):
     def close(self) -> None: ...
 
 
-class Store(Protocol):
-    """One partition of a channel's history, kept by this station."""
+class Partition(Protocol):
+    """What one station keeps of a channel's history, to be read, with the places of its durable consumers."""
 
     partition: str
-    kept_here: bool
-    """Whether this station appends, or asks another one to."""
+    """Its id, which is unique for ever."""
+
+    @property
+    def reachable(self) -> bool:
+        """Whether its keeper is there at this moment."""
+        ...
 
     @property
     def watermark(self) -> int:
@@ -102,6 +111,36 @@ class Store(Protocol):
     def earliest(self) -> int:
         """The first offset that is still kept."""
         ...
+
+    def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
+        """Events from an offset on, and the offset to go on at; nothing new when it comes back unchanged.
+
+        Events of types that the channel does not carry here are passed over. Raises HistoryGone with the
+        exact range when retention was faster.
+        """
+        ...
+
+    def offset_at(self, append_ts: int) -> int:
+        """The first offset appended at that time (ns) or later."""
+        ...
+
+    def cursor(self, name: str, owner: str | None = None, epoch: int | None = None) -> Cursor:
+        """The cursor of a durable consumer; CursorHeld while another owner has it.
+
+        With an epoch it is not opened anew: who had it goes on; CursorFenced if somebody opened it since.
+        """
+        ...
+
+    def supplier(self, name: str, owner: str | None = None) -> SupplierLease:
+        """The lease of a named supplier, which fences its last holder; SupplierHeld while that has one."""
+        ...
+
+
+class Store(Partition, Protocol):
+    """The partition into which this station's own pushes go."""
+
+    kept_here: bool
+    """Whether this station appends, or asks another one to."""
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until it can be appended to; raises when that is not so in time. Without any lock.
@@ -122,29 +161,6 @@ class Store(Protocol):
         self, item: Item, push_id: str, level: Level, timeout: float | None = None
     ) -> StoreReceipt:
         """Keep an event, unless one of that id is among the last that are kept; then the receipt is its."""
-        ...
-
-    def supplier(self, name: str, owner: str | None = None) -> SupplierLease:
-        """The lease of a named supplier, which fences its last holder; SupplierHeld while that has one."""
-        ...
-
-    def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
-        """Events from an offset on, and the offset to go on at; nothing new when it comes back unchanged.
-
-        Events of types that the channel does not carry here are passed over. Raises HistoryGone with the
-        exact range when retention was faster.
-        """
-        ...
-
-    def offset_at(self, append_ts: int) -> int:
-        """The first offset appended at that time (ns) or later."""
-        ...
-
-    def cursor(self, name: str, owner: str | None = None, epoch: int | None = None) -> Cursor:
-        """The cursor of a durable consumer; CursorHeld while another owner has it.
-
-        With an epoch it is not opened anew: who had it goes on; CursorFenced if somebody opened it since.
-        """
         ...
 
     def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> Desk | None:

@@ -273,10 +273,8 @@ class MonitoredIntake(Intake[T]):
 class MonitoredFeedIntake(FeedIntake):
     """The same where another station keeps the history."""
 
-    def __init__(
-        self, feed: Feed, partition: str, watching: Watching, tell: Callable[[EventId], object]
-    ) -> None:
-        super().__init__(feed, partition)
+    def __init__(self, feed: Feed, watching: Watching, tell: Callable[[EventId], object]) -> None:
+        super().__init__(feed)
         self._watching = watching
         self._tell = tell
 
@@ -287,7 +285,7 @@ class MonitoredFeedIntake(FeedIntake):
                 tickets.append(_expect_for(self._watching, item, self._tell))  # noqa: PERF401 - if one fails, those before it are known
             return super().take_in(arrived, wait=wait)
         finally:
-            # Those of another partition, or of a type that is not known here, are nobody's.
+            # Those of a partition or a type that is not known here are nobody's.
             for ticket in tickets:
                 ticket.forget_unpassed()
 

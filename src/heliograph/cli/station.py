@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MEET_LIMIT = 2.0
 """Seconds to wait for the other stations of a domain to tell what they have."""
 
+WAKE_UP = 0.5
+"""Seconds after which a station that waits for its end looks whether it was interrupted."""
+
 Domain: TypeAlias = Annotated[
     str, typer.Option(envvar="HELIO_DOMAIN", help="The domain: stations of one user and domain are linked.")
 ]
@@ -46,8 +49,11 @@ def station(
         else:
             kept = f", keeping {', '.join(channels)}" if channels else ""
             print_line(f"station {running.id:016x} of domain {domain}{kept}; Ctrl-C ends it")
+        end = running.ports.tasks.event("end")
         try:
-            running.ports.tasks.event("end").wait()
+            # Not for ever: where a signal reaches another thread first, this one sees it when it wakes up.
+            while not end.wait(WAKE_UP):
+                pass
         except KeyboardInterrupt:
             return
 

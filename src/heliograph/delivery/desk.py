@@ -4,8 +4,9 @@ Who asks does the work, in its own thread: an event goes from the lane into the 
 to take it, delays and leases that are over are found when somebody asks, and a consumer that waits does so no
 longer than until the next of them. Nothing runs while nobody asks.
 
-What is kept, with a cursor: the low watermark, the acknowledgements above it, and, before the first event of
-a batch is handed out, how far that may go. After a crash those come again, marked as redelivered.
+What is kept of each partition, with cursors: the low watermark, the acknowledgements above it, and, before
+the first event of a batch is handed out, how far that may go. After a crash those come again, marked as
+redelivered. While the keeper of one partition is away, what is to be kept there waits, and the others go on.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import msgspec
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Handed
 from heliograph.channel.lane import BATCH
-from heliograph.delivery.window import Dead, Window
-from heliograph.errors import HeliographError
+from heliograph.delivery.window import Dead, Window, numbered, place_of, stream_of
+from heliograph.errors import HeliographError, QueryFailed
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.handing import Terms
     from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.places import Cursors
     from heliograph.channel.store import Cursor
     from heliograph.delivery.window import Handed as Taken
     from heliograph.delivery.window import WindowStats
@@ -47,7 +49,7 @@ class Desk:
         lane: Lane,
         terms: Terms,
         *,
-        cursor: Cursor | None = None,
+        cursors: Cursors | None = None,
         taken: Sequence[Item] = (),
         bury: Callable[[Item, int], object],
     ) -> None:
@@ -55,23 +57,20 @@ class Desk:
         self.terms = terms
         self.clock = ports.clock
         self._lane = lane
-        self._cursor = cursor
+        self._cursors = cursors
         self._bury = bury
         self._lock = ports.tasks.lock(f"desk {name}")
-        self._done_before = frozenset() if cursor is None else cursor.acks
         self._window: Window[Item] = Window(
             lease_ns=None if terms.lease is None else round(terms.lease * 1e9),
             max_deliveries=terms.max_deliveries,
             by_key=terms.order == "key",
-            settled=self._done_before,
         )
+        self._streams: dict[str, _Stream] = {}
+        self._by_number: list[_Stream] = []
         self._numbers = count()
         self._bells: dict[str, Callable[[], object]] = {}
         self._unburied: deque[Dead[Item]] = deque()
         self._closed = False
-        self._reach_before = 0 if cursor is None else cursor.reach
-        self._reach = self._reach_before
-        self._kept: tuple[int, int, int] | None = None
         with self._lock:
             self._offer(taken)
 
@@ -80,6 +79,11 @@ class Desk:
             self._window.join(member, self.terms.max_in_flight)
             self._bells[member] = ring
         return DeskSeat(self, member)
+
+    def number_of(self, partition: str, offset: int) -> int:
+        with self._lock:
+            stream = self._streams.get(partition) or self._begin(partition)
+            return numbered(stream.number, offset)
 
     def ready(self, _: Lane) -> None:
         self._ring_all()
@@ -97,12 +101,11 @@ class Desk:
                 return
             self._closed = True
             try:
-                if self._cursor is not None:
-                    self._keep()
+                self._keep(must=list(self._kept_streams()))
             finally:
                 # What could not be kept comes again; whoever closes is told, and it is closed all the same.
-                if self._cursor is not None:
-                    self._cursor.close()
+                if self._cursors is not None:
+                    self._cursors.close()
                 self._lane.abandon(self._window.unsettled())
                 self._lane.settle()
 
@@ -122,7 +125,7 @@ class Desk:
                 brought += len(items)
                 handed = self._window.take(member, now, most)
             is_before = self.terms.ack == "before"
-            if brought or not handed or is_before or self._is_reach_unkept():
+            if brought or not handed or is_before or self._is_reach_unkept(handed):
                 self._keep_or_give_back(handed, are_settled=is_before)
             if is_before:
                 for one in handed:
@@ -137,7 +140,7 @@ class Desk:
         with self._lock:
             if self._closed or not (self._settle(number) or self._settle_early(number)):
                 return False
-            self._keep()
+            self._keep(must=[self._stream_of(number)])
         self._ring_all()
         return True
 
@@ -146,9 +149,10 @@ class Desk:
         with self._lock:
             if self._closed or number not in self._window.holds(member):
                 return
-            low, was_full = self._window.low(), self._window.full
+            stream = self._stream_of(number).number
+            low, was_full = self._window.low(stream), self._window.full
             self._settle(number)
-            has_room = was_full and self._window.low() > low and not self._is_full()
+            has_room = was_full and self._window.low(stream) > low and not self._is_full()
             is_over = isinstance(self._lane, JournalLane) and self._has_ended()
         if has_room or is_over:
             self._ring_all(but=member)
@@ -195,12 +199,25 @@ class Desk:
     def _offer(self, items: Iterable[Item]) -> None:
         for item in items:
             header = item[1]
-            number = next(self._numbers) if header.offset is None else header.offset
-            if number in self._done_before:
+            place = next(self._numbers) if header.offset is None else header.offset
+            stream = self._streams.get(header.partition or "") or self._begin(header.partition or "")
+            if place in stream.done_before:
                 self._lane.done += 1
                 continue
-            self._window.offer(number, item, header.key, again=number < self._reach_before)
-            self._reach = max(self._reach, number + 1)
+            again = place < stream.reach_before
+            self._window.offer(numbered(stream.number, place), item, header.key, again=again)
+            stream.reach = max(stream.reach, place + 1)
+
+    def _begin(self, partition: str) -> _Stream:
+        """The first event of a partition is there: its cursor was opened before it was read."""
+        cursor = None if self._cursors is None else self._cursors.of(partition)
+        stream = self._streams[partition] = _Stream(len(self._by_number), partition, cursor)
+        self._by_number.append(stream)
+        self._window.remember(stream.number, stream.done_before)
+        return stream
+
+    def _stream_of(self, number: int) -> _Stream:
+        return self._by_number[stream_of(number)]
 
     def _settle(self, number: int) -> bool:
         settled = self._window.ack(number)
@@ -213,9 +230,11 @@ class Desk:
 
     def _settle_early(self, number: int) -> bool:
         """What was handed out in an earlier life, and has not been taken from the lane in this one."""
-        if not self._low() <= number < self._reach_before or not self._window.settle_early(number):
+        stream, place = self._stream_of(number), place_of(number)
+        was_handed_out = self._low(stream) <= place < stream.reach_before
+        if not was_handed_out or not self._window.settle_early(number):
             return False
-        self._done_before |= {number}
+        stream.done_before |= {place}
         return True
 
     def _has_ended(self) -> bool:
@@ -224,41 +243,70 @@ class Desk:
         return is_read and self._window.is_idle()
 
     def _is_full(self) -> bool:
-        """Whether no more goes into the window, once what lies below the low watermark is forgotten."""
+        """Whether no more goes into the window, once what lies below the low watermarks is forgotten."""
         if self._window.full:
-            self._window.acks_above(self._low())
+            for stream in self._by_number:
+                self._window.acks_above(self._low(stream), stream.number)
         return self._window.full
 
-    def _low(self) -> int:
+    def _low(self, stream: _Stream) -> int:
         """Everything below is settled."""
-        low = self._window.low()
+        low = self._window.low(stream.number)
         if isinstance(self._lane, JournalLane):
-            if self._window.is_idle():
-                low = max(low, self._lane.read_to or 0)
-            low = min(low, self._lane.lowest(default=low))
+            if self._window.is_settled(stream.number):
+                low = max(low, self._lane.read_to(stream.partition))
+            low = self._lane.lowest(stream.partition, default=low)
         return low
 
-    def _keep(self, settled: Iterable[int] = ()) -> None:
-        """Make what is settled durable, if it has changed; and what will be, once this has been kept."""
-        low = self._low()
-        acks = self._window.acks_above(low).union(settled)
-        state = (low, len(acks), self._reach)
-        if self._cursor is not None and state != self._kept:
-            self._cursor.commit(low, acks, self._reach)
-        self._kept = state
+    def _keep(self, settled: Iterable[int] = (), must: Iterable[_Stream] = ()) -> None:
+        """Make what is settled durable, if it has changed; and what will be, once this has been kept.
+
+        What is to be kept for streams that `must` be raises when it cannot be. For others it can wait until
+        their keeper is back, since all that is lost with it is that events come again.
+        """
+        needed, extra = set(must), set(settled)
+        failed: HeliographError | None = None
+        for stream in self._kept_streams():
+            low = self._low(stream)
+            acks = self._window.acks_above(low, stream.number)
+            acks = acks.union(place_of(n) for n in extra if self._stream_of(n) is stream)
+            state = (low, len(acks), stream.reach)
+            if state == stream.kept:
+                continue
+            if stream.cursor is not None:
+                if stream.cursor.away and stream not in needed:
+                    continue
+                try:
+                    stream.cursor.commit(low, acks, stream.reach)
+                except QueryFailed as error:
+                    failed = failed or (error if stream in needed else None)
+                    continue
+            stream.kept = state
+        if failed is not None:
+            raise failed
+
+    def _kept_streams(self) -> Iterable[_Stream]:
+        """Those of which there is something to keep, also when nothing of them was handed out yet."""
+        if isinstance(self._lane, JournalLane) and self._cursors is not None:
+            for partition in self._cursors.names():
+                if partition not in self._streams:
+                    self._begin(partition)
+        return self._by_number
 
     def _keep_or_give_back(self, handed: list[Taken[Item]], *, are_settled: bool) -> None:
         """What cannot be kept is not handed out: the one who asked is told, and it is there to be taken."""
         try:
-            self._keep(one.number for one in handed if are_settled)
+            must = [self._stream_of(one.number) for one in handed]
+            self._keep([one.number for one in handed if are_settled], must)
         except BaseException:
             for one in handed:
                 self._window.give_back(one.number)
             raise
 
-    def _is_reach_unkept(self) -> bool:
-        """Whether what is in the window came with a batch that could not be kept."""
-        return self._kept is None or self._kept[2] != self._reach
+    def _is_reach_unkept(self, handed: list[Taken[Item]]) -> bool:
+        """Whether what is handed out came with a batch that could not be kept."""
+        streams = [self._stream_of(one.number) for one in handed]
+        return any(stream.kept is None or stream.kept[2] != stream.reach for stream in streams)
 
     # Without the lock
 
@@ -286,13 +334,27 @@ class Desk:
                 self._lane.failed_one()
                 if self._lane.watch is not None:
                     self._lane.watch(dead.item[1], "failed", "dead", dead.attempts)
-                self._keep()
+                self._keep(must=[self._stream_of(dead.number)])
         return buried
 
     def _ring_all(self, but: str | None = None) -> None:
         for member, ring in tuple(self._bells.items()):
             if member != but:
                 ring()
+
+
+class _Stream:
+    """What the desk knows of one partition; of a channel without a history, of all there is."""
+
+    __slots__ = ("cursor", "done_before", "kept", "number", "partition", "reach", "reach_before")
+
+    def __init__(self, number: int, partition: str, cursor: Cursor | None) -> None:
+        self.number = number
+        self.partition = partition
+        self.cursor = cursor
+        self.done_before = frozenset[int]() if cursor is None else cursor.acks
+        self.reach = self.reach_before = 0 if cursor is None else cursor.reach
+        self.kept: tuple[int, int, int] | None = None
 
 
 class DeskSeat:

@@ -16,6 +16,9 @@ Events with a key go to the member that scores highest for it, so a key stays wi
 joins or leaves; events without one go to whoever asks first. With `by_key`, one event of a key is out at a
 time, so that a key's order holds however often one of them comes again.
 
+A number says where an event is in its stream: one that is made of several, as a history of several partitions
+is, tells them apart by the bits above the 64th (`numbered`), and each has a low watermark of its own.
+
 It is a pure state machine: time comes in, and nothing is done here.
 """
 
@@ -34,6 +37,23 @@ READY, HANDED, DELAYED, HELD, DEAD = range(5)
 
 MAX_OUT: Final = 8_192
 """Events of a window that are not settled: waiting, handed out, or acknowledged above an earlier one."""
+
+
+_BITS: Final = 64
+_PLACE: Final = (1 << _BITS) - 1
+
+
+def numbered(stream: int, place: int) -> int:
+    """The number of an event that is at a place of a stream; streams are counted from 0."""
+    return stream << _BITS | place
+
+
+def stream_of(number: int) -> int:
+    return number >> _BITS
+
+
+def place_of(number: int) -> int:
+    return number & _PLACE
 
 
 class Handed(NamedTuple, Generic[I]):
@@ -107,7 +127,6 @@ class Window(Generic[I]):
         lease_ns: how long a member may keep an event before it goes to somebody else; None: as it likes.
         max_deliveries: how often an event is handed out; None: until it is acknowledged.
         by_key: hand out one event of a key at a time.
-        settled: what was acknowledged in an earlier life, above something that was not.
     """
 
     def __init__(
@@ -116,7 +135,6 @@ class Window(Generic[I]):
         lease_ns: int | None = None,
         max_deliveries: int | None = None,
         by_key: bool = False,
-        settled: Iterable[int] = (),
     ) -> None:
         self._lease_ns = lease_ns
         self._max_deliveries = max_deliveries
@@ -129,11 +147,12 @@ class Window(Generic[I]):
         """When a delay or a lease ends: (due, number, attempts); stale when the entry has moved on."""
         self._held: defaultdict[Hashable, list[tuple[int, int]]] = defaultdict(list)
         self._busy: dict[Hashable, int] = {}
-        self._acks = set(settled)
-        self._lows: list[int] = []
-        """A heap of what was offered; those that are settled are dropped when they come to its top."""
+        # By stream:
+        self._acks: defaultdict[int, set[int]] = defaultdict(set)
+        self._lows: defaultdict[int, list[int]] = defaultdict(list)
+        """Heaps of what was offered; those that are settled are dropped when they come to the top."""
+        self._next: defaultdict[int, int] = defaultdict(int)
         self._ranks = 0
-        self._next = 0
         self._acked = self._redelivered = self._lapsed = self._dead = 0
 
     # Members
@@ -161,14 +180,19 @@ class Window(Generic[I]):
     def full(self) -> bool:
         """Whether no more should be offered for now."""
         # With nothing unsettled in it, what all of them wait for is still to come.
-        return bool(self._entries) and len(self._entries) + len(self._acks) >= MAX_OUT
+        return bool(self._entries) and len(self._entries) + sum(map(len, self._acks.values())) >= MAX_OUT
+
+    def remember(self, stream: int, settled: Iterable[int]) -> None:
+        """What of a stream was acknowledged in an earlier life, above something that was not."""
+        self._acks[stream].update(settled)
 
     def offer(self, number: int, item: I, key: Hashable = (), *, again: bool = False) -> None:
         """A further event of the stream. Numbers name events and need not come in order."""
         self._ranks += 1
-        self._next = max(self._next, number + 1)
+        stream = stream_of(number)
+        self._next[stream] = max(self._next[stream], place_of(number) + 1)
         entry = self._entries[number] = _Entry(number, self._ranks, item, key, again=again)
-        heapq.heappush(self._lows, number)
+        heapq.heappush(self._lows[stream], number)
         self._deal(entry)
 
     def take(self, member: str, now: int, most: int = 1) -> list[Handed[I]]:
@@ -196,7 +220,7 @@ class Window(Generic[I]):
             self._dead += 1
         else:
             self._acked += 1
-        self._acks.add(number)
+        self._acks[stream_of(number)].add(place_of(number))
         self._put_down(entry)
         if entry.state == READY:
             self._deal_anew()  # a late acknowledgement: nobody shall find it among those that are ready
@@ -206,9 +230,10 @@ class Window(Generic[I]):
 
     def settle_early(self, number: int) -> bool:
         """An event is settled that was not offered yet, and need not be; False when it was."""
-        if number in self._entries or number in self._acks:
+        acks, place = self._acks[stream_of(number)], place_of(number)
+        if number in self._entries or place in acks:
             return False
-        self._acks.add(number)
+        acks.add(place)
         return True
 
     def nak(self, number: int, member: str, now: int, delay_ns: int = 0) -> list[Dead[I]]:
@@ -259,16 +284,21 @@ class Window(Generic[I]):
 
     # How far it has come
 
-    def low(self) -> int:
+    def low(self, stream: int = 0) -> int:
         """Everything below is settled, as far as it was offered."""
-        while self._lows and self._lows[0] not in self._entries:
-            heapq.heappop(self._lows)
-        return self._lows[0] if self._lows else self._next
+        lows = self._lows[stream]
+        while lows and lows[0] not in self._entries:
+            heapq.heappop(lows)
+        return place_of(lows[0]) if lows else self._next[stream]
 
-    def acks_above(self, low: int) -> set[int]:
+    def is_settled(self, stream: int) -> bool:
+        """Whether everything that was offered of a stream is."""
+        return self.low(stream) == self._next[stream]
+
+    def acks_above(self, low: int, stream: int = 0) -> set[int]:
         """What is settled although `low` is not. What is below is forgotten."""
-        self._acks = {number for number in self._acks if number > low}
-        return self._acks
+        above = self._acks[stream] = {place for place in self._acks[stream] if place > low}
+        return above
 
     def holds(self, member: str) -> frozenset[int]:
         """The numbers that are in a member's hands."""

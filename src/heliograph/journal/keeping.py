@@ -149,7 +149,7 @@ class Keeping:
             folder=DELAYED,
             cursor_folder=f"{DELAYED}-{CONSUMERS}",
             types=lambda: types,
-            on_durable=lambda _, __: None,
+            on_durable=lambda *_: None,
             limits=limits,
         )
 

@@ -67,6 +67,10 @@ class PartitionCursor:
     def epoch(self) -> int:
         return self._cursor.epoch
 
+    @property
+    def away(self) -> bool:
+        return False
+
     def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
         self._cursor.commit({self._partition: position}, {self._partition: acks}, {self._partition: reach})
 
@@ -86,6 +90,7 @@ class JournalStore:
     """
 
     kept_here = True
+    reachable = True
 
     def __init__(
         self,
@@ -386,9 +391,9 @@ class JournalStore:
     def _on_durable(self, receipts: list[Receipt]) -> None:
         last = receipts[-1]
         if last.adoption is not None:  # which is always alone
-            self._tell(None, last.first_offset + last.chunk.events)
+            self._tell(self.partition, None, last.first_offset + last.chunk.events)
             return
-        self._tell(self._items(receipts), last.first_offset + len(last.records))
+        self._tell(self.partition, self._items(receipts), last.first_offset + len(last.records))
 
     def _items(self, receipts: list[Receipt]) -> Iterator[Item]:
         """The events with complete headers, made only if somebody looks."""

@@ -20,7 +20,6 @@ from heliograph.link import messages as m
 from heliograph.link.arrivals import Arrivals
 from heliograph.link.conditions import condition_for
 from heliograph.link.gateway import Gateway
-from heliograph.link.kept import RemoteStore
 from heliograph.qos import mismatches
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class Gates:
 
     def _conditions(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> dict[type[Event], Any]:
         """What to send to a station, per event type; empty when nothing."""
-        if isinstance(channel.store, RemoteStore):
+        if channel.store is not None and not channel.store.kept_here:
             return {}
         apart = mismatches(channel.qos, state.qos)
         if apart and state.wants:

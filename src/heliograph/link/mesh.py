@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from heliograph.errors import BadFrame, FormatError, LinkLost, LinkRefused, QueryFailed
+from heliograph.errors import BadFrame, FormatError, LinkLost, LinkRefused, NotPossible, QueryFailed
 from heliograph.event import EventId, info_of
 from heliograph.link import messages as m
 from heliograph.link.conditions import from_data, to_data
 from heliograph.link.contract import KNOCK
 from heliograph.link.elsewhere import Elsewhere
 from heliograph.link.gates import Gates, Peer
-from heliograph.link.kept import Keeper, RemoteStore
+from heliograph.link.kept import KEEPER_LIMIT, Keeper
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import GONE, Questions
+from heliograph.link.remote import RemotePartition, RemoteStore, ToKeepers
 from heliograph.link.runs import EventWriter, Stream
 from heliograph.link.sharing import GroupHost
 
@@ -102,6 +103,7 @@ class Mesh:
         self._keeper = Keeper(self._questions, channel, self._writer, self._wanted)
         self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
         self._elsewhere = Elsewhere(self._questions, channel, self._writer, self._wanted, ports.tasks)
+        self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
         self._closed = False
 
     # The face
@@ -115,14 +117,17 @@ class Mesh:
         with self._lock:
             if self._closed:
                 return
-            state = _describe(channel)
+            state, is_new = _describe(channel), channel.name not in self._said
             if self._said.get(channel.name) != state:
                 self._said[channel.name] = state
                 for peer in self._peers.values():
-                    peer.link.post(*self._unknown_formats(peer, channel), state)
+                    peer.link.post(*self._unknown_formats(peer, channel), _as_of_now(state, channel))
             peers = list(self._peers.values())
         for peer in peers:
             self._gates.fit(peer, channel.name)
+            known = peer.channels.get(channel.name)
+            if is_new and known is not None and known.keeper is not None:
+                self._keeper_came(channel, known)
 
     def forget(self, name: str) -> None:
         """A channel has been closed."""
@@ -202,15 +207,25 @@ class Mesh:
         on_durable: OnDurable,  # noqa: ARG002 - the keeper's gateway tells the channel
         qos: QoS,  # noqa: ARG002 - the keeper's own says what is kept
     ) -> RemoteStore:
-        """The history of a channel that another station keeps; NotPossible when none does."""
-        return RemoteStore(
-            channel,
-            types,
-            keeper=self._keeper_of,
-            questions=self._questions,
-            writer=self._writer,
-            ports=self._ports,
-        )
+        """Where a station without a folder has its pushes kept; NotPossible when nobody keeps the channel.
+
+        Of several keepers it is the one whose partition comes first, so that stations agree.
+        """
+        self.wait_for(lambda mesh: bool(mesh.keepers_of(channel)), KEEPER_LIMIT)
+        keepers = self.keepers_of(channel)
+        if not keepers:
+            raise NotPossible(
+                channel,
+                "durability='persistent' needs a folder, hg.Station('data'), or a station of the domain that "
+                "has one and keeps this channel; none was found",
+            )
+        return RemoteStore(channel, min(keepers), types, self._way)
+
+    def keepers_of(self, name: str) -> dict[str, m.ChannelState]:
+        """What the stations that keep a channel have said of it, by partition."""
+        with self._lock:
+            states = [peer.channels.get(name) for peer in self._peers.values()]
+        return {state.keeper: state for state in states if state is not None and state.keeper is not None}
 
     def fetch_kept(self, channel: Channel[Any], lane: LateLane) -> None:
         """A receiver has joined late: give it what linked stations have kept in memory."""
@@ -363,7 +378,7 @@ class Mesh:
             for state in self._said.values():
                 channel = self._channel(state.name)
                 if channel is not None:
-                    link.post(*self._unknown_formats(peer, channel), state)
+                    link.post(*self._unknown_formats(peer, channel), _as_of_now(state, channel))
         self._gates.drop(peer)
 
     def on_lost(self, link: Link) -> None:
@@ -384,8 +399,9 @@ class Mesh:
                 self._gates.fit(peer, message.name)
                 if known is None and _keeps(peer, message.name):
                     self._meet_kept(message.name, link)
-                if message.keeper is not None and (known is None or known.keeper != message.keeper):
-                    self._keeper_came(message.name)
+                channel = self._channel(message.name)
+                if channel is not None and (known is None or known.keeper != message.keeper):
+                    self._keeper_came(channel, message)
                 self._notify()
             case m.ChannelGone(name=name):
                 peer.channels.pop(name, None)
@@ -433,15 +449,15 @@ class Mesh:
         peer = self._peers.get(station)
         return None if peer is None else peer.format_of(format_id)
 
-    def _keeper_of(self, name: str, timeout: float) -> Link | None:
-        """The link to the station that keeps the history of a channel."""
+    def _keeper_of(self, name: str, partition: str, timeout: float) -> Link | None:
+        """The link to the station that keeps a partition of a channel."""
         found: list[Link] = []
 
         def is_known(mesh: Mesh) -> bool:
             with mesh._lock:
                 for peer in mesh._peers.values():
                     state = peer.channels.get(name)
-                    if state is not None and state.keeper is not None:
+                    if state is not None and state.keeper == partition:
                         found.append(peer.link)
             return bool(found)
 
@@ -455,11 +471,20 @@ class Mesh:
         if channel is not None and lanes:
             self._elsewhere.fetch(channel, lanes, [link])
 
-    def _keeper_came(self, name: str) -> None:
-        """While it was away events may have been kept that nobody sent here."""
-        channel = self._channel(name)
-        if channel is not None and isinstance(channel.store, RemoteStore):
-            channel.neighbours.read_again()
+    def _keeper_came(self, channel: Channel[Any], state: m.ChannelState) -> None:
+        """A station that keeps a part of the history is there; while it was away more may have been kept."""
+        if state.keeper is None or channel.store is None:
+            return
+        if channel.store.kept_here and channel.store.partition == state.keeper:
+            log.error(
+                "another station keeps partition %s of %s too, in a copy of this folder: what it keeps is "
+                "not read here; remove the file 'partition' from one of the two",
+                state.keeper,
+                channel.name,
+            )
+            return
+        partition = RemotePartition(channel.name, state.keeper, lambda: channel.types, self._way)
+        channel.neighbours.partition_came(partition, state.watermark)
 
     def _notify(self) -> None:
         with self._lock:
@@ -496,9 +521,16 @@ def _describe(channel: Channel[Any]) -> m.ChannelState:
         channel.qos.durability,
         len(receivers),
         tuple(wants.values()),
-        None if store is None or isinstance(store, RemoteStore) else store.partition,
+        store.partition if store is not None and store.kept_here else None,
         channel.monitor is not None,
     )
+
+
+def _as_of_now(state: m.ChannelState, channel: Channel[Any]) -> m.ChannelState:
+    """With how far the partition that is kept here is at this moment."""
+    if state.keeper is None or channel.store is None:
+        return state
+    return msgspec.structs.replace(state, watermark=channel.store.watermark)
 
 
 def _keeps(peer: Peer, name: str) -> bool:

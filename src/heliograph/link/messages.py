@@ -110,6 +110,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """The partition that this station keeps of the channel's history."""
     acks: bool = False
     """Whether its receivers acknowledge, and its pushes wait for others to."""
+    watermark: int = 0
+    """Of that partition, at the moment when this was said."""
 
     @property
     def qos(self) -> QoS:

@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from datetime import datetime
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 from msgspec import Meta
 
 from heliograph.channel.handing import Acking, Handed, Terms
+from heliograph.channel.places import NOW, Span
 from heliograph.channel.selection import Selection, conditions_for
+from heliograph.delivery.window import numbered, place_of, stream_of
 from heliograph.errors import NotPossible, QueryFailed
 from heliograph.event import Count, Name, info_of
 from heliograph.link import messages as m
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from heliograph.channel.consumer import Shared
     from heliograph.channel.core import Channel
     from heliograph.channel.handing import Seat
-    from heliograph.event import Event
+    from heliograph.event import Event, Header
     from heliograph.formats import Format
     from heliograph.link.questions import Questions, Reply
     from heliograph.link.runs import EventWriter
@@ -51,6 +54,10 @@ AWAY: Final = 0.25
 """Seconds between two looks for a keeper that is away."""
 
 
+Spot: TypeAlias = tuple[Name, Count]
+"""Names an event by its partition and offset, which outlive the desk that hands it out."""
+
+
 class Join(msgspec.Struct, array_like=True):
     """A member wants a seat."""
 
@@ -62,8 +69,12 @@ class Join(msgspec.Struct, array_like=True):
     wants: list[m.Want]
     all_types: bool
     priority: int | None
-    position: Count | None
-    until: Count | None
+    begins: dict[Name, Count]
+    """Where in each partition it begins, if the group has never been there."""
+    ends: dict[Name, Count] | None
+    from_now: bool
+    since: datetime | None
+    """Where it begins in partitions that the keeper meets later; without either, with the earliest event."""
     raises_gaps: bool
     acking: dict[str, str | int | float | None]
 
@@ -72,15 +83,15 @@ class Take(msgspec.Struct, array_like=True):
     number: Count
     most: Annotated[int, Meta(ge=0, le=AT_ONCE)]
     """0: nothing, it only tells what is settled."""
-    settled: list[Count]
+    settled: list[Spot]
 
 
 class Handout(msgspec.Struct, array_like=True):
     """What a member gets; None in its place when it has no seat, because the keeper was away."""
 
     page: Page
-    attempts: dict[int, int] = {}
-    """How often each event was handed out, by offset."""
+    attempts: list[tuple[Spot, int]] = []
+    """How often each event was handed out."""
     due: float | None = None
     """Seconds after which to ask again, though no bell rang."""
     ended: bool = False
@@ -92,14 +103,14 @@ class Settle(msgspec.Struct, array_like=True):
     """An event is acknowledged; with a delay it is refused."""
 
     number: Count
-    offset: Count
+    spot: Spot
     delay: float | None = None
 
 
 class Leave(msgspec.Struct, array_like=True):
     number: Count
-    settled: list[Count]
-    unseen: list[Count]
+    settled: list[Spot]
+    unseen: list[Spot]
 
 
 _join: Final = msgspec.msgpack.Decoder(Join).decode
@@ -149,6 +160,13 @@ class _Member:
         """It takes what is there: bells before this are no news."""
         with self._lock:
             self._rang = False
+
+    def number_of(self, spot: Spot) -> int:
+        return self.shared.desk.number_of(*spot)
+
+    def settle(self, spots: Iterable[Spot]) -> None:
+        for spot in spots:
+            self.seat.settle(self.number_of(spot))
 
     def leave(self) -> None:
         self.seat.leave()
@@ -245,8 +263,7 @@ class GroupHost:
             ask.all_types,
             ask.priority,
             ask.group,
-            position=ask.position,
-            until=ask.until,
+            span=Span("now" if ask.from_now else ask.since or "earliest", ask.begins, ask.ends),
         )
 
     def _take(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
@@ -255,8 +272,7 @@ class GroupHost:
         if member is None or (member.shared.lane.closed and member.shared.failure is None):
             reply(None)
             return
-        for offset in ask.settled:
-            member.seat.settle(offset)
+        member.settle(ask.settled)
         if ask.most:
             member.look()
             reply(self._handed(member, ask.most))
@@ -275,7 +291,7 @@ class GroupHost:
         failure = member.shared.failure
         return Handout(
             page,
-            {one.number: one.attempt for one in handed},
+            [(_spot(one.header), one.attempt) for one in handed],
             seat.wait_seconds(),
             ended=not handed and seat.ended(),
             failure=None if failure is None or handed else str(failure),
@@ -297,18 +313,17 @@ class GroupHost:
         if member is None:
             reply(None)
         elif ask.delay is None:
-            reply(member.seat.ack(ask.offset))
+            reply(member.seat.ack(member.number_of(ask.spot)))
         else:
-            member.seat.nak(ask.offset, min(max(0.0, ask.delay), 1e9))
+            member.seat.nak(member.number_of(ask.spot), min(max(0.0, ask.delay), 1e9))
             reply(True)
 
     def _leave(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = _leave(body)
         member = self._members.pop((station, ask.number), None)
         if member is not None:
-            for offset in ask.settled:
-                member.seat.settle(offset)
-            member.seat.give_back(ask.unseen)
+            member.settle(ask.settled)
+            member.seat.give_back([member.number_of(spot) for spot in ask.unseen])
             member.leave()
         reply(None)
 
@@ -353,6 +368,7 @@ class RemoteDesk:
         self._acking = acking
         self._raises_gaps = raises_gaps
         self.number = 0
+        self._partitions: list[str] = []
         self.terms = self.join(patient=True)
 
     def join(self, *, patient: bool) -> Terms:
@@ -366,8 +382,10 @@ class RemoteDesk:
             _wants(chosen),
             chosen.all_types,
             chosen.priority,
-            chosen.position,
-            chosen.until,
+            chosen.span.begins,
+            chosen.span.ends,
+            chosen.span.start in NOW,
+            chosen.span.start if isinstance(chosen.span.start, datetime) else None,
             self._raises_gaps,
             dict(self._acking),  # type: ignore[arg-type]  # plain values
         )
@@ -377,6 +395,15 @@ class RemoteDesk:
 
     def sit(self, member: str, ring: Callable[[], object]) -> RemoteSeat:  # noqa: ARG002 - named when it joined
         return RemoteSeat(self, self._way, ring)
+
+    def number_of(self, partition: str, offset: int) -> int:
+        """Of this member alone: the keeper numbers by itself."""
+        if partition not in self._partitions:
+            self._partitions.append(partition)
+        return numbered(self._partitions.index(partition), offset)
+
+    def spot_of(self, number: int) -> Spot:
+        return self._partitions[stream_of(number)], place_of(number)
 
     def ready(self, lane: object) -> None:
         """The keeper's lane tells the keeper's desk."""
@@ -402,7 +429,7 @@ class RemoteSeat:
         self._joining = way.tasks.lock("seat elsewhere")
         self._taken: deque[tuple[Handed, int]] = deque()
         """What nobody has seen yet, and until when it is this member's."""
-        self._settled: list[int] = []
+        self._settled: list[Spot] = []
         self._most = 1
         self._asked_at = 0
         self._told_at = 0
@@ -422,16 +449,16 @@ class RemoteSeat:
         return handed
 
     def ack(self, number: int) -> bool:
-        return bool(self._insist(number, None))
+        return bool(self._insist(self._desk.spot_of(number), None))
 
     def nak(self, number: int, delay: float) -> None:
         try:
-            self._insist(number, delay)
+            self._insist(self._desk.spot_of(number), delay)
         except QueryFailed:
             log.warning("%s: refused while the keeper is away; it comes again", self._way.channel)
 
     def settle(self, number: int) -> None:
-        self._settled.append(number)
+        self._settled.append(self._desk.spot_of(number))
 
     def give_back(self, numbers: Iterable[int]) -> None:
         """Nothing is taken from here that is not seen."""
@@ -446,7 +473,7 @@ class RemoteSeat:
         if self._left:
             return
         self._left = True
-        unseen = [handed.number for handed, _ in self._taken]
+        unseen = [_spot(handed.header) for handed, _ in self._taken]
         try:
             self._way.ask("group.leave", Leave(self._desk.number, self._settled, unseen), False)
         except QueryFailed:
@@ -488,8 +515,8 @@ class RemoteSeat:
         answer = self._way.ask("group.take", Take(number, self._most, settled), False)
         handout: Handout | None = m.decoded(_handout, answer, self._way.channel)
         if handout is None:
-            for offset in settled:
-                self._insist(offset, None)
+            for spot in settled:
+                self._insist(spot, None)
             self._sit_down_again(number)
         del self._settled[: len(settled)]
         return handout
@@ -504,9 +531,11 @@ class RemoteSeat:
             )
         lease = self._desk.terms.lease
         until = self._asked_at + (round(lease * 1e9) if lease is not None else 1 << 62)
+        attempts = dict(handout.attempts)
         for event, header, _ in items:
-            number = header.offset or 0
-            self._taken.append((Handed(number, event, header, handout.attempts.get(number, 1)), until))
+            spot = _spot(header)
+            handed = Handed(self._desk.number_of(*spot), event, header, attempts.get(spot, 1))
+            self._taken.append((handed, until))
         self._got = len(items)
         self._ended = handout.ended
         if items:
@@ -536,11 +565,11 @@ class RemoteSeat:
         self._told_at = self._way.clock.monotonic_ns()
         self._way.ask_later("group.take", Take(self._desk.number, 0, settled), lambda: None)
 
-    def _insist(self, offset: int, delay: float | None) -> bool | None:
+    def _insist(self, spot: Spot, delay: float | None) -> bool | None:
         """Tell the keeper of one event; wait for one that is away, for a while."""
         for _ in range(2):
             number = self._desk.number
-            answer = self._way.ask("group.settle", Settle(number, offset, delay), True)
+            answer = self._way.ask("group.settle", Settle(number, spot, delay), True)
             done: bool | None = m.decoded(_settled, answer, self._way.channel)
             if done is not None or self._left:
                 return done
@@ -559,6 +588,10 @@ class RemoteSeat:
 
     def _seconds_since(self, instant: int) -> float:
         return (self._way.clock.monotonic_ns() - instant) / 1e9
+
+
+def _spot(header: Header) -> Spot:
+    return header.partition or "", header.offset or 0
 
 
 def _wants(selection: Selection) -> list[m.Want]:

@@ -12,6 +12,7 @@ import heliograph as hg
 from heliograph.channel import feed
 from heliograph.channel.feed import Feed, JournalLane
 from heliograph.channel.pipeline import Condition
+from heliograph.channel.places import Place
 from heliograph.errors import DiskError, NoSuchFile, QueryFailed
 from heliograph.event import Header
 from heliograph.ports import SystemClock, ThreadTasks
@@ -29,11 +30,18 @@ class Reading(hg.Event):
 
 
 def item(offset: int) -> Item:
-    return Reading(offset), Header("c", "Reading", "s", 1, offset + 1, 0, b"", offset=offset), 0
+    return (
+        Reading(offset),
+        Header("c", "Reading", "s", 1, offset + 1, 0, b"", partition="p", offset=offset),
+        0,
+    )
 
 
 class Kept:
-    """A history in memory, and a feed of it."""
+    """A partition in memory, and a feed of it."""
+
+    partition = "p"
+    watermark = 0
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -41,7 +49,9 @@ class Kept:
         self.faults: list[Exception] = []
         self.lanes: list[JournalLane] = []
         self.feed = Feed(ThreadTasks())
-        self.feed.use(cast("Any", {Reading: SimpleNamespace(queued=lambda *_: tuple(self.lanes))}))
+        self.feed.begin(cast("Any", self))
+        routes = cast("Any", {Reading: SimpleNamespace(queued=lambda *_: tuple(self.lanes))})
+        self.feed.use(routes, routes)
 
     def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
         if self.faults:
@@ -54,11 +64,10 @@ class Kept:
     ) -> JournalLane:
         lane = JournalLane(
             f"lane {len(self.lanes)}",
-            store=cast("Any", self),
+            places=[self.place(**where)],
+            ends="until" in where,
             feed=self.feed,
             conditions={Reading: Condition()},
-            position=where.get("position"),
-            until=where.get("until"),
             on_gap=self.notices.append,
             clock=SystemClock(),
             tasks=ThreadTasks(),
@@ -69,11 +78,14 @@ class Kept:
         self.lanes.append(lane)
         return lane
 
+    def place(self, position: int | None = None, until: int | None = None) -> Place:
+        return Place(cast("Any", self), position or 0, behind=position is not None, until=until)
+
     def append(self, count: int, *, elsewhere: bool = False) -> None:
         """Keep events, which came through this process or from elsewhere."""
         new = [item(len(self.items) + n) for n in range(count)]
         self.items += new
-        self.feed.durable(None if elsewhere else new, len(self.items))
+        self.feed.durable("p", None if elsewhere else new, len(self.items))
 
 
 def taken(lane: Lane) -> list[int]:
@@ -94,13 +106,13 @@ def test_who_is_rung_can_take_at_once_whatever_it_was_rung_for() -> None:
         found.extend(taken(lane))
 
     bounded = kept.lane(take, until=7)
-    kept.feed.watch(bounded)
+    kept.feed.watch(bounded, "p")
     kept.append(2)
     assert found == [0, 1]
     kept.append(3, elsewhere=True)
     assert found == [0, 1, 2, 3, 4]
     kept.append(1)
-    kept.feed.use({})
+    kept.feed.use({}, {})
     kept.append(1)
     assert found == [0, 1, 2, 3, 4, 5]
     assert bounded.ended
@@ -172,7 +184,65 @@ def test_who_cannot_be_rung_keeps_nobody_else_from_being_rung(caplog: pytest.Log
 def test_a_lane_that_falls_behind_in_the_batch_that_passes_its_end_reads_up_to_it(*, elsewhere: bool) -> None:
     kept = Kept()
     lane = kept.lane(limit=1, until=4)
-    kept.feed.watch(lane)
+    kept.feed.watch(lane, "p")
     kept.append(5, elsewhere=elsewhere)
     assert taken(lane) == [0, 1, 2, 3]
     assert lane.ended
+
+
+class Other(Kept):
+    """Another partition of the same history, which a further station keeps."""
+
+    partition = "q"
+
+
+def of_other(offset: int) -> Item:
+    header = Header("c", "Reading", "t", 1, offset + 1, 0, b"", partition="q", offset=offset)
+    return Reading(9_000 + offset), header, 0
+
+
+def test_a_partition_that_is_behind_is_read_though_another_keeps_the_lane_busy() -> None:
+    kept, other = Kept(), Other()
+    lane = kept.lane(position=0, limit=10_000)
+    assert taken(lane) == [], "it is live where its own events are"
+    other.items = [of_other(n) for n in range(3)]
+    lane._begin = lambda _partition, _met: 0
+    rings: list[JournalLane] = []
+    assert kept.feed.meet(cast("Any", other), 3, rings)
+    assert rings == [lane]
+    found: list[int] = []
+    for _ in range(40):
+        kept.append(64)
+        found += [cast("Reading", event).value for event, _, _ in lane.take()]
+    assert [value for value in found if value >= 9_000] == [9_000, 9_001, 9_002]
+    found += taken(lane)
+    assert [value for value in found if value < 9_000] == list(range(2_560))
+
+
+def test_what_was_met_again_is_read_from_the_last_that_came() -> None:
+    kept, other = Kept(), Other()
+    lane = kept.lane(limit=100)
+    lane._begin = lambda _partition, met: met
+    kept.feed.meet(cast("Any", other), 2, [])
+    other.items = [of_other(n) for n in range(4)]
+    assert taken(lane) == [9_002, 9_003], "from where it was met"
+    kept.feed.durable("q", [of_other(4)], 5)
+    other.items += [of_other(n) for n in range(4, 7)]
+    rings: list[JournalLane] = []
+    assert not kept.feed.meet(cast("Any", other), 7, rings)
+    assert taken(lane) == [9_004, 9_005, 9_006]
+
+
+def test_a_partition_that_cannot_be_read_for_now_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "READ_AGAIN", 0.0)
+    kept, other = Kept(), Other()
+    lane = kept.lane(position=0, limit=100)
+    lane._begin = lambda _partition, _met: 0
+    other.items, other.faults = [of_other(0)], [QueryFailed("keeper", "is away") for _ in range(3)]
+    kept.feed.meet(cast("Any", other), 1, [])
+    kept.append(2)
+    found: list[int] = []
+    while len(found) < 3:
+        found += taken(lane)
+    assert found[-1] == 9_000
+    assert sorted(found) == [0, 1, 9_000]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -32,7 +32,7 @@ class Track(hg.Event, name="air.track"):
 
 
 class Memory:
-    """A cursor that remembers, and refuses to while `away`."""
+    """The cursor of one partition that remembers, and refuses to while `away`."""
 
     def __init__(self, position: int | None = None, acks: Iterable[int] = (), reach: int = 0) -> None:
         self.position = position
@@ -46,6 +46,13 @@ class Memory:
             raise QueryFailed("the keeper", "cannot be reached")
         above = frozenset(number for number in self.acks.union(acks) if number >= position)
         self.position, self.acks, self.reach = position, above, reach
+
+    def of(self, partition: str) -> Memory:
+        assert partition == "p"
+        return self
+
+    def names(self) -> tuple[str, ...]:
+        return ("p",)
 
     def close(self) -> None: ...
 
@@ -69,7 +76,7 @@ def buried(_item: Item, _attempts: int) -> None: ...
 
 
 def desk_of(count: int, terms: Terms, cursor: Memory | None = None) -> Desk:
-    return Desk(PORTS, "desk", lane_of(count), terms, cursor=cursor, bury=buried)
+    return Desk(PORTS, "desk", lane_of(count), terms, cursors=cast("Any", cursor), bury=buried)
 
 
 def numbers(seat: Seat, most: int = 1 << 30) -> list[int]:
@@ -174,8 +181,9 @@ def test_a_member_that_left_while_it_was_about_to_ask_gets_nothing() -> None:
 
 def test_what_was_handed_out_in_an_earlier_life_can_be_acknowledged_before_it_comes_again() -> None:
     cursor = Memory(0, [], reach=3)
-    seat = desk_of(5, Terms(ack="manual"), cursor).sit("a", lambda: None)
-    assert seat.ack(2)
+    desk = desk_of(5, Terms(ack="manual"), cursor)
+    seat = desk.sit("a", lambda: None)
+    assert seat.ack(desk.number_of("p", 2))
     assert not seat.ack(2)
     assert not seat.ack(3), "nobody can have had it"
     assert cursor.acks == {2}

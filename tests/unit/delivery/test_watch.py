@@ -279,10 +279,12 @@ def test_the_trace_of_an_event_is_the_six_steps() -> None:
 class OneTypeFeed:
     """Passes on what it knows, as a feed does."""
 
+    partitions = ("here",)
+
     def __init__(self, watching: Watching) -> None:
         self._watching = watching
 
-    def durable(self, items: list[Any], _next_offset: int) -> None:
+    def durable(self, _partition: str, items: list[Any], _next_offset: int) -> None:
         for item in items:
             if isinstance(item[0], Track):
                 self._watching.passing(item, ["consumer"])
@@ -296,7 +298,7 @@ def test_events_that_a_keeper_sent_and_nobody_is_passed_are_not_watched(
     watching = Watching(
         ports, "air.tracks", timeout=30.0, resends=0, resend=lambda *_: None, bury=lambda *_: None
     )
-    intake = MonitoredFeedIntake(cast("Any", OneTypeFeed(watching)), "here", watching, lambda _: None)
+    intake = MonitoredFeedIntake(cast("Any", OneTypeFeed(watching)), watching, lambda _: None)
 
     def arrived(at: int, event: Any, partition: str) -> Any:
         return event, Header("air.tracks", "t", "s", 1, at, 0, b"x" * 12, 3, (), 0, 0, partition, at), 0

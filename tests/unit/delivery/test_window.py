@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heliograph.delivery.window import Dead, Handed, Window
+from heliograph.delivery.window import Dead, Handed, Window, numbered, place_of, stream_of
 from tests.support import examples
 
 SECOND = 1_000_000_000
@@ -262,3 +262,26 @@ TestWindowAgainstModel = WindowAgainstModel.TestCase
 TestWindowByKeyAgainstModel = WindowByKeyAgainstModel.TestCase
 for case in (TestWindowAgainstModel, TestWindowByKeyAgainstModel):
     case.settings = settings(max_examples=examples(60), stateful_step_count=50)
+
+
+def test_each_stream_has_a_low_watermark_of_its_own() -> None:
+    w: Window[str] = Window()
+    w.join("a", 10)
+    for stream, place in ((0, 5), (1, 5), (0, 6), (1, 900)):
+        w.offer(numbered(stream, place), f"{stream}:{place}")
+    assert [handed.item for handed in w.take("a", 0, 10)] == ["0:5", "1:5", "0:6", "1:900"]
+    w.ack(numbered(1, 5))
+    w.ack(numbered(0, 6))
+    assert (w.low(0), w.acks_above(5, 0)) == (5, {6})
+    assert (w.low(1), w.acks_above(900, 1)) == (900, set())
+    assert not w.is_settled(0)
+    w.ack(numbered(0, 5))
+    assert w.is_settled(0)
+    assert (w.low(0), w.low(1)) == (7, 900)
+
+
+@given(stream=st.integers(0, 1 << 20), place=st.integers(0, (1 << 64) - 1))
+def test_a_number_names_a_stream_and_a_place_in_it(stream: int, place: int) -> None:
+    number = numbered(stream, place)
+    assert (stream_of(number), place_of(number)) == (stream, place)
+    assert numbered(0, place) == place

@@ -1,0 +1,290 @@
+"""Several stations that keep one channel: a partition each, and consumers anywhere get all of them once."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import heliograph as hg
+from heliograph.errors import CursorHeld, QueryFailed, SupplierHeld
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PERSISTENT = hg.QoS(durability="persistent")
+
+
+@pytest.fixture(autouse=True)
+def _meeting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def stations(tmp_path: Path) -> Iterator[list[hg.Station]]:
+    """Two keepers and a station that has no folder."""
+    with (
+        hg.Station(tmp_path / "a", domain="air") as one,
+        hg.Station(tmp_path / "b", domain="air") as two,
+        hg.Station(domain="air") as other,
+    ):
+        yield [one, two, other]
+
+
+@pytest.fixture
+def channels(stations: list[hg.Station]) -> list[hg.Channel[Track]]:
+    opened = [station.channel("air.tracks", Track, qos=PERSISTENT) for station in stations]
+    for channel in opened:
+        assert meets(channel, 2)
+    return opened
+
+
+def meets(channel: hg.Channel[Any], partitions: int) -> bool:
+    """Whether a channel comes to know of so many partitions, all within reach."""
+    journal = channel._journal
+    assert journal is not None
+    return wait_until(lambda: sum(p.reachable for p in journal.feed.partitions.values()) == partitions)
+
+
+def ids(consumer: Any, number: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < number and (event := consumer.pull(LIMIT)) is not None:
+        found.append(event.id)
+    return found
+
+
+def test_two_stations_with_a_folder_keep_a_partition_each(channels: list[hg.Channel[Track]]) -> None:
+    one, two, other = channels
+    one.push_many([Track(i) for i in range(100)])
+    two.push_many([Track(i) for i in range(100, 200)])
+    for channel in channels:
+        partitions = defaultdict(list)
+        with channel.consumer(start="earliest", until="now") as consumer:
+            for delivery in consumer.deliveries():
+                partitions[delivery.header.partition].append((delivery.header.offset, delivery.event.id))
+        assert sorted(partitions.values(), key=lambda rows: rows[0][1]) == [
+            [(i, i) for i in range(100)],
+            [(i, 100 + i) for i in range(100)],
+        ]
+    kept_here = [delivery.header.partition for delivery in other.consumer(until="now").deliveries()]
+    assert set(kept_here) == {one.store.partition, two.store.partition}  # type: ignore[union-attr]  # persistent
+
+
+def test_live_events_of_both_keepers_arrive_once_everywhere(channels: list[hg.Channel[Track]]) -> None:
+    seen: list[list[int]] = [[] for _ in channels]
+    for channel, into in zip(channels, seen, strict=True):
+        channel.subscribe(lambda track, into=into: into.append(track.id), name="all")
+    for channel in channels[:2]:
+        assert channel.wait_matched(3, LIMIT)
+    for i in range(300):
+        channels[i % 3].push(Track(i))
+    assert wait_until(lambda: all(len(found) >= 300 for found in seen))
+    for found in seen:
+        assert sorted(found) == list(range(300))
+        for start in range(3):
+            assert [i for i in found if i % 3 == start] == list(range(start, 300, 3))
+    assert all(channel.stats().balanced for channel in channels)
+
+
+def test_joins_at_any_instant_under_load_see_each_partition_once_and_in_order(
+    channels: list[hg.Channel[Track]],
+) -> None:
+    rounds, many = 40, 50
+
+    def push(channel: hg.Channel[Track], first: int) -> None:
+        for n in range(rounds):
+            channel.push_many([Track(first + many * n + i) for i in range(many)])
+
+    pushing = [
+        threading.Thread(target=push, args=(channel, 1_000_000 * place))
+        for place, channel in enumerate(channels)
+    ]
+    for thread in pushing:
+        thread.start()
+    joined: list[hg.Consumer[Track]] = []
+    while any(thread.is_alive() for thread in pushing) and len(joined) < 15:
+        joined.append(channels[len(joined) % 3].consumer(start="earliest", queue=100))
+        joined[-1].read(max=20, timeout=0.02)
+    for thread in pushing:
+        thread.join(LIMIT)
+    joined += [channel.consumer(start="earliest") for channel in channels]
+    for consumer in joined:
+        found = ids(consumer, 3 * rounds * many - consumer.counts().delivered)
+        for place in range(3):
+            of_one = [i for i in found if i // 1_000_000 == place]
+            assert of_one == list(range(of_one[0], 1_000_000 * place + rounds * many))
+        assert consumer.counts().delivered == 3 * rounds * many
+        assert consumer.pull(0.01) is None
+    assert all(channel.stats().balanced for channel in channels)
+
+
+def test_who_begins_now_gets_nothing_of_the_past_of_either(channels: list[hg.Channel[Track]]) -> None:
+    one, two, _ = channels
+    one.push(Track(1))
+    two.push(Track(2))
+    consumers = [channel.consumer(start="now") for channel in channels]
+    one.push(Track(3))
+    two.push(Track(4))
+    for consumer in consumers:
+        assert sorted(ids(consumer, 2)) == [3, 4]
+        assert consumer.pull(0.01) is None
+
+
+def test_an_instant_is_one_in_every_partition(channels: list[hg.Channel[Track]]) -> None:
+    one, two, other = channels
+    one.push_many([Track(1), Track(2)])
+    two.push(Track(3))
+    between = datetime.now(UTC)
+    two.push_many([Track(4), Track(5)])
+    one.push(Track(6))
+    for channel in channels:
+        with channel.consumer(start=between, until="now") as consumer:
+            assert sorted(track.id for track in consumer) == [4, 5, 6]
+        with channel.consumer(start="earliest", until=between) as consumer:
+            assert sorted(track.id for track in consumer) == [1, 2, 3]
+    assert one.store is not None
+    assert two.store is not None
+    with other.consumer(start={one.store.partition: 2, two.store.partition: 1}, until="now") as consumer:
+        assert sorted(track.id for track in consumer) == [4, 5, 6]
+    with other.consumer(until={two.store.partition: 2}) as consumer:
+        assert [track.id for track in consumer] == [3, 4]
+
+
+def test_an_offset_alone_says_too_little_of_several_partitions(channels: list[hg.Channel[Track]]) -> None:
+    with pytest.raises(hg.NotPossible, match=r"several partitions: say \{partition: offset\}"):
+        channels[0].consumer(start=3)
+    with pytest.raises(hg.NotPossible, match="no partition of its history that is known here"):
+        channels[0].consumer(start={"elsewhere": 3})
+
+
+def test_a_durable_consumer_goes_on_in_any_station(channels: list[hg.Channel[Track]]) -> None:
+    for channel, first in zip(channels, (0, 100, 200), strict=True):
+        channel.push_many([Track(i) for i in range(first, first + 100)])
+    seen: list[int] = []
+    for channel in (*channels, *channels):
+        with channel.consumer(name="billing", ack="manual") as consumer:
+            for _, delivery in zip(range(50), consumer.deliveries(timeout=LIMIT), strict=False):
+                assert delivery.ack()
+                seen.append(delivery.event.id)
+    assert sorted(seen) == list(range(300)), "each once, wherever it went on"
+    for first in (0, 100, 200):
+        assert [i for i in seen if first <= i < first + 100] == list(range(first, first + 100))
+
+
+def test_a_durable_consumer_is_exclusive_among_keepers(channels: list[hg.Channel[Track]]) -> None:
+    for holder in channels:
+        with holder.consumer(name="billing"):
+            for channel in channels:
+                if channel is not holder:
+                    with pytest.raises(CursorHeld):
+                        channel.consumer(name="billing")
+
+
+def test_a_group_takes_events_of_all_partitions(channels: list[hg.Channel[Track]]) -> None:
+    one, two, other = channels
+    one.push_many([Track(i) for i in range(50)])
+    two.push_many([Track(i) for i in range(50, 100)])
+    members = [other.consumer(group="workers", ack="manual") for _ in range(2)]
+    found = [d.event.id for member in members for d in member.deliveries(timeout=0.2) if d.ack()]
+    found += [d.event.id for member in members for d in member.deliveries(timeout=0.2) if d.ack()]
+    assert sorted(found) == list(range(100))
+
+
+def test_while_one_keeper_is_away_the_others_are_read_and_then_what_it_kept(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "a", domain="air") as one, hg.Station(domain="air") as other:
+        ours = one.channel("air.tracks", Track, qos=PERSISTENT)
+        with hg.Station(tmp_path / "b", domain="air") as two:
+            theirs = two.channel("air.tracks", Track, qos=PERSISTENT)
+            away = other.channel("air.tracks", Track, qos=PERSISTENT)
+            assert meets(away, 2)
+            assert meets(ours, 2)
+            consumers = [ours.consumer(), away.consumer(), away.consumer(start="now")]
+            theirs.push(Track(1))
+            for consumer in consumers:
+                assert ids(consumer, 1) == [1]
+        assert meets(ours, 1)
+        ours.push(Track(2))
+        for consumer in consumers:
+            assert ids(consumer, 1) == [2]
+        with hg.Station(tmp_path / "b", domain="air") as two:
+            theirs = two.channel("air.tracks", Track, qos=PERSISTENT)
+            theirs.push(Track(3))
+            ours.push(Track(4))
+            for consumer in consumers:
+                assert sorted(ids(consumer, 2)) == [3, 4]
+                assert consumer.pull(0.01) is None
+
+
+def test_a_keeper_that_is_met_later_is_read_from_where_its_reader_began(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "b") as alone:
+        alone.channel("air.tracks", Track, qos=PERSISTENT).push_many([Track(1), Track(2)])
+    with hg.Station(tmp_path / "a", domain="air") as one:
+        ours = one.channel("air.tracks", Track, qos=PERSISTENT)
+        ours.push(Track(0))
+        everything, news, durable = ours.consumer(), ours.consumer(start="now"), ours.consumer(name="billing")
+        assert ids(everything, 1) == ids(durable, 1) == [0]
+        with hg.Station(tmp_path / "b", domain="air") as two:
+            theirs = two.channel("air.tracks", Track, qos=PERSISTENT)
+            assert meets(ours, 2)
+            assert meets(theirs, 2)
+            theirs.push(Track(3))
+            assert ids(everything, 3) == [1, 2, 3]
+            assert ids(durable, 3) == [1, 2, 3]
+            assert ids(news, 1) == [3]
+            assert sorted(ids(theirs.consumer(), 4)) == [0, 1, 2, 3]
+            for consumer in (everything, news, durable):
+                assert consumer.pull(0.01) is None
+
+
+def test_what_was_acknowledged_while_a_keeper_was_away_is_kept_where_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hg.Station(tmp_path / "a", domain="air") as one:
+        ours = one.channel("air.tracks", Track, qos=PERSISTENT)
+        with hg.Station(tmp_path / "b", domain="air") as two:
+            theirs = two.channel("air.tracks", Track, qos=PERSISTENT)
+            assert meets(ours, 2)
+            ours.push_many([Track(i) for i in range(10)])
+            theirs.push_many([Track(i) for i in range(100, 110)])
+            consumer = ours.consumer(name="billing", ack="manual")
+            deliveries = consumer.deliveries(timeout=LIMIT)
+            held = [next(deliveries) for _ in range(20)]
+            assert sorted(d.event.id for d in held) == [*range(10), *range(100, 110)]
+        assert meets(ours, 1)
+        for delivery in held:
+            if delivery.event.id < 10:
+                assert delivery.ack()
+        ours.push(Track(10))
+        last = next(deliveries)
+        assert last.event.id == 10
+        assert last.ack()
+        monkeypatch.setattr("heliograph.link.remote.KEEPER_LIMIT", 0.1)
+        with pytest.raises(QueryFailed, match="cannot be reached"):
+            next(delivery for delivery in held if delivery.event.id == 105).ack()
+        with pytest.raises(QueryFailed, match="cannot be reached"):
+            consumer.close()
+        with hg.Station(tmp_path / "b", domain="air") as two:
+            two.channel("air.tracks", Track, qos=PERSISTENT)
+            assert meets(ours, 2)
+            with ours.consumer(name="billing", until="now") as again:
+                assert sorted(track.id for track in again) == list(range(100, 110))
+
+
+def test_a_named_supplier_is_exclusive_among_keepers_and_goes_on_behind_its_last_event(
+    channels: list[hg.Channel[Track]],
+) -> None:
+    for turn, channel in enumerate((*channels, *channels)):
+        with channel.supplier("radar-1") as radar:
+            assert radar.last_sequence == 2 * turn
+            radar.push_many([Track(turn), Track(turn)])
+            for other in channels:
+                if other is not channel:
+                    with pytest.raises(SupplierHeld):
+                        other.supplier("radar-1")
+    rows = [delivery.header.id for delivery in channels[0].consumer(until="now").deliveries()]
+    assert len(set(rows)) == 12, "no id comes twice, in whatever partition"
