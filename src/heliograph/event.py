@@ -37,6 +37,11 @@ PUSH_ID: Final = "push-id"
 """The free header that carries the id of a push that may be repeated."""
 DELAYED_EPOCHS: Final = 1 << 62
 """Lives of suppliers from here on are of events whose delivery was put off."""
+SUB_PRIORITY: Final = "sub-priority"
+LATENCY: Final = "latency-ns"
+"""The free headers that carry what a push says to dispatch orders; see `heliograph.order`."""
+OWN_HEADERS: Final = frozenset({PUSH_ID, SUB_PRIORITY, LATENCY})
+"""Free headers that a push sets by other options, and that no user can set."""
 MAX_USER_HEADERS: Final = 64
 MAX_USER_HEADER: Final = 4096
 """How many free headers an event can carry, and how many characters the value of one can have."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from heliograph.errors import InvalidQoS
+from heliograph.order import Order, OrderName, uses, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,8 @@ DEFAULT_MAX_BLOCKING: Final = 1.0
 DEFAULT_ACK_TIMEOUT: Final = 1.0
 """Seconds: a consumer that is alive has taken an event and dealt with it by then, or is worth a reminder."""
 DEFAULT_RESENDS: Final = 3
+LONGEST_LATENCY: Final = 1e9
+"""Seconds."""
 
 
 class QoS(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,11 @@ class QoS(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after which an event is no longer delivered; None: never expires."""
     priority: int = 3
     """Of events pushed without one: 1 (low) to 5 (high)."""
+    dispatch: OrderName | Order = "strict"
+    """Which of the events that wait comes next: `strict`, `ranked`, `aged`, `deadline`, or an order of one's
+    own; see `heliograph.order`."""
+    latency: float | None = None
+    """Seconds within which an event should be delivered, for `deadline` and orders of one's own."""
     ack: Ack | None = None
     """What `push` waits for; None: `synced` on persistent channels, else `memory`."""
     max_blocking: float = DEFAULT_MAX_BLOCKING
@@ -114,6 +122,7 @@ _RANGES: Final = (
     ("history", 1, 1 << 31),
     ("lifespan", 1e-6, 1e9),
     ("priority", LOWEST_PRIORITY, HIGHEST_PRIORITY),
+    ("latency", 0, LONGEST_LATENCY),
     ("max_blocking", 0, 1e6),
     ("queue", 1, 1 << 31),
     ("ack_timeout", 1e-3, 1e6),
@@ -122,7 +131,7 @@ _RANGES: Final = (
     ("delivery_rate", 1e-9, 1),
     ("ledger_interval", 0.01, 1e9),
 )
-_OPTIONAL: Final = frozenset({"history", "lifespan"})
+_OPTIONAL: Final = frozenset({"history", "lifespan", "latency"})
 _WHOLE: Final = frozenset({"history", "priority", "queue", "resends"})
 
 
@@ -140,6 +149,11 @@ def _check_range(qos: QoS, name: str, low: float, high: float) -> None:
 
 def _check_together(qos: QoS) -> None:
     """Policies that contradict each other are refused here, where both are written."""
+    reason = why_not(qos.dispatch)
+    if reason is not None:
+        raise InvalidQoS("dispatch", qos.dispatch, reason)
+    if qos.latency is not None and not uses(qos.dispatch, "latency"):
+        raise InvalidQoS("latency", qos.latency, "None unless dispatch='deadline', or an order of your own")
     if qos.ack == "delivered" and qos.reliability != "reliable":
         raise InvalidQoS("ack", qos.ack, "another level unless reliability='reliable'")
     if qos.dead_letter is not None and (qos.ack != "delivered" or type(qos.dead_letter) is not str):
@@ -203,6 +217,8 @@ POLICIES: Final = (
     Policy("history", changeable=False),
     Policy("lifespan", changeable=True),
     Policy("priority", changeable=True),
+    Policy("dispatch", changeable=True),
+    Policy("latency", changeable=True),
     Policy("ack", changeable=False),
     Policy("max_blocking", changeable=True),
     Policy("queue", changeable=False),

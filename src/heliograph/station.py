@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from heliograph.channel.core import Channel, Services
-from heliograph.channel.dispatch import CALLBACK_LIMIT, DispatchPool
+from heliograph.channel.dispatch import CALLBACK_LIMIT, Pools
 from heliograph.channel.selection import check_options
 from heliograph.delivery.desk import Desk
 from heliograph.delivery.records import RESERVED, Recorder
@@ -113,7 +113,7 @@ class Station:
         self.id = self.ports.random.id64()
         station_seq = count(1).__next__
         self._keeping = None if self.ports.disk is None else Keeping(self.ports, journal, station_seq)
-        self._pool = DispatchPool(self.ports.clock, self.ports.tasks, callback_limit=callback_limit)
+        self._pools = Pools(self.ports.clock, self.ports.tasks, callback_limit=callback_limit)
         self._lock = self.ports.tasks.lock("station")
         self._channels: dict[str, Channel[Any]] = {}
         self._patterns: list[PatternSubscription] = []
@@ -140,7 +140,7 @@ class Station:
         suppliers = count(1)
         self._services = Services(
             self.ports,
-            self._pool,
+            self._pools,
             self.timers,
             station_seq,
             lambda: f"{self.id:016x}-{next(suppliers)}",
@@ -373,7 +373,7 @@ class Station:
         for worker in self.band_workers():  # they have got what was sent, and deliver it before they end
             worker.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
         self.timers.close()
-        self._pool.close()
+        self._pools.close()
         if self._keeping is not None:
             self._keeping.close()
         if self._loop is not None:

@@ -18,7 +18,7 @@ from heliograph.channel.consumer import Consumer, Shared
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking, Terms, agree
 from heliograph.errors import GivenUp, NotPossible
-from heliograph.event import PUSH_ID, Event
+from heliograph.event import OWN_HEADERS, Event
 from heliograph.qos import QoS
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Asking(Generic[T]):
         desk = self._journal.store.desk(name, selection, acking, raises_gaps=how.raises_gaps)
         assert desk is not None
         # Nothing is ever in this lane: what the member gets is in the one that the desk takes from.
-        lane = self._journal.lane(name, selection, lambda _: None)
+        lane = self._journal.lane(name, selection, lambda _: None, None)
         member = self._member(name, how, selection, lane, desk)
         with self._lock:
             self._elsewhere[name] = member
@@ -293,5 +293,5 @@ def bury(grave: Channel[Any], consumer: str, item: Item, attempts: int) -> None:
         priority=header.priority,
         source_ts=header.source_ts,
         correlation_id=header.correlation_id,
-        headers={**{n: v for n, v in (header.headers or {}).items() if n != PUSH_ID}, **where},
+        headers={**{n: v for n, v in (header.headers or {}).items() if n not in OWN_HEADERS}, **where},
     )

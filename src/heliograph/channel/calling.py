@@ -26,6 +26,7 @@ from heliograph.channel.consumer import (
     takes_header,
 )
 from heliograph.channel.ledger import LaneCounts
+from heliograph.channel.selection import QUEUE_OPTIONS
 from heliograph.errors import HeliographError, NotPossible
 from heliograph.event import Event
 
@@ -91,7 +92,9 @@ class Calling(Generic[T]):
         elif inspect.iscoroutinefunction(callback):
             receiver = AsyncSubscription(self._channel, full_name, selection, callback, self._loop())
         else:
-            receiver = Subscription(self._channel, full_name, selection, callback, self._channel.pool)
+            channel = self._channel
+            order = channel.qos.dispatch if selection.dispatch is None else selection.dispatch
+            receiver = Subscription(channel, full_name, selection, callback, channel.pools.of(order))
         self._channel.join(receiver, start)
         return receiver
 
@@ -113,8 +116,8 @@ class Calling(Generic[T]):
             raise NotPossible(name, "inline=True: where push waits for consumers they are queued")
         if self._channel.qos.journalled:
             raise NotPossible(name, "inline=True: on a persistent channel nobody runs inside push")
-        if selection.group is not None or selection.queue is not None or selection.overflow is not None:
-            raise NotPossible(name, "inline=True has no queue, so no group=, queue= or overflow=")
+        if any(getattr(selection, option) is not None for option in QUEUE_OPTIONS):
+            raise NotPossible(name, f"inline=True has no queue, so no {'=, '.join(QUEUE_OPTIONS)}=")
 
     def _open_in_group(
         self, callback: Callable[..., Any], name: str, selection: Selection, acking: Acking, start: Point

@@ -135,6 +135,7 @@ class Subscription(QueuedReceiver):
         self._with_header = takes_header(callback)
         self._pool = pool
         self.lane = channel.new_lane(name, selection, self._schedule)
+        self.lane.on_higher = partial(pool.raise_to, self)
         if self._watch is not None:
             self._call = watched(self._watch, callback, with_header=self._with_header)
             self._with_header = True
@@ -148,7 +149,7 @@ class Subscription(QueuedReceiver):
         lane, callback, with_header = self.lane, self._call, self._with_header
         items = lane.take()
         for event, header, _ in items:
-            if lane.closed:
+            if lane.halted:
                 break
             try:
                 if with_header:
@@ -161,7 +162,7 @@ class Subscription(QueuedReceiver):
             else:
                 lane.done += 1
         if items:
-            lane.settle()
+            lane.settle(items)
         return bool(items)
 
     @property
@@ -215,7 +216,7 @@ class AsyncSubscription(QueuedReceiver):
         lane = self.lane
         while items := lane.take():
             for event, header, _ in items:
-                if lane.closed:
+                if lane.halted:
                     break
                 try:
                     await (self._call(event, header) if self._with_header else self._call(event))
@@ -224,7 +225,7 @@ class AsyncSubscription(QueuedReceiver):
                     self._channel.report(self.name, header, error)
                 else:
                     lane.done += 1
-            lane.settle()
+            lane.settle(items)
 
 
 class InlineSubscription(Receiver):
@@ -460,9 +461,10 @@ class Consumer(QueuedReceiver, Generic[T]):
             if self._seat is not None:
                 handed = self._handed_to_me(self._seat)
                 return None if handed is None else handed.event  # type: ignore[return-value]  # lanes hold what the channel carries
-            item = next(self._batch, None)
+            is_overtaken = self.lane.halted and not self.lane.closed
+            item = None if is_overtaken else next(self._batch, None)
             if item is None:
-                self.lane.settle()
+                self.lane.settle(list(self._batch))
                 self._batch = iter(self.lane.take())
                 item = next(self._batch, None)
             if item is None:

@@ -26,8 +26,9 @@ from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking
 from heliograph.channel.journalled import Journalled, check_keyed
-from heliograph.channel.lane import CoalescingLane, Lane
-from heliograph.channel.late import LateCoalescingLane, LateLane
+from heliograph.channel.lane import Lane
+from heliograph.channel.lanes import Lanes
+from heliograph.channel.late import LateLane
 from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.members import Members
 from heliograph.channel.neighbours import Neighbours
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.admins import Published
     from heliograph.channel.delayed import LaterStore
-    from heliograph.channel.dispatch import DispatchPool
+    from heliograph.channel.dispatch import Pools
     from heliograph.channel.handing import OpenDesk
     from heliograph.channel.lane import Item
     from heliograph.channel.observer import Observer
@@ -75,7 +76,7 @@ class Services(msgspec.Struct, frozen=True):
     """What a channel shares with the other channels of its station."""
 
     ports: Ports
-    pool: DispatchPool
+    pools: Pools
     timers: Timers
     next_station_seq: Callable[[], int]
     new_supplier_name: Callable[[], str]
@@ -111,7 +112,7 @@ class Channel(Generic[T]):
         self.name = name
         self.qos = qos
         self.ports = services.ports
-        self.pool, self.timers = services.pool, services.timers
+        self.pools, self.timers = services.pools, services.timers
         self.next_station_seq = services.next_station_seq
         self.observer = services.observe(name, qos)
         self.monitor: Watching | None = None
@@ -133,6 +134,7 @@ class Channel(Generic[T]):
                 self._journal.feed.passing = self.monitor.passing
         self.timed: WeakSet[Lane] = WeakSet()  # what timers put into, on its way to receivers
         self.delayed = delayed_for(self, services, self.store)
+        self._lanes = Lanes(qos, services.ports, self._journal)
         self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal)
         self.asking: Asking[T] = Asking(self, self._members, self._journal, services)
         self._calling: Calling[T] = Calling(self, self._members, self.asking, services)
@@ -284,9 +286,10 @@ class Channel(Generic[T]):
             inline: call it in the pushing thread: fastest, not isolated.
             name: in statistics and errors; else the function's own.
             start: as in `consumer`.
-            **options: `where` and `params`, `types`, `sources`, `priority`, `group`, `queue`, `overflow`;
-                see `heliograph.channel.selection.select`; in a group that acknowledges also `lease`,
-                `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
+            **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
+                `latency`, `group`, `queue`, `overflow`: see `heliograph.channel.selection.select`; in a group
+                that acknowledges also `lease`, `max_in_flight`, `max_deliveries`, `dead_letter` and `order`,
+                as in `consumer`.
         """
         check_options("subscribe", options, "inline", "name", "start", *Acking.__annotations__)
         check_name(self.name, "name", name)
@@ -440,23 +443,8 @@ class Channel(Generic[T]):
     def new_lane(
         self, name: str, selection: Selection, on_ready: Callable[[Lane], None], kind: type[Lane] = Lane
     ) -> Lane:
-        policy: Any = selection.overflow or self.qos.overflow_policy
-        if self._journal is not None:
-            return self._journal.lane(name, selection, on_ready)
-        late = self._members.history.keeps and self._services.fetch_kept is not None and kind is Lane
-        if policy == "coalesce":
-            kind = LateCoalescingLane if late else CoalescingLane
-        elif late:
-            kind = LateLane
-        return kind(
-            name,
-            clock=self.ports.clock,
-            tasks=self.ports.tasks,
-            limit=selection.queue or self.qos.queue,
-            policy=policy,
-            priority=selection.priority,
-            on_ready=on_ready,
-        )
+        late = self._members.history.keeps and self._services.fetch_kept is not None
+        return self._lanes.new(name, selection, on_ready, kind, late=late)
 
     def drop_receiver(self, receiver: Receiver, reason: str = "closed") -> None:
         """Close a receiver. A push that waits for it holds no lock, and lets go."""

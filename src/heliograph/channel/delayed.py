@@ -157,7 +157,7 @@ class Delayed:
             tasks=services.ports.tasks,
             limit=MAX_TIMERS,
             policy="drop_newest",
-            on_ready=lambda lane: services.pool.schedule(self, lane.highest()),
+            on_ready=lambda lane: services.pools.strict.schedule(self, lane.highest()),
         )
         channel.timed.add(self.lane)
 

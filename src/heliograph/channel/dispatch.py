@@ -2,7 +2,11 @@
 
 A lane with something to take is *ready*. Ready lanes wait by priority; a worker takes the first of the
 highest, delivers one batch and puts it back if more waits. A lane is ready once at most, so one callback
-never runs twice at the same time and its events keep their order.
+never runs twice at the same time and its events keep their order. When a lane gets ready that is higher than
+one that is being delivered, and every worker is busy, that one stops after its callback and waits again.
+
+`Pools` has a pool for each dispatch order that is in use (`heliograph.order`): channels that go by the same
+order share its workers. With an order other than `strict` it chooses among the heads of all ready lanes.
 
 Few workers are best under CPython's one interpreter lock. The watch adds one when ready lanes wait while
 every worker is inside a callback (a sleep, a slow request), and reports and detaches a subscription whose
@@ -17,10 +21,12 @@ from threading import get_ident  # only to know a thread again; threads themselv
 from typing import TYPE_CHECKING, Final, Protocol
 
 from heliograph.errors import QueueClosed
+from heliograph.order import choose, order_named
 from heliograph.qos import HIGHEST_PRIORITY
 
 if TYPE_CHECKING:
     from heliograph.channel.lane import Lane
+    from heliograph.order import Order, OrderName
     from heliograph.ports import Clock, Queue, Tasks
 
 WORKERS: Final = 2
@@ -68,18 +74,133 @@ class _Worker:
         self.since_ns = 0
 
 
+class _ByPriority:
+    """Ready lanes, those of the highest priority first. One C call changes a band, so no lock is needed."""
+
+    def __init__(self) -> None:
+        self._bands: list[deque[Runnable]] = [deque() for _ in range(HIGHEST_PRIORITY + 1)]
+
+    def add(self, run: Runnable, priority: int) -> None:
+        self._bands[priority].append(run)
+
+    def raise_to(self, run: Runnable, priority: int) -> None:
+        """Something higher waits in a lane that may be ready; a worker that looks meanwhile looks again."""
+        for band in self._bands[:priority]:
+            with suppress(ValueError):
+                band.remove(run)
+                self._bands[priority].append(run)
+                return
+
+    def pop(self) -> Runnable:
+        # Whoever calls is sure that there is something; another worker may only be faster at the first band.
+        while True:
+            for band in reversed(self._bands):
+                if band:
+                    with suppress(IndexError):
+                        return band.popleft()
+
+
+class _ByOrder:
+    """Ready lanes, of which an order chooses by what stands first in each."""
+
+    def __init__(self, order: Order, clock: Clock, tasks: Tasks) -> None:
+        self._order = order
+        self._clock = clock
+        self._lock = tasks.lock("ready")
+        self._runs: list[Runnable] = []
+
+    def add(self, run: Runnable, priority: int) -> None:  # noqa: ARG002 - the order decides
+        with self._lock:
+            self._runs.append(run)
+
+    def raise_to(self, run: Runnable, priority: int) -> None:
+        """The order looks at each lane when it chooses."""
+
+    def pop(self) -> Runnable:
+        """Whoever calls is sure that there is something. No lock is held while the order chooses."""
+        while True:
+            with self._lock:
+                runs = list(self._runs)
+            chosen = self._chosen(runs) if len(runs) > 1 else next(iter(runs), None)
+            with self._lock:
+                if chosen in self._runs:
+                    self._runs.remove(chosen)
+                    return chosen
+
+    def _chosen(self, runs: list[Runnable]) -> Runnable:
+        """A lane that was emptied meanwhile, or has to read the journal, goes first: it is no work."""
+        heads = []
+        for run in runs:
+            head = run.lane.head()
+            if head is None:
+                return run
+            heads.append((head, run))
+        heads.sort(key=lambda pair: pair[0].arrival)
+        return heads[choose(self._order, [head for head, _ in heads], self._clock.monotonic_ns())][1]
+
+
+class Pools:
+    """A pool for each dispatch order that is in use; see the module."""
+
+    def __init__(self, clock: Clock, tasks: Tasks, *, callback_limit: float = CALLBACK_LIMIT) -> None:
+        self._clock = clock
+        self._tasks = tasks
+        self._callback_limit = callback_limit
+        self._lock = tasks.lock("pools")
+        self.strict = DispatchPool(clock, tasks, callback_limit=callback_limit)
+        self._others: dict[int, tuple[Order, DispatchPool]] = {}
+
+    def of(self, order: OrderName | Order) -> DispatchPool:
+        """The pool of an order; those of the user's own are told apart by identity."""
+        chosen = order_named(order)
+        if chosen is None:
+            return self.strict
+        with self._lock:
+            found = self._others.get(id(chosen))
+            if found is None:
+                name = f"dispatch {order}" if isinstance(order, str) else f"dispatch {type(order).__name__}"
+                pool = DispatchPool(
+                    self._clock,
+                    self._tasks,
+                    name=name,
+                    callback_limit=self._callback_limit,
+                    order=chosen,
+                )
+                found = self._others[id(chosen)] = (chosen, pool)
+            return found[1]
+
+    def runs_here(self, lane: Lane) -> bool:
+        """Whether the calling thread is just delivering from this lane."""
+        return any(pool.runs_here(lane) for pool in self._all())
+
+    def close(self) -> None:
+        for pool in self._all():
+            pool.close()
+
+    def _all(self) -> list[DispatchPool]:
+        with self._lock:
+            return [self.strict, *(pool for _, pool in self._others.values())]
+
+
 class DispatchPool:
     """See the module."""
 
     def __init__(
-        self, clock: Clock, tasks: Tasks, *, name: str = "dispatch", callback_limit: float = CALLBACK_LIMIT
+        self,
+        clock: Clock,
+        tasks: Tasks,
+        *,
+        name: str = "dispatch",
+        callback_limit: float = CALLBACK_LIMIT,
+        order: Order | None = None,
     ) -> None:
         self._clock = clock
         self._tasks = tasks
         self._name = name
         self._callback_limit = callback_limit
         self._lock = tasks.lock("dispatch")
-        self._ready: list[deque[Runnable]] = [deque() for _ in range(HIGHEST_PRIORITY + 1)]
+        self._ready = _ByPriority() if order is None else _ByOrder(order, clock, tasks)
+        self.raise_to = self._ready.raise_to
         # One token per ready entry: a worker that gets one is sure to find something.
         self._tokens: Queue[int] = tasks.queue("ready lanes", 1 << 30)
         self._workers: list[_Worker] = []
@@ -90,14 +211,26 @@ class DispatchPool:
 
     def schedule(self, run: Runnable, priority: int) -> None:
         """Have a worker run a batch. The caller sees to it that it is not scheduled twice at a time."""
-        self._ready[priority].append(run)
+        self._ready.add(run, priority)
         try:
             self._tokens.put(1)
         except QueueClosed:
             return
         if self._idle == 0:
+            self._halt_below(priority)
             self._add_worker(WORKERS)
         self._work_came.notify()
+
+    def _halt_below(self, priority: int) -> None:
+        """Every worker is busy: one that delivers something lower gives way after its callback.
+
+        It looks for a token when it has stopped. So one that goes on with its next batch at this very instant
+        finds this one.
+        """
+        running = [run.lane for worker in self._workers if (run := worker.running) is not None]
+        lowest = min(running, key=lambda lane: lane.level, default=None)
+        if lowest is not None and lowest.level < priority:
+            lowest.halted = True
 
     def runs_here(self, lane: Lane) -> bool:
         """Whether the calling thread is just delivering from this lane."""
@@ -134,7 +267,7 @@ class DispatchPool:
         worker.thread = get_ident()
         try:
             while not worker.replaced and self._next_token(extra):
-                run = worker.running = self._pop_highest()
+                run = worker.running = self._ready.pop()
                 again = run.run_batch()
                 while again and not len(self._tokens) and not worker.replaced:
                     again = run.run_batch()  # nobody else waits: going round by the queue would only cost
@@ -156,14 +289,6 @@ class DispatchPool:
         finally:
             with self._lock:
                 self._idle -= 1
-
-    def _pop_highest(self) -> Runnable:
-        # A token stands for an entry, so this ends; another worker may only be faster at the first band.
-        while True:
-            for band in reversed(self._ready):
-                if band:
-                    with suppress(IndexError):
-                        return band.popleft()
 
     def _watch(self) -> None:
         while not self._closed:

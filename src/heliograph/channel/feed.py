@@ -315,16 +315,22 @@ class JournalLane(Lane):
 
     def take(self, most: int = BATCH) -> list[Item]:
         """As in any lane. May raise HistoryGone or HistoryDamaged at a gap; the next call goes on."""
+        return super().take(most)
+
+    def _take(self, most: int) -> list[Item]:
         while True:
+            chosen = self.head()
             with self._lock:
                 is_time = self._handed_out >= READ_AHEAD or not self.waiting
                 place = self._next_to_read() if is_time else None
                 if place is None:
-                    items = self._pop_batch(most)
+                    items = self._pop_next(most, chosen)
                     if items:
                         self._take_over(items)
                         self._handed_out += len(items)
                         return items
+                    if self.waiting and most:
+                        continue  # what was chosen has expired
                     place = self._next_to_read()
                 if place is None:
                     self._watched = False
@@ -444,5 +450,8 @@ class JournalLane(Lane):
     def _new_band(self) -> Any:
         return FairBand() if self._is_shared else super()._new_band()
 
-    def _pop(self, band: Any, most: int) -> list[Item]:
-        return band.pop(most) if self._is_shared else super()._pop(band, most)
+    def _head_of(self, band: Any) -> Any:
+        return band.head if self._is_shared else super()._head_of(band)
+
+    def _pop_held(self, band: Any, most: int) -> list[Any]:
+        return band.pop(most) if self._is_shared else super()._pop_held(band, most)

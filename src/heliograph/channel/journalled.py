@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from heliograph.channel.selection import Selection
     from heliograph.channel.store import Partition, Store, SupplierLease
     from heliograph.event import Event
+    from heliograph.order import Ranking
     from heliograph.qos import QoS
 
 
@@ -114,7 +115,9 @@ class Journalled:
             lease.close()
         self.store.close()
 
-    def lane(self, name: str, selection: Selection, on_ready: Callable[[Lane], None]) -> JournalLane:
+    def lane(
+        self, name: str, selection: Selection, on_ready: Callable[[Lane], None], ranking: Ranking | None
+    ) -> JournalLane:
         """A receiver's lane. Without a span, a gateway's, it has what is kept here, from now on."""
         span = selection.span
         places = [self._place(partition, span) for partition in self.feed.partitions.values()]
@@ -130,6 +133,7 @@ class Journalled:
             tasks=self._services.ports.tasks,
             limit=selection.queue or self._qos.queue,
             priority=selection.priority,
+            ranking=ranking,
             on_ready=on_ready,
         )
 

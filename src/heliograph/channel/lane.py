@@ -1,4 +1,4 @@
-"""One consumer's queue: bounded, highest priority first, with a named policy for when it is full.
+"""One consumer's queue: bounded, in a dispatch order, with a named policy for when it is full.
 
 One supplier at a time puts, under a lock that all who put share, and one taker at a time takes. Every change
 happens under the lane's own lock as well, which is held for a few instructions and never while user code
@@ -10,13 +10,18 @@ take.
     drop_oldest   the oldest waiting event makes room
     drop_newest   the new event is dropped
     coalesce      it takes the place of a waiting event of its key; a full lane drops its oldest
+
+Events wait in bands, one per priority, and are taken many at a time from the highest that has any. When one
+of a higher priority comes meanwhile the lane is `halted`: its taker gives back, by `settle`, what it has not
+delivered yet, so that from one callback to the next the highest always goes first. With another dispatch
+order (`heliograph.order`) the bands are that order's lines, and events are taken one by one.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from heliograph.channel.ledger import LaneCounts
@@ -24,10 +29,11 @@ from heliograph.event import Event, Header
 from heliograph.qos import LOWEST_PRIORITY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.observer import Watch
+    from heliograph.order import Ranking, Waiting
     from heliograph.ports import Clock, Tasks
 
 Item: TypeAlias = tuple[Event, Header, int]
@@ -35,6 +41,7 @@ Item: TypeAlias = tuple[Event, Header, int]
 LanePolicy: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "coalesce"]
 
 DEADLINE: Final = itemgetter(2)
+ARRIVAL: Final = attrgetter("arrival")
 
 BATCH: Final = 64
 """Events taken at once: enough to share the cost of a lock, few enough to let others have a turn."""
@@ -42,6 +49,41 @@ BATCH: Final = 64
 
 class Lane:
     """See the module."""
+
+    # CPython finds the attributes of an instance fast up to 30 of them; slots are fast in any number.
+    __slots__ = (
+        "__weakref__",
+        "_acquire",
+        "_bands",
+        "_clock",
+        "_delivered",
+        "_dropped",
+        "_expired",
+        "_failed",
+        "_lock",
+        "_observed",
+        "_on_ready",
+        "_plain_below",
+        "_quiet",
+        "_ranking",
+        "_release",
+        "_room",
+        "_taken",
+        "_waiters",
+        "_watched",
+        "blocks_at",
+        "closed",
+        "done",
+        "halted",
+        "level",
+        "limit",
+        "name",
+        "on_higher",
+        "policy",
+        "priority",
+        "waiting",
+        "watch",
+    )
 
     def __init__(
         self,
@@ -52,6 +94,7 @@ class Lane:
         limit: int,
         policy: LanePolicy,
         priority: int | None = None,
+        ranking: Ranking | None = None,
         on_ready: Callable[[Lane], None],
     ) -> None:
         self.name = name
@@ -62,6 +105,10 @@ class Lane:
         self.blocks_at: float = limit if policy == "block" else inf
         """How many events wait when a supplier must wait too."""
         self.closed = False
+        self.halted = False
+        """Whether the taker should stop before the next event: closed, or something higher has come."""
+        self.on_higher: Callable[[int], object] | None = None
+        """Told, under the lane's lock, the priority of an event that is higher than all that waited."""
         self.watch: Watch | None = None
         """Told what is expired and dropped here; whoever takes events tells what became of those."""
         self._on_ready = on_ready
@@ -71,9 +118,14 @@ class Lane:
         self._release = self._lock.release
         self._room = tasks.condition(self._lock, f"room in {name}")
         self._quiet = tasks.condition(self._lock, f"end of {name}")
+        self._ranking = ranking
         # Waiting events by priority; usually a single band. What a band is, only the methods at the
         # end know.
-        self._bands: defaultdict[int, Any] = defaultdict(self._new_band)
+        self._bands: dict[Any, Any] = {}
+        self.level = LOWEST_PRIORITY
+        """The priority that is delivered or, if it is higher, the highest that has come since."""
+        # Below this many a put only has to find the band: with another order there is more to do.
+        self._plain_below = limit if ranking is None else 0
         self.waiting = 0
         """How many events wait."""
         self._watched = False
@@ -106,8 +158,12 @@ class Lane:
             if self.closed:
                 self._drop(item, "closed")
                 return
-            if self.waiting < self.limit:
-                self._bands[self.priority or item[1].priority].append(item)
+            if self.waiting < self._plain_below:
+                priority = self.priority or item[1].priority
+                try:
+                    self._bands[priority].append(item)
+                except KeyError:
+                    self._open_band(priority).append(item)
                 self.waiting += 1
             elif not self._append(item):
                 return
@@ -148,16 +204,35 @@ class Lane:
 
     def take(self, most: int = BATCH) -> list[Item]:
         """The next events, which count as pending until `settle`. Empty: `on_ready` will call again."""
-        with self._lock:
-            items = self._pop_batch(most)
-            if items:
-                self._take_over(items)
-            else:
-                self._watched = False
-                self._quiet.notify_all()
-            if self._waiters:
-                self._room.notify(len(items))
+        items = self._take(most)
+        if items and self._ranking is not None:
+            self._ranking.told(items[0][1])
         return items
+
+    def _take(self, most: int) -> list[Item]:
+        while True:
+            chosen = self.head()
+            with self._lock:
+                items = self._pop_next(most, chosen)
+                if items:
+                    self._take_over(items)
+                elif self.waiting and most:
+                    continue  # what was chosen has expired
+                else:
+                    self._watched = False
+                    self._quiet.notify_all()
+                if self._waiters:
+                    self._room.notify(len(items))
+                return items
+
+    def head(self) -> Waiting | None:
+        """What an order other than `strict` chooses; None without. It may be the user's: no lock is held."""
+        ranking = self._ranking
+        if ranking is None:
+            return None
+        with self._lock:
+            heads = sorted(self._heads(), key=ARRIVAL)
+        return heads[ranking.first(heads)] if heads else None
 
     def failed_one(self) -> None:
         """The callback raised."""
@@ -172,23 +247,29 @@ class Lane:
                 self._taken -= 1
                 self._drop(item, "closed")
 
-    def settle(self) -> None:
-        """The batch is finished; what was neither delivered nor failed counts as dropped: the lane closed."""
+    def settle(self, items: Sequence[Item] = ()) -> None:
+        """The batch is finished. The last of `items`, which were neither delivered nor failed, wait again.
+
+        In a lane that is closed they count as dropped.
+        """
         with self._lock:
             self._delivered += self.done
             left = self._taken - self.done
-            if left:
+            if left and items and not self.closed:
+                self._put_back(items[-left:])
+            elif left:
                 self._dropped["closed"] += left
                 if self.watch is not None:
                     for item in self._observed[-left:]:
                         self.watch(item[1], "dropped", "closed")
             self._taken = self.done = 0
+            self.halted = self.closed
 
     def hand_over(self) -> list[Item]:
         """Close, and give what waits to somebody else instead of dropping it."""
         with self._lock:
-            self.closed = True
-            items = self._pop_batch(self.waiting)
+            self.closed = self.halted = True
+            items = self._pop_all()
             self._room.notify_all()
             self._quiet.notify_all()
         return items
@@ -198,12 +279,10 @@ class Lane:
     def close(self, reason: str = "closed") -> None:
         """Take nothing more in; what waits is dropped under `reason`."""
         with self._lock:
-            self.closed = True
+            self.closed = self.halted = True
             if self.waiting:
-                for band in self._bands.values():
-                    self._drop_each(self._pop(band, len(band)), reason)
+                self._drop_each(self._pop_all(), reason)
             self._bands.clear()
-            self.waiting = 0
             self._room.notify_all()
             self._quiet.notify_all()
 
@@ -218,8 +297,10 @@ class Lane:
         return self._delivered + self.done + self._failed
 
     def highest(self) -> int:
-        """The highest priority that waits; the lowest when nothing does."""
+        """The highest priority that waits; the lowest when nothing does, or when it goes by another order."""
         with self._lock:
+            if self._ranking is not None:
+                return LOWEST_PRIORITY
             return max((p for p, band in self._bands.items() if band), default=LOWEST_PRIORITY)
 
     def counts(self) -> LaneCounts:
@@ -260,19 +341,88 @@ class Lane:
     def _has_room(self) -> bool:
         return self.closed or self.waiting < self.blocks_at
 
-    def _pop_batch(self, most: int) -> list[Item]:
+    def _pop_next(self, most: int, chosen: Waiting | None) -> list[Item]:
+        """Events of the highest band, or with an order the one it chose; those that expired are counted."""
+        if self._ranking is not None and most:
+            return self._pop_chosen(chosen)
+        while self.waiting and most:
+            band = self._highest_band()
+            popped = self._pop(band, most)
+            self.waiting -= len(popped)
+            if any(map(DEADLINE, popped)):
+                popped = self._in_time(popped)
+            if popped:
+                return popped
+        return []
+
+    def _highest_band(self) -> Any:
+        """Bands above it are not there, so that the first event of one is noticed: `_open_band`."""
+        bands = self._bands
+        if len(bands) > 1:
+            for empty in [priority for priority, band in bands.items() if not band]:
+                del bands[empty]
+        self.level = max(bands) if len(bands) > 1 else next(iter(bands))
+        return bands[self.level]
+
+    def _pop_chosen(self, chosen: Waiting | None) -> list[Item]:
+        """What was chosen, or what stands in its place when it has gone meanwhile."""
+        if not self.waiting:
+            return []
+        assert self._ranking is not None
+        line = None if chosen is None else self._ranking.line(chosen)
+        if not self._bands.get(line):
+            line = self._ranking.line(min(self._heads(), key=ARRIVAL))
+        band = self._bands[line]
+        popped = self._pop(band, 1)
+        self.waiting -= 1
+        if not band:
+            del self._bands[line]
+        return self._in_time(popped) if popped[0][2] else popped
+
+    def _pop_all(self) -> list[Item]:
+        """All that waits, each priority or line in its order."""
         items: list[Item] = []
-        for priority in sorted(self._bands, reverse=True) if len(self._bands) > 1 else self._bands:
-            band = self._bands[priority]
-            while band and len(items) < most:
-                popped = self._pop(band, most - len(items))
-                self.waiting -= len(popped)
-                if any(map(DEADLINE, popped)):
-                    popped = self._in_time(popped)
-                items = items + popped if items else popped
-            if len(items) == most:
-                break
+        for line in sorted(self._bands, reverse=True) if self._ranking is None else list(self._bands):
+            items += self._pop(self._bands[line], self.waiting)
+        if self._ranking is not None:
+            self._bands.clear()
+        self.waiting = 0
         return items
+
+    def _put_back(self, items: Sequence[Item]) -> None:
+        """These wait again, before the others of their band."""
+        for item in reversed(items):
+            held, line = self._held(item)
+            self.waiting += 1
+            self._push_left(self._band(line), held)
+
+    def _band(self, line: Hashable) -> Any:
+        band = self._bands.get(line)
+        return self._open_band(line) if band is None else band
+
+    def _open_band(self, line: Any) -> Any:
+        """The first event of a priority, or line, comes in."""
+        if self._ranking is None:
+            if not self.waiting and not self._watched:
+                self._bands.clear()  # so that the first event of one of those is noticed, too
+                self.level = line
+            elif line > self.level:
+                self.level = line
+                self.halted = self.halted or self._taken > 0
+                if self.on_higher is not None:
+                    self.on_higher(line)
+        band = self._bands[line] = self._new_band()
+        return band
+
+    def _held(self, item: Item) -> tuple[Any, Any]:
+        """What stands in a band for an event, and which band that is."""
+        if self._ranking is None:
+            return item, self.priority or item[1].priority
+        held = self._ranking.waiting(*item)
+        return held, self._ranking.line(held)
+
+    def _heads(self) -> list[Waiting]:
+        return [self._head_of(band) for band in self._bands.values() if band]
 
     def _in_time(self, items: list[Item]) -> list[Item]:
         """Those whose lifespan is not over; the others are counted."""
@@ -287,8 +437,14 @@ class Lane:
 
     def _drop_oldest(self) -> None:
         """Drop the oldest event of the lowest priority."""
-        items = self._pop(self._bands[min(p for p, band in self._bands.items() if band)], 1)
+        if self._ranking is None:
+            line: Any = min(p for p, band in self._bands.items() if band)
+        else:
+            line = self._ranking.line(min(self._heads(), key=lambda head: (head.priority, head.arrival)))
+        items = self._pop(self._bands[line], 1)
         self.waiting -= 1
+        if self._ranking is not None and not self._bands[line]:
+            del self._bands[line]
         self._drop_each(items, "oldest")
 
     def _append(self, item: Item) -> bool:
@@ -302,9 +458,9 @@ class Lane:
         return self._append_extra(item)
 
     def _append_all(self, items: Sequence[Item]) -> bool:
-        if self.waiting + len(items) > self.limit:
+        if self.waiting + len(items) > self._plain_below:
             return self._append_each(items)
-        self._bands[self.priority or items[0][1].priority].extend(items)
+        self._band(self.priority or items[0][1].priority).extend(items)
         self.waiting += len(items)
         return True
 
@@ -312,14 +468,25 @@ class Lane:
         return sum([self._append(item) for item in items]) > 0
 
     def _append_extra(self, item: Item) -> bool:
-        self._bands[self.priority or item[1].priority].append(item)
+        held, line = self._held(item)
+        self._band(line).append(held)
         self.waiting += 1
         return True
 
     def _new_band(self) -> Any:
         return deque()
 
+    def _head_of(self, band: Any) -> Any:
+        return band[0]
+
+    def _push_left(self, band: Any, held: Any) -> None:
+        band.appendleft(held)
+
     def _pop(self, band: Any, most: int) -> list[Item]:
+        held = self._pop_held(band, most)
+        return held if self._ranking is None else [item[:3] for item in held]
+
+    def _pop_held(self, band: Any, most: int) -> list[Any]:
         if len(band) <= most:
             items = list(band)
             band.clear()
@@ -335,15 +502,19 @@ class CoalescingLane(Lane):
         self.put_many((item,))
 
     def _append(self, item: Item) -> bool:
-        band = self._bands[self.priority or item[1].priority]
-        key = (item[1].type, item[1].key)
+        held, line = self._held(item)
+        band = self._band(line)
+        key = _key(item)
         if key in band:
-            self._drop(band[key], "coalesced")
-            band[key] = item
+            before = band[key]
+            self._drop(before, "coalesced")
+            if self._ranking is not None:  # in the place of the first, and as old
+                held = held._replace(since_ns=before.since_ns, arrival=before.arrival)
+            band[key] = held
             return False
         if self.waiting >= self.limit:
             self._drop_oldest()
-        band[key] = item
+        self._band(line)[key] = held
         self.waiting += 1
         return True
 
@@ -356,5 +527,23 @@ class CoalescingLane(Lane):
     def _new_band(self) -> Any:
         return {}
 
-    def _pop(self, band: Any, most: int) -> list[Item]:
+    def _head_of(self, band: Any) -> Any:
+        return next(iter(band.values()))
+
+    def _push_left(self, band: Any, held: Any) -> None:
+        key = _key(held)
+        if key in band:
+            self._drop(held, "coalesced")
+            self.waiting -= 1
+            held = band.pop(key)
+        behind = dict(band)
+        band.clear()
+        band[key] = held
+        band.update(behind)
+
+    def _pop_held(self, band: Any, most: int) -> list[Any]:
         return [band.pop(next(iter(band))) for _ in range(min(len(band), most))]
+
+
+def _key(item: Item) -> tuple[str, tuple[Any, ...]]:
+    return item[1].type, item[1].key

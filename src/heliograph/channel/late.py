@@ -49,7 +49,7 @@ class LateLane(Lane):
                 self._drop_each(kept, "closed")
                 return
             self._floors = {**(self._floors or {}), **floors}
-            live = self._pop_batch(self.waiting)
+            live = self._pop_all()
             for item in (*kept, *self._above(live)):
                 self._append_extra(item)
             if self._holds or not self.waiting:

@@ -81,7 +81,7 @@ class Periodic(Generic[T]):
             limit=1,
             policy="drop_newest",
             priority=priority or channel.qos.priority,
-            on_ready=lambda lane: channel.pool.schedule(self, lane.highest()),
+            on_ready=lambda lane: channel.pools.strict.schedule(self, lane.highest()),
         )
         channel.timed.add(self.lane)
         self._period = round(period * 1e9)

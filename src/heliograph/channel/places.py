@@ -103,6 +103,19 @@ class FairBand:
         queue.append(item)
         self._size += 1
 
+    def appendleft(self, item: Item) -> None:
+        """Give one back that was popped."""
+        queue = self._queues.setdefault(item[1].partition, deque())
+        if not queue:
+            self._turns.appendleft(queue)
+        queue.appendleft(item)
+        self._size += 1
+
+    @property
+    def head(self) -> Item:
+        """What would be popped next; there is something."""
+        return self._turns[0][0]
+
     def extend(self, items: Iterable[Item]) -> None:
         for item in items:
             self.append(item)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 
 import msgspec
 
@@ -12,12 +12,14 @@ from heliograph.channel.places import Span
 from heliograph.errors import ExpressionError, NotPossible, UnknownOption, WrongEventType
 from heliograph.event import Event, info_of
 from heliograph.formats import MAX_NAME
-from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from heliograph.order import MAX_SUB_PRIORITY, uses, why_not
+from heliograph.qos import HIGHEST_PRIORITY, LONGEST_LATENCY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from heliograph.channel.core import Channel
+    from heliograph.order import Order, OrderName
     from heliograph.qos import QoS
 
 
@@ -34,9 +36,16 @@ class Options(Wanted, total=False):
     """What a receiver may ask for; see `select`."""
 
     priority: int | None
+    dispatch: OrderName | Order | None
+    sub_priority: int | None
+    latency: float | None
     group: str | None
     queue: int | None
     overflow: LanePolicy | None
+
+
+QUEUE_OPTIONS: Final = ("group", "queue", "overflow", "dispatch", "sub_priority", "latency")
+"""Those that only a receiver with a queue may have."""
 
 
 class Stream(msgspec.Struct, frozen=True, eq=False):
@@ -65,6 +74,9 @@ class Selection(msgspec.Struct, frozen=True):
     overflow: LanePolicy | None = None
     span: Span = Span()
     """Of a history, the part that it wants; without saying, what comes from now on."""
+    dispatch: OrderName | Order | None = None
+    sub_priority: int | None = None
+    latency: float | None = None
 
 
 def select(
@@ -80,6 +92,9 @@ def select(
     group: str | None = None,
     queue: int | None = None,
     overflow: LanePolicy | None = None,
+    dispatch: OrderName | Order | None = None,
+    sub_priority: int | None = None,
+    latency: float | None = None,
 ) -> Selection:
     """Check what a receiver asks for.
 
@@ -95,6 +110,9 @@ def select(
         group: members of one group share the stream.
         queue: events that may wait; the channel's own number by default.
         overflow: what happens then; the channel's own policy by default.
+        dispatch: which of the events that wait for it comes next; the channel's own by default.
+        sub_priority: takes the place of the events' own, 0 (low) to 255 (high), with `dispatch="ranked"`.
+        latency: takes the place of the events' own, in seconds, with `dispatch="deadline"`.
     """
     wanted = carried if types is None else classes_of(types)
     for cls in wanted:
@@ -106,12 +124,25 @@ def select(
         raise NotPossible(channel, f"queue={queue!r}: a queue has room for at least one event")
     check_name(channel, "group", group)
     _check_overflow(channel, wanted, qos, overflow)
+    _check_order(channel, qos, dispatch, sub_priority=sub_priority, latency=latency)
     if where is None and params:
         raise NotPossible(channel, "params= without where=: there is no filter to give values to")
     tree = None if where is None else parsed(where, params)
     only = None if sources is None else frozenset((sources,) if isinstance(sources, str) else sources)
     conditions = conditions_for(wanted, tree, only)
-    return Selection(conditions, tree, only, types is None, priority, group, queue, overflow)
+    return Selection(
+        conditions,
+        tree,
+        only,
+        types is None,
+        priority,
+        group,
+        queue,
+        overflow,
+        dispatch=dispatch,
+        sub_priority=sub_priority,
+        latency=latency,
+    )
 
 
 def conditions_for(
@@ -180,6 +211,27 @@ def _check_overflow(
         )
     if overflow == "coalesce" and not all(info_of(cls).key for cls in wanted):
         raise NotPossible(channel, "overflow='coalesce' needs event types with a key=")
+
+
+def _check_order(
+    channel: str, qos: QoS, dispatch: Any, *, sub_priority: int | None, latency: float | None
+) -> None:
+    reason = None if dispatch is None else why_not(dispatch)
+    if reason is not None:
+        raise NotPossible(channel, f"dispatch={dispatch!r:.60}: it is {reason}")
+    order = qos.dispatch if dispatch is None else dispatch
+    if sub_priority is not None:
+        if type(sub_priority) is not int or not 0 <= sub_priority <= MAX_SUB_PRIORITY:
+            limits = f"0 (low) to {MAX_SUB_PRIORITY} (high)"
+            raise NotPossible(channel, f"a sub-priority is {limits}, not {sub_priority!r:.60}")
+        if not uses(order, "sub_priority"):
+            raise NotPossible(channel, f"sub_priority= says nothing to {order!r}; add dispatch='ranked'")
+    if latency is not None:
+        if type(latency) not in (int, float) or not 0 <= latency <= LONGEST_LATENCY:
+            limits = f"seconds from 0 to {LONGEST_LATENCY:g}"
+            raise NotPossible(channel, f"a latency is {limits}, not {latency!r:.60}")
+        if not uses(order, "latency"):
+            raise NotPossible(channel, f"latency= says nothing to {order!r}; add dispatch='deadline'")
 
 
 def parsed(where: Any, params: Any) -> Any:

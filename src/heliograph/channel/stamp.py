@@ -9,9 +9,10 @@ import msgspec
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import InvalidEvent, NotPossible, UnknownOption
-from heliograph.event import MAX_USER_HEADER, MAX_USER_HEADERS, PUSH_ID
+from heliograph.event import LATENCY, MAX_USER_HEADER, MAX_USER_HEADERS, PUSH_ID, SUB_PRIORITY
 from heliograph.formats import MAX_NAME
-from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from heliograph.order import MAX_SUB_PRIORITY
+from heliograph.qos import HIGHEST_PRIORITY, LONGEST_LATENCY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,8 @@ class Said(TypedDict, total=False):
     correlation_id: str | None
     headers: Mapping[str, str] | None
     id: str | None
+    sub_priority: int | None
+    latency: float | None
     deliver_at: datetime | None
     deliver_after: float | None
 
@@ -64,6 +67,9 @@ _IN_HEADERS: Final = ("priority", "source_ts", "correlation_id", "headers")
 
 PLAIN: Final = Stamp()
 
+_OPTION_IN: Final = {PUSH_ID: "id", SUB_PRIORITY: "sub_priority", LATENCY: "latency"}
+"""What travels in the free headers, and how a push says it."""
+
 
 def stamp(
     *,
@@ -74,6 +80,8 @@ def stamp(
     id: str | None = None,  # noqa: A002 - as the face says
     deliver_at: datetime | None = None,
     deliver_after: float | None = None,
+    sub_priority: int | None = None,
+    latency: float | None = None,
     **unknown: object,
 ) -> Stamp:
     """The stamp of a push; InvalidEvent names what does not fit. Most pushes say nothing: `PLAIN`.
@@ -86,11 +94,23 @@ def stamp(
         id: of a push that may be repeated.
         deliver_at: an aware datetime before which nobody gets it.
         deliver_after: the same, as seconds from now.
+        sub_priority: 0 (low) to 255 (high), within one priority, for dispatch orders.
+        latency: seconds that it may wait for a receiver, for dispatch orders.
         **unknown: what no push can say.
     """
     if unknown:
         raise UnknownOption("push", next(iter(unknown)), tuple(Said.__annotations__))
-    said = (priority, source_ts, correlation_id, headers, id, deliver_at, deliver_after)
+    said = (
+        priority,
+        source_ts,
+        correlation_id,
+        headers,
+        id,
+        sub_priority,
+        latency,
+        deliver_at,
+        deliver_after,
+    )
     if all(one is None for one in said):
         return PLAIN
     if priority is not None and (
@@ -102,16 +122,31 @@ def stamp(
         raise _refused("source_ts", f"is nanoseconds since 1970 as a 64-bit integer, not {source_ts!r:.60}")
     if correlation_id is not None:
         _check_text("correlation_id", correlation_id, MAX_NAME)
-    if headers is not None and PUSH_ID in headers:
-        raise _refused("headers", f"cannot hold {PUSH_ID!r}, where the id of a push travels; say id=")
-    if id is not None:
-        _check_text("id", id, MAX_NAME)
-        if not id:
-            raise _refused("id", "is empty; leave it out, or give every event one of its own")
-        headers = {**(headers or {}), PUSH_ID: id}
-    checked = None if headers is None else _checked_headers(headers)
+    own = _own_headers(id, sub_priority, latency)
+    checked = None if headers is None else _checked_headers(headers, room=MAX_USER_HEADERS - len(own))
+    if own:
+        checked = {**(checked or {}), **own}
     due_ns, delay_ns = _checked_instant(deliver_at, deliver_after)
     return Stamp(priority, source_ts, correlation_id, checked, id, due_ns, delay_ns)
+
+
+def _own_headers(push_id: str | None, sub_priority: int | None, latency: float | None) -> dict[str, str]:
+    """What travels in the free headers."""
+    own: dict[str, str] = {}
+    if push_id is not None:
+        _check_text("id", push_id, MAX_NAME)
+        if not push_id:
+            raise _refused("id", "is empty; leave it out, or give every event one of its own")
+        own[PUSH_ID] = push_id
+    if sub_priority is not None:
+        if type(sub_priority) is not int or not 0 <= sub_priority <= MAX_SUB_PRIORITY:
+            raise _refused("sub_priority", f"is 0 (low) to {MAX_SUB_PRIORITY} (high), not {sub_priority!r}")
+        own[SUB_PRIORITY] = str(sub_priority)
+    if latency is not None:
+        if type(latency) not in (int, float) or not 0 <= latency <= LONGEST_LATENCY:
+            raise _refused("latency", f"is seconds from 0 to {LONGEST_LATENCY:g}, not {latency!r:.60}")
+        own[LATENCY] = str(round(latency * 1e9))
+    return own
 
 
 def _checked_instant(deliver_at: Any, deliver_after: Any) -> tuple[int | None, int | None]:
@@ -140,10 +175,12 @@ def check_timeout(channel: str, timeout: Any) -> None:
         raise NotPossible(channel, f"timeout={timeout!r:.60}: seconds from 0 on, or None to wait")
 
 
-def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    if len(headers) > MAX_USER_HEADERS:
-        raise _refused("headers", f"are at most {MAX_USER_HEADERS}, not {len(headers)}")
+def _checked_headers(headers: Mapping[str, str], *, room: int) -> dict[str, str]:
+    if len(headers) > room:
+        raise _refused("headers", f"are at most {room} here, not {len(headers)}")
     for name, value in headers.items():
+        if name in _OPTION_IN:
+            raise _refused("headers", f"cannot hold {name!r}, which is ours; say {_OPTION_IN[name]}=")
         _check_text("headers", name, MAX_NAME)
         _check_text(f"headers[{name!r}]", value, MAX_USER_HEADER)
     return dict(headers)

@@ -296,7 +296,7 @@ class Supplier(Generic[T]):
 
     def _drains(self, lane: Lane) -> bool:
         """Whether only the calling thread can make room in it."""
-        return self._channel.pool.runs_here(lane)
+        return self._channel.pools.runs_here(lane)
 
     def _cannot_wait(self, lane: Lane, seconds: float) -> Exception:
         if self._drains(lane):

@@ -112,7 +112,7 @@ class Together:
             limit=QUEUE,
             policy="drop_oldest",
             priority=priority or QoS().priority,
-            on_ready=lambda lane: services.pool.schedule(self, lane.highest()),
+            on_ready=lambda lane: services.pools.strict.schedule(self, lane.highest()),
         )
         if self._inputs is not None:
             self._kept(self._inputs.connect(self._machine.now, pattern), [])
@@ -174,7 +174,7 @@ class Together:
         lane = self.lane
         items = lane.take()
         for match, _, _ in items:
-            if lane.closed:
+            if lane.halted:
                 break
             try:
                 self._call(match)
@@ -184,7 +184,7 @@ class Together:
             else:
                 lane.done += 1
         if items:
-            lane.settle()
+            lane.settle(items)
         return bool(items)
 
     @property

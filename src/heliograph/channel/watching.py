@@ -82,7 +82,7 @@ def check_thread(channel: Channel[Any]) -> None:
     """WouldDeadlock when this thread is inside a callback of the channel that it would wait for."""
     for receiver in channel.neighbours.local_receivers():
         lane: Lane | None = getattr(receiver, "lane", None)
-        if lane is not None and channel.pool.runs_here(lane):
+        if lane is not None and channel.pools.runs_here(lane):
             raise WouldDeadlock(lane.name)
 
 

@@ -53,7 +53,7 @@ class GatewayLane(Lane):
         try:
             fits = self.waiting < self.limit and not self.closed
             if fits:
-                self._bands[self.priority or item[1].priority].append(item)
+                self._band(self.priority or item[1].priority).append(item)
                 self.waiting += 1
                 # In a burst `on_ready` is not called for each event.
                 if 1 < self.waiting < self.ring_at:

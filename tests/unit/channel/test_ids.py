@@ -342,7 +342,7 @@ def test_without_a_journal_a_name_is_this_stations_own(helio: Rig) -> None:
 def test_an_empty_id_and_a_header_that_looks_like_one_are_refused(tracks: hg.Channel[Track]) -> None:
     with pytest.raises(hg.InvalidEvent, match="id is empty"):
         tracks.push(Track(1), id="")
-    with pytest.raises(hg.InvalidEvent, match="where the id of a push travels"):
+    with pytest.raises(hg.InvalidEvent, match="cannot hold 'push-id', which is ours; say id="):
         tracks.push(Track(1), headers={"push-id": "x"})
 
 

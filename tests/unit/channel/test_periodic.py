@@ -116,14 +116,14 @@ def test_each_waits_for_a_worker_at_its_own_priority(helio: Rig, monkeypatch: py
     seen: list[Header] = []
     beats.subscribe(lambda _, header: seen.append(header))
     asked: list[int] = []
-    schedule = beats.pool.schedule
+    schedule = beats.pools.strict.schedule
 
     def watched(run: object, priority: int) -> None:
         if isinstance(run, Periodic):
             asked.append(priority)
         schedule(run, priority)  # type: ignore[arg-type]  # whatever runs
 
-    monkeypatch.setattr(beats.pool, "schedule", watched)
+    monkeypatch.setattr(beats.pools.strict, "schedule", watched)
     beats.supplier().every(PERIOD, Numbered(), priority=1)
     beats.supplier().every(PERIOD, Numbered(), priority=5)
     helio.clock.advance(PERIOD)

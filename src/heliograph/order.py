@@ -1,0 +1,243 @@
+"""Dispatch orders: of the events that wait for consumers, which comes next.
+
+    strict     priority, then arrival: the default
+    ranked     priority, then sub-priority, then arrival: TAO's order within a band
+    aged       priority times waiting, so that nothing starves
+    deadline   the earliest deadline first
+
+    station.channel("air.tracks", Track, qos=hg.QoS(dispatch="deadline", latency=0.05))
+    tracks.subscribe(on_track, dispatch="aged")
+
+Events wait in *lines*. Those of one line stay in the order of their arrival, so an order has to choose only
+among the heads of the lines, however many events wait. An order of one's own is any object with these two
+attributes, given as `dispatch=` in place of a name:
+
+    class NewestFirst:
+        by = ("supplier",)                        # what makes a line: any of `FACTS`
+
+        def first(self, heads, now_ns):           # which head comes next, by its place
+            return len(heads) - 1
+
+`first` is asked about the lines of one consumer, and about the heads of all consumers that have something to
+deliver, so more than once for each event. An order that has to remember what went has a third attribute: a
+method `taken(header)`. No lock is held while either is called. What they raise, or a place that does not
+exist, is reported, and the head that arrived first goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
+
+from heliograph.event import LATENCY, SUB_PRIORITY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from heliograph.event import Event, Header
+
+log = logging.getLogger(__name__)
+
+OrderName: TypeAlias = Literal["strict", "ranked", "aged", "deadline"]
+FACTS: Final = ("priority", "sub_priority", "latency_ns", "supplier", "type", "key")
+"""What lines can be made by."""
+MAX_SUB_PRIORITY: Final = 255
+NEVER: Final = 1 << 63
+"""The deadline, in ns, of what has none."""
+
+
+class Waiting(NamedTuple):
+    """An event that waits for one consumer. The first three are what the consumer is given."""
+
+    event: Event
+    header: Header
+    expires_ns: int
+    """The monotonic instant when its lifespan ends; 0 when it has none."""
+    since_ns: int
+    """The monotonic instant when it came into this consumer's queue."""
+    priority: int
+    """The consumer's, if it has one, else the event's own. So it is with the next two."""
+    sub_priority: int
+    latency_ns: int | None
+    """How long it may wait; without one from the consumer or the push, the channel's."""
+    arrival: int
+    """Its number among all that wait in this process: the lower came first."""
+
+    @property
+    def due_ns(self) -> int:
+        """The monotonic instant by which it should be delivered; `NEVER` when nothing was said."""
+        return NEVER if self.latency_ns is None else self.since_ns + self.latency_ns
+
+    @property
+    def supplier(self) -> str:
+        return self.header.supplier
+
+    @property
+    def type(self) -> str:
+        return self.header.type
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.header.key
+
+
+class Order(Protocol):
+    """See the module."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Which of `FACTS` make a line."""
+        ...
+
+    def first(self, heads: Sequence[Waiting], now_ns: int) -> int:
+        """The place of the head that comes next; heads stand in the order of their arrival."""
+        ...
+
+
+class Ranked:
+    """Priority, then sub-priority, then arrival."""
+
+    by = ("priority", "sub_priority")
+
+    def first(self, heads: Sequence[Waiting], now_ns: int) -> int:  # noqa: ARG002 - time changes nothing
+        return _best(heads, lambda head: (head.priority, head.sub_priority))
+
+
+class Aged:
+    """Priority times waiting; among equals, as all are that have just come, priority, then arrival."""
+
+    by = ("priority",)
+
+    def first(self, heads: Sequence[Waiting], now_ns: int) -> int:
+        return _best(heads, lambda head: (head.priority * (now_ns - head.since_ns), head.priority))
+
+
+class EarliestDeadline:
+    """The earliest deadline; among equals, and among those that have none, priority, then arrival."""
+
+    by = ("latency_ns", "priority")
+
+    def first(self, heads: Sequence[Waiting], now_ns: int) -> int:  # noqa: ARG002 - deadlines stand still
+        return _best(heads, lambda head: (-head.due_ns, head.priority))
+
+
+def _best(heads: Sequence[Waiting], key: Callable[[Waiting], Any]) -> int:
+    """The place of the greatest; of equals the first."""
+    return max(range(len(heads)), key=lambda place: key(heads[place]))
+
+
+_BY_NAME: Final[dict[str, Order | None]] = {
+    "strict": None,  # the queues themselves go by it
+    "ranked": Ranked(),
+    "aged": Aged(),
+    "deadline": EarliestDeadline(),
+}
+
+
+def order_named(order: OrderName | Order) -> Order | None:
+    """What stands behind a name or is given itself; None for `strict`."""
+    return _BY_NAME[order] if isinstance(order, str) else order
+
+
+def uses(order: OrderName | Order, said: str) -> bool:
+    """Whether an order can go by `sub_priority` or `latency`; one of the user's own by both."""
+    return not isinstance(order, str) or order == {"sub_priority": "ranked", "latency": "deadline"}[said]
+
+
+def why_not(order: Any) -> str | None:
+    """What an order may be, when this is none."""
+    if isinstance(order, str):
+        allowed = f"one of {', '.join(get_args(OrderName))}, or an object with `by` and `first`"
+        return None if order in _BY_NAME else allowed
+    by = getattr(order, "by", None)
+    if not callable(getattr(order, "first", None)) or isinstance(order, type):
+        return "an object that has a method first(heads, now_ns), not a class"
+    if not isinstance(by, tuple) or not by or not all(fact in FACTS for fact in by):
+        return f"an object whose `by` is a tuple of any of {', '.join(FACTS)}"
+    return None
+
+
+_next_arrival: Final = count(1).__next__
+
+
+class Ranking:
+    """How the events of one consumer wait: its order, and what it says in place of the events themselves.
+
+    Args:
+        order: chooses among the heads of the lines.
+        now: the monotonic clock.
+        priority, sub_priority, latency_ns: the consumer's own, if any.
+        default_latency_ns: the channel's.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        now: Callable[[], int],
+        *,
+        priority: int | None = None,
+        sub_priority: int | None = None,
+        latency_ns: int | None = None,
+        default_latency_ns: int | None = None,
+    ) -> None:
+        self.order = order
+        self._taken: Callable[[Header], object] | None = getattr(order, "taken", None)
+        self._now = now
+        self._priority = priority
+        self._sub_priority = sub_priority
+        self._latency_ns = latency_ns
+        self._default_latency_ns = default_latency_ns
+        self.line: Callable[[Waiting], Hashable] = attrgetter(*order.by)
+        """The line of an event."""
+
+    def waiting(self, event: Event, header: Header, expires_ns: int) -> Waiting:
+        """An event that comes in now."""
+        sub_priority, latency_ns = self._sub_priority, self._latency_ns
+        if sub_priority is None:
+            sub_priority = _said(header, SUB_PRIORITY, MAX_SUB_PRIORITY) or 0
+        if latency_ns is None:
+            latency_ns = _said(header, LATENCY, NEVER)
+            latency_ns = self._default_latency_ns if latency_ns is None else latency_ns
+        priority = self._priority or header.priority
+        return Waiting(
+            event, header, expires_ns, self._now(), priority, sub_priority, latency_ns, _next_arrival()
+        )
+
+    def first(self, heads: Sequence[Waiting]) -> int:
+        return choose(self.order, heads, self._now())
+
+    def told(self, header: Header) -> None:
+        """An event went to its consumer."""
+        if self._taken is not None:
+            try:
+                self._taken(header)
+            except Exception:
+                log.exception("%r could not be told what went", self.order)
+
+
+def as_ns(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e9)
+
+
+def _said(header: Header, name: str, highest: int) -> int | None:
+    """The number in a free header; it may have come from anywhere, so it may be nonsense: then None."""
+    text = None if header.headers is None else header.headers.get(name)
+    if text is None or not text.isascii() or not text.isdecimal() or len(text) > len(str(highest)):
+        return None
+    return min(int(text), highest)
+
+
+def choose(order: Order, heads: Sequence[Waiting], now_ns: int) -> int:
+    """The place that an order chooses; the first when it cannot say."""
+    if len(heads) == 1:
+        return 0
+    try:
+        place = order.first(heads, now_ns)
+        if type(place) is int and 0 <= place < len(heads):
+            return place
+        log.error("%r chose place %r of %d; the oldest goes on", order, place, len(heads))
+    except Exception:
+        log.exception("%r could not choose among %d events; the oldest goes on", order, len(heads))
+    return 0
