@@ -39,7 +39,10 @@ class Delivery(Generic[T]):
 
     @property
     def attempt(self) -> int:
-        """How often it was handed out, this time included, since its consumer or group was opened."""
+        """How often it was handed out, this time included, since its consumer or group was opened.
+
+        With `max_deliveries` on a persistent channel, also before, but for a first time before a crash.
+        """
         return self._handed.attempt
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.handing import Acking, Desk
     from heliograph.channel.lane import Item
@@ -75,7 +75,18 @@ class Cursor(Protocol):
         """Whether its keeper cannot be told anything at this moment."""
         ...
 
-    def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
+    @property
+    def attempts(self) -> Mapping[int, int]:
+        """How often offsets that are not acknowledged were handed out, of those that came again."""
+        ...
+
+    def commit(
+        self,
+        position: int,
+        acks: Iterable[int] = (),
+        reach: int = 0,
+        attempts: Mapping[int, int] | None = None,
+    ) -> None:
         """Everything below is acknowledged, and so are these. Durable when this returns."""
         ...
 

@@ -7,6 +7,8 @@ longer than until the next of them. Nothing runs while nobody asks.
 What is kept of each partition, with cursors: the low watermark, the acknowledgements above it, and, before
 the first event of a batch is handed out, how far that may go. After a crash those come again, marked as
 redelivered. While the keeper of one partition is away, what is to be kept there waits, and the others go on.
+With `max_deliveries`, how often an event was handed out is kept too, before it is handed out again: an event
+that kills whoever has it does not come for ever.
 """
 
 from __future__ import annotations
@@ -125,7 +127,7 @@ class Desk:
                 brought += len(items)
                 handed = self._window.take(member, now, most)
             is_before = self.terms.ack == "before"
-            if brought or not handed or is_before or self._is_reach_unkept(handed):
+            if self._count(handed) or brought or not handed or is_before or self._is_reach_unkept(handed):
                 self._keep_or_give_back(handed, are_settled=is_before)
             if is_before:
                 for one in handed:
@@ -204,8 +206,10 @@ class Desk:
             if place in stream.done_before:
                 self._lane.done += 1
                 continue
-            again = place < stream.reach_before
-            self._window.offer(numbered(stream.number, place), item, header.key, again=again)
+            again, attempts = place < stream.reach_before, stream.attempts.get(place, 0)
+            number = numbered(stream.number, place)
+            dead = self._window.offer(number, item, header.key, again=again, attempts=attempts)
+            self._unburied.extend(dead)
             stream.reach = max(stream.reach, place + 1)
 
     def _begin(self, partition: str) -> _Stream:
@@ -223,10 +227,22 @@ class Desk:
         settled = self._window.ack(number)
         if settled is None:
             return False
+        self._stream_of(number).attempts.pop(place_of(number), None)
         self._lane.done += 1
         if self._lane.watch is not None:
             self._lane.watch(settled.item[1], "delivered", sends=settled.attempts)
         return True
+
+    def _count(self, handed: list[Taken[Item]]) -> bool:
+        """Count what comes again, where that has an end; True when there is something to keep."""
+        if self.terms.max_deliveries is None or self._cursors is None:
+            return False
+        again = [one for one in handed if one.again]
+        for one in again:
+            stream = self._stream_of(one.number)
+            stream.attempts[place_of(one.number)] = one.attempt
+            stream.counted += 1
+        return bool(again)
 
     def _settle_early(self, number: int) -> bool:
         """What was handed out in an earlier life, and has not been taken from the lane in this one."""
@@ -235,6 +251,7 @@ class Desk:
         if not was_handed_out or not self._window.settle_early(number):
             return False
         stream.done_before |= {place}
+        stream.attempts.pop(place, None)
         return True
 
     def _has_ended(self) -> bool:
@@ -270,14 +287,14 @@ class Desk:
             low = self._low(stream)
             acks = self._window.acks_above(low, stream.number)
             acks = acks.union(place_of(n) for n in extra if self._stream_of(n) is stream)
-            state = (low, len(acks), stream.reach)
+            state = (low, len(acks), stream.reach, stream.counted)
             if state == stream.kept:
                 continue
             if stream.cursor is not None:
                 if stream.cursor.away and stream not in needed:
                     continue
                 try:
-                    stream.cursor.commit(low, acks, stream.reach)
+                    stream.cursor.commit(low, acks, stream.reach, stream.attempts)
                 except QueryFailed as error:
                     failed = failed or (error if stream in needed else None)
                     continue
@@ -301,6 +318,9 @@ class Desk:
         except BaseException:
             for one in handed:
                 self._window.give_back(one.number)
+                attempts = self._stream_of(one.number).attempts
+                if place_of(one.number) in attempts:
+                    attempts[place_of(one.number)] -= 1
             raise
 
     def _is_reach_unkept(self, handed: list[Taken[Item]]) -> bool:
@@ -330,6 +350,7 @@ class Desk:
             with self._lock:
                 if self._closed or self._window.ack(dead.number) is None:
                     continue
+                self._stream_of(dead.number).attempts.pop(place_of(dead.number), None)
                 buried = True
                 self._lane.failed_one()
                 if self._lane.watch is not None:
@@ -346,7 +367,17 @@ class Desk:
 class _Stream:
     """What the desk knows of one partition; of a channel without a history, of all there is."""
 
-    __slots__ = ("cursor", "done_before", "kept", "number", "partition", "reach", "reach_before")
+    __slots__ = (
+        "attempts",
+        "counted",
+        "cursor",
+        "done_before",
+        "kept",
+        "number",
+        "partition",
+        "reach",
+        "reach_before",
+    )
 
     def __init__(self, number: int, partition: str, cursor: Cursor | None) -> None:
         self.number = number
@@ -354,7 +385,11 @@ class _Stream:
         self.cursor = cursor
         self.done_before = frozenset[int]() if cursor is None else cursor.acks
         self.reach = self.reach_before = 0 if cursor is None else cursor.reach
-        self.kept: tuple[int, int, int] | None = None
+        self.attempts: dict[int, int] = {} if cursor is None else dict(cursor.attempts)
+        """Of what came again and is not settled."""
+        self.counted = 0
+        """Changes of these."""
+        self.kept: tuple[int, int, int, int] | None = None
 
 
 class DeskSeat:

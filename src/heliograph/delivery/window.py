@@ -186,14 +186,24 @@ class Window(Generic[I]):
         """What of a stream was acknowledged in an earlier life, above something that was not."""
         self._acks[stream].update(settled)
 
-    def offer(self, number: int, item: I, key: Hashable = (), *, again: bool = False) -> None:
-        """A further event of the stream. Numbers name events and need not come in order."""
+    def offer(
+        self, number: int, item: I, key: Hashable = (), *, again: bool = False, attempts: int = 0
+    ) -> list[Dead[I]]:
+        """A further event of the stream. Numbers name events and need not come in order.
+
+        One that was handed out as often as may be, in an earlier life, is dead.
+        """
         self._ranks += 1
         stream = stream_of(number)
         self._next[stream] = max(self._next[stream], place_of(number) + 1)
         entry = self._entries[number] = _Entry(number, self._ranks, item, key, again=again)
         heapq.heappush(self._lows[stream], number)
+        entry.attempts = attempts
+        if attempts and self._is_dead(entry):
+            entry.state = DEAD
+            return [Dead(number, item, attempts)]
         self._deal(entry)
+        return []
 
     def take(self, member: str, now: int, most: int = 1) -> list[Handed[I]]:
         """The next events for a member; none when it holds as many as it may."""

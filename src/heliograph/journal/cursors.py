@@ -68,15 +68,21 @@ class Position(msgspec.Struct, array_like=True):
     acks: set[int] = msgspec.field(default_factory=set)
     reach: int = 0
     """Everything from here on was not handed out to anybody."""
+    attempts: dict[int, int] = msgspec.field(default_factory=dict)
+    """How often offsets that are not acknowledged were handed out, where that is counted."""
 
-    def advance(self, low: int, acks: Iterable[int], reach: int = 0) -> Position:
+    def advance(
+        self, low: int, acks: Iterable[int], reach: int = 0, attempts: Mapping[int, int] | None = None
+    ) -> Position:
         """With more acknowledged; what is adjacent to the low watermark raises it."""
         low = max(self.low, low)
         above = {offset for offset in (*self.acks, *acks) if offset >= low}
         while low in above:
             above.discard(low)
             low += 1
-        return Position(low, above, max(self.reach, reach))
+        counted = self.attempts if attempts is None else attempts
+        left = {offset: times for offset, times in counted.items() if offset >= low and offset not in above}
+        return Position(low, above, max(self.reach, reach), left)
 
 
 class State(msgspec.Struct, array_like=True):
@@ -119,14 +125,20 @@ class Cursor:
         found = self._store.state(self.name).positions.get(partition)
         return 0 if found is None else found.reach
 
+    def attempts(self, partition: str) -> dict[int, int]:
+        """How often offsets that are not acknowledged were handed out, where that is counted."""
+        found = self._store.state(self.name).positions.get(partition)
+        return {} if found is None else dict(found.attempts)
+
     def commit(
         self,
         lows: Mapping[str, int],
         acks: Mapping[str, Iterable[int]] | None = None,
         reach: Mapping[str, int] | None = None,
+        attempts: Mapping[str, Mapping[int, int]] | None = None,
     ) -> None:
         """Make progress durable. A low watermark never goes back this way; see `seek`."""
-        self._store.commit(self, lows, acks or {}, reach or {})
+        self._store.commit(self, lows, acks or {}, reach or {}, attempts or {})
 
     def seek(self, partition: str, offset: int) -> None:
         """Go back, or forward over events that nobody acknowledged."""
@@ -226,6 +238,7 @@ class CursorStore:
         lows: Mapping[str, int],
         acks: Mapping[str, Iterable[int]],
         reach: Mapping[str, int],
+        attempts: Mapping[str, Mapping[int, int]],
     ) -> None:
         """See `Cursor.commit`."""
         with self._lock:
@@ -233,7 +246,12 @@ class CursorStore:
             positions = dict(state.positions)
             for partition in {**lows, **acks, **reach}:
                 old = positions.get(partition, Position())
-                new = old.advance(lows.get(partition, 0), acks.get(partition, ()), reach.get(partition, 0))
+                new = old.advance(
+                    lows.get(partition, 0),
+                    acks.get(partition, ()),
+                    reach.get(partition, 0),
+                    attempts.get(partition),
+                )
                 if len(new.acks) > MAX_ACKS:
                     raise TooManyAcks(cursor.name, MAX_ACKS)
                 positions[partition] = new

@@ -27,7 +27,7 @@ from heliograph.journal.repeats import WINDOW, Repeats
 from heliograph.journal.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.lane import Item
     from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
@@ -71,8 +71,20 @@ class PartitionCursor:
     def away(self) -> bool:
         return False
 
-    def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
-        self._cursor.commit({self._partition: position}, {self._partition: acks}, {self._partition: reach})
+    @property
+    def attempts(self) -> Mapping[int, int]:
+        return self._cursor.attempts(self._partition)
+
+    def commit(
+        self,
+        position: int,
+        acks: Iterable[int] = (),
+        reach: int = 0,
+        attempts: Mapping[int, int] | None = None,
+    ) -> None:
+        here = self._partition
+        counted = None if attempts is None else {here: attempts}
+        self._cursor.commit({here: position}, {here: acks}, {here: reach}, counted)
 
     def close(self) -> None:
         self._cursor.close()

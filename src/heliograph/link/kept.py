@@ -64,6 +64,7 @@ class Progress(msgspec.Struct, array_like=True):
     acks: frozenset[int] = frozenset()
     reach: int = 0
     epoch: int = 0
+    attempts: dict[int, int] | None = None
 
 
 _read_ask: Final = msgspec.msgpack.Decoder(ReadAsk).decode
@@ -178,7 +179,7 @@ class Keeper:
         if held:
             raise CursorHeld(consumer, f"station {held[0][0]:016x}")
         cursor = self._cursors[key] = self._store(name).cursor(consumer, f"station {station:016x}")
-        reply(Progress(cursor.position, cursor.acks, cursor.reach, cursor.epoch))
+        reply(Progress(cursor.position, cursor.acks, cursor.reach, cursor.epoch, dict(cursor.attempts)))
 
     def _commit(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, consumer, progress = _commit_ask(body)
@@ -187,7 +188,7 @@ class Keeper:
             # This keeper, or the way to it, was away: whoever had the cursor goes on, unless it is
             # another's by now.
             self._cursors[key] = self._store(name).cursor(consumer, epoch=progress.epoch)
-        self._cursors[key].commit(progress.position or 0, progress.acks, progress.reach)
+        self._cursors[key].commit(progress.position or 0, progress.acks, progress.reach, progress.attempts)
         reply(None)
 
     def _open_supplier(self, station: int, body: msgspec.Raw, reply: Reply) -> None:

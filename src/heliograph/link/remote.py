@@ -32,7 +32,7 @@ from heliograph.link.questions import GONE
 from heliograph.link.sharing import RemoteDesk, Way
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.delayed import Later
     from heliograph.channel.handing import Acking
@@ -256,13 +256,21 @@ class RemoteCursor:
         progress = store.ask_progress(channel, name)
         self.position, self.acks, self.reach = progress.position, progress.acks, progress.reach
         self.epoch = progress.epoch
+        self.attempts: Mapping[int, int] = progress.attempts or {}
 
     @property
     def away(self) -> bool:
         return not self._store.reachable
 
-    def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
-        progress = Progress(position, frozenset(acks), reach, self.epoch)
+    def commit(
+        self,
+        position: int,
+        acks: Iterable[int] = (),
+        reach: int = 0,
+        attempts: Mapping[int, int] | None = None,
+    ) -> None:
+        counted = None if attempts is None else dict(attempts)
+        progress = Progress(position, frozenset(acks), reach, self.epoch, counted)
         self._store.tell_progress(*self._key, progress)
         self.position, self.acks, self.reach = position, progress.acks, reach
 

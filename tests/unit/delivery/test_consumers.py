@@ -255,6 +255,25 @@ def test_after_a_crash_what_was_acknowledged_stays_away_and_the_rest_is_marked(b
         assert rest(consumer) == [(0, True), (2, True), (4, True), (5, True), (100, False)]
 
 
+def test_an_event_that_kills_its_consumer_each_time_ends_with_the_dead(before: Rig) -> None:
+    def opened(tracks: hg.Channel[Track]) -> Consumer[Track]:
+        return tracks.consumer(name="billing", ack="manual", max_deliveries=3, dead_letter="air.dead")
+
+    kept(before).push_many([Track(1), Track(2)])
+    rig, attempts = before, list[int]()
+    while len(attempts) < 10:
+        delivery = next_of(opened(kept(rig)))
+        attempts.append(delivery.attempt)
+        if delivery.event.id == 2:
+            break
+        rig = Rig(disk=rig.disk.crash(), seed=len(attempts))
+    # The first time is not counted: only what comes again is kept one by one.
+    assert attempts == [1, 1, 2, 3, 1]
+    grave = rig.station.channel("air.dead", Track)
+    dead = next(grave.consumer(start="earliest").deliveries(timeout=LIMIT))
+    assert (dead.event.id, (dead.header.headers or {})["dead.attempts"]) == (1, "3")
+
+
 def test_with_before_nothing_comes_twice_even_after_a_crash(before: Rig) -> None:
     tracks = kept(before)
     tracks.push_many([Track(n) for n in range(6)])

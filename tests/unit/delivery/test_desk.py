@@ -19,7 +19,7 @@ from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks
 from tests.unit.journal.helpers import HandClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from heliograph.channel.handing import Seat
     from heliograph.channel.lane import Item
@@ -34,18 +34,32 @@ class Track(hg.Event, name="air.track"):
 class Memory:
     """The cursor of one partition that remembers, and refuses to while `away`."""
 
-    def __init__(self, position: int | None = None, acks: Iterable[int] = (), reach: int = 0) -> None:
+    def __init__(
+        self,
+        position: int | None = None,
+        acks: Iterable[int] = (),
+        reach: int = 0,
+        attempts: Mapping[int, int] | None = None,
+    ) -> None:
         self.position = position
         self.acks = frozenset(acks)
         self.reach = reach
+        self.attempts = dict(attempts or {})
         self.epoch = 1
         self.away = False
 
-    def commit(self, position: int, acks: Iterable[int] = (), reach: int = 0) -> None:
+    def commit(
+        self,
+        position: int,
+        acks: Iterable[int] = (),
+        reach: int = 0,
+        attempts: Mapping[int, int] | None = None,
+    ) -> None:
         if self.away:
             raise QueryFailed("the keeper", "cannot be reached")
         above = frozenset(number for number in self.acks.union(acks) if number >= position)
         self.position, self.acks, self.reach = position, above, reach
+        self.attempts = dict(attempts or {})
 
     def of(self, partition: str) -> Memory:
         assert partition == "p"
@@ -197,3 +211,38 @@ def test_what_nobody_has_seen_is_given_back_as_if_it_had_never_been_out() -> Non
     seat.give_back([1, 2])
     seat.leave()
     assert [(one.number, one.attempt) for one in other.take(3)] == [(1, 1), (2, 1)]
+
+
+def test_how_often_an_event_came_again_outlives_the_process_where_that_has_an_end() -> None:
+    """Whoever is handed it dies: it comes again in the next life, and the life after that finds it dead."""
+    cursor, given_away = Memory(0, [], reach=0), list[tuple[int, int]]()
+    lives: list[list[int]] = []
+    for _ in range(4):
+        desk = Desk(
+            PORTS,
+            "desk",
+            lane_of(2),
+            Terms(ack="manual", max_deliveries=2),
+            cursor=cursor,
+            bury=lambda item, attempts: given_away.append((item[1].offset or 0, attempts)),
+        )
+        seat = desk.sit("a", lambda: None)
+        lives.append([one.attempt for one in seat.take()])
+    # The first time is kept with the batch, for all of it together, and not counted one by one.
+    assert lives == [[1], [1], [2], [1]]
+    assert given_away == [(0, 2)]
+    assert cursor.position == 1
+
+
+def test_what_could_not_be_kept_is_not_counted() -> None:
+    cursor = Memory(0, [], reach=3, attempts={0: 1})
+    seat = desk_of(3, Terms(ack="manual", max_deliveries=5), cursor).sit("a", lambda: None)
+    cursor.away = True
+    for _ in range(5):
+        with pytest.raises(QueryFailed):
+            seat.take()
+    cursor.away = False
+    assert [one.attempt for one in seat.take()] == [2]
+    assert cursor.attempts == {0: 2}
+    seat.ack(0)
+    assert cursor.attempts == {}
