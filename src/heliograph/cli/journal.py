@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from heliograph.errors import HistoryDamaged
     from heliograph.journal.folder import StationFolder
     from heliograph.journal.inspection import Range, Report
+    from heliograph.ports import Ports
 
 DAMAGED = 1
 
@@ -121,7 +122,10 @@ def verify(
     *,
     as_json: JsonFlag = False,
 ) -> None:
-    """Read every byte of every history. Exit code 1: some events cannot be read; says which."""
+    """Read every byte of every history, and the places of its durable consumers.
+
+    Exit code 1: some events, or some places, cannot be read; says which.
+    """
     from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
 
     station = StationFolder(folder)
@@ -129,12 +133,17 @@ def verify(
     verdicts = [
         _verdict(station, name, partition) for name in channels for partition in station.partitions(name)
     ]
+    cursors = [found for name in channels if (found := _cursor_verdict(station, name)) is not None]
+    sound = all(verdict["sound"] for verdict in (*verdicts, *cursors))
     if as_json:
-        print_json({"sound": all(v["sound"] for v in verdicts), "partitions": verdicts})
+        print_json({"sound": sound, "partitions": verdicts, "cursors": cursors})
     else:
         for verdict in verdicts:
             _print_verdict(verdict)
-    if not all(verdict["sound"] for verdict in verdicts):
+        for verdict in cursors:
+            if not verdict["sound"]:
+                print_line(f"{verdict['channel']} consumers  DAMAGED: {verdict['problem']}")
+    if not sound:
         raise typer.Exit(DAMAGED)
 
 
@@ -149,7 +158,8 @@ def repair(
     """Put damaged histories in order; no station may have the folder.
 
     What can be read of a damaged file is written anew, what is replaced is kept aside in a folder beside it,
-    and what is lost is named. Exit code 1: there is something to be done, and this was a dry run.
+    and what is lost is named; of durable consumers whose place was damaged, where they go on. Exit code 1:
+    there is something to be done, and this was a dry run.
     """
     from heliograph.journal.folder import StationFolder, partition_folder  # noqa: PLC0415 - as above
     from heliograph.journal.repair import plan_repair  # noqa: PLC0415 - as above
@@ -165,18 +175,31 @@ def repair(
             plan = plan_repair(station.disk, place, ports.random) if dry_run else put_in_order(ports, place)
             found = {"steps": plan.steps, "lost": _ranges(plan.lost)}
             repairs.append({"channel": name, "partition": partition, **found})
+    cursors = [_repaired_cursors(station, ports, name, dry_run=dry_run) for name in channels]
+    cursors = [one for one in cursors if one["steps"]]
     if as_json:
-        print_json({"dry_run": dry_run, "partitions": repairs})
+        print_json({"dry_run": dry_run, "partitions": repairs, "cursors": cursors})
     else:
         for one in repairs:
-            _print_repair(one, dry_run=dry_run)
-    if dry_run and any(one["steps"] for one in repairs):
+            _print_repair(f"{one['channel']}/{one['partition']}", one, dry_run=dry_run)
+        for one in cursors:
+            _print_repair(f"{one['channel']} consumers", one, dry_run=dry_run)
+    if dry_run and any(one["steps"] for one in (*repairs, *cursors)):
         raise typer.Exit(DAMAGED)
 
 
-def _print_repair(found: dict[str, Any], *, dry_run: bool) -> None:
+def _repaired_cursors(station: StationFolder, ports: Ports, channel: str, *, dry_run: bool) -> dict[str, Any]:
+    from heliograph.journal.cursorrepair import inspect_cursors, repair_cursors  # noqa: PLC0415 - as above
+    from heliograph.journal.folder import cursor_folder  # noqa: PLC0415 - as above
+
+    folder, watermarks = cursor_folder(channel), station.watermarks(channel)
+    report = inspect_cursors(station.disk, folder) if dry_run else repair_cursors(ports, folder, watermarks)
+    return {"channel": channel, "steps": [] if report is None else report.steps(watermarks), "lost": []}
+
+
+def _print_repair(name: str, found: dict[str, Any], *, dry_run: bool) -> None:
     word = "to be repaired" if dry_run else "repaired"
-    print_line(f"{found['channel']}/{found['partition']}  {word if found['steps'] else 'nothing to repair'}")
+    print_line(f"{name}  {word if found['steps'] else 'nothing to repair'}")
     for step in found["steps"]:
         print_line(f"  {step}")
     for lost in found["lost"]:
@@ -240,6 +263,22 @@ def _verdict(station: StationFolder, channel: str, partition: str) -> dict[str, 
     except (BadJournalFile, DiskError) as error:
         return {**name, "sound": False, "problem": str(error), "damaged": []}
     return {**name, "sound": report.sound, **_facts(report)}
+
+
+def _cursor_verdict(station: StationFolder, channel: str) -> dict[str, Any] | None:
+    """None for a channel that never had a durable consumer."""
+    from heliograph.errors import BadJournalFile, DiskError  # noqa: PLC0415 - as above
+    from heliograph.journal.cursorrepair import inspect_cursors  # noqa: PLC0415 - as above
+    from heliograph.journal.folder import cursor_folder  # noqa: PLC0415 - as above
+
+    try:
+        report = inspect_cursors(station.disk, cursor_folder(channel))
+    except (BadJournalFile, DiskError) as error:
+        return {"channel": channel, "sound": False, "names": [], "problem": str(error)}
+    if report is None:
+        return None
+    found = {"channel": channel, "sound": report.sound, "names": [kept.state.name for kept in report.places]}
+    return found if report.sound else {**found, "problem": report.problem}
 
 
 def _facts(report: Report) -> dict[str, Any]:

@@ -56,7 +56,7 @@ MAX_ACKS: Final = 10_000
 REWRITE_BYTES: Final = 1 << 20
 """Size at which the file is replaced by a short one."""
 
-_HEADER = struct.Struct("<8sHHI")
+HEADER = struct.Struct("<8sHHI")
 _FRAME = struct.Struct("<II")
 
 
@@ -323,7 +323,7 @@ class CursorStore:
         if self._file is None or self._size > REWRITE_BYTES:
             self._rewrite()
             return
-        data = b"".join(_frame(state, self._size) for state in dirty.values())
+        data = b"".join(frame(state, self._size) for state in dirty.values())
         try:
             self._file.append(data)
             self._file.sync()
@@ -345,11 +345,11 @@ class CursorStore:
         with suppress(NoSuchFile):
             self._disk.remove(temporary)
         with self._lock:
-            data = b"".join(_frame(state, 0) for state in self._states.values())
-        size = _HEADER.size + len(data)
+            data = b"".join(frame(state, 0) for state in self._states.values())
+        size = HEADER.size + len(data)
         file = self._disk.create(temporary)
         try:
-            file.append(_HEADER.pack(MAGIC, VERSION, 0, size), data)
+            file.append(HEADER.pack(MAGIC, VERSION, 0, size), data)
             file.sync()
             self._disk.rename(temporary, name)
             self._disk.sync_folder(self.folder)
@@ -364,14 +364,18 @@ class CursorStore:
             data = self._disk.read(f"{self.folder}/{FILE}")
         except NoSuchFile:
             return
-        if len(data) < _HEADER.size or data[:8] != MAGIC:
-            raise BadJournalFile(f"{self.folder}/{FILE}", "it does not begin as a cursor file does")
-        _, version, _, durable = _HEADER.unpack_from(data)
+        if len(data) < HEADER.size or data[:8] != MAGIC:
+            reason = (
+                "it does not begin as a cursor file does; bring back a copy of it, or look at what "
+                "`helio journal repair --dry-run` would make of it"
+            )
+            raise BadJournalFile(f"{self.folder}/{FILE}", reason)
+        _, version, _, durable = HEADER.unpack_from(data)
         if version != VERSION:
             reason = f"it has version {version}; this program reads version {VERSION}"
             raise BadJournalFile(f"{self.folder}/{FILE}", reason)
-        at = _HEADER.size
-        while (found := _state_at(data, at)) is not None:
+        at = HEADER.size
+        while (found := state_at(data, at)) is not None:
             state, at = found
             # Written by a program that did not note the time: its lease begins with this one.
             state.seen_ts = state.seen_ts or self._clock.time_ns()
@@ -379,21 +383,21 @@ class CursorStore:
         if max(durable, _durable_after(data, at)) > at:
             reason = (
                 f"what was durable from byte {at} on is damaged, so nobody knows how far its consumers are; "
-                "bring back a copy of it, or move it away: then they begin where start= says, and the "
-                "epochs of named suppliers begin anew"
+                "bring back a copy of it, or look at what `helio journal repair --dry-run` would make of it"
             )
             raise BadJournalFile(f"{self.folder}/{FILE}", reason)
         if at < len(data):
             log.warning("%s: %d bytes were dropped; cursors may repeat events", self.folder, len(data) - at)
 
 
-def _frame(state: State, durable: int) -> bytes:
+def frame(state: State, durable: int) -> bytes:
+    """A state as it stands in the file, which was durable up to there when it was written."""
     state.durable = durable
     body = msgspec.msgpack.encode(state)
     return _FRAME.pack(len(body), checksum(body)) + body
 
 
-def _state_at(data: bytes, at: int) -> tuple[State, int] | None:
+def state_at(data: bytes, at: int) -> tuple[State, int] | None:
     """The state there and the place behind it; None when there is none, or not all of it."""
     begin = at + _FRAME.size
     if begin > len(data):
@@ -410,7 +414,7 @@ def _durable_after(data: bytes, at: int) -> int:
     """How much of the file was durable, by what can be read behind something that cannot."""
     durable = 0
     while at < len(data):
-        found = _state_at(data, at)
+        found = state_at(data, at)
         if found is None:
             at += 1
         else:

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from heliograph.errors import (
+    BadJournalFile,
     DiskError,
     HistoryDamaged,
     HistoryGone,
@@ -24,7 +25,7 @@ from heliograph.errors import (
     NoSuchFile,
     NotPossible,
 )
-from heliograph.journal.names import CHANNELS, HEADS, MANIFEST, SEALED, escaped, unescaped
+from heliograph.journal.names import CHANNELS, CONSUMERS, HEADS, MANIFEST, SEALED, escaped, unescaped
 from heliograph.journal.reader import PartitionReader
 from heliograph.ports import LocalDisk
 
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 def partition_folder(channel: str, partition: str) -> str:
     """Where a partition lies, counted from the station's folder."""
     return f"{CHANNELS}/{escaped(channel)}/{partition}"
+
+
+def cursor_folder(channel: str) -> str:
+    """Where the places of a channel's durable consumers lie, counted from the station's folder."""
+    return f"{CONSUMERS}/{escaped(channel)}"
 
 
 class StationFolder:
@@ -68,6 +74,14 @@ class StationFolder:
 
     def reader(self, channel: str, partition: str, formats: FormatRegistry | None = None) -> PartitionReader:
         return PartitionReader(self.disk, partition_folder(channel, partition), formats=formats)
+
+    def watermarks(self, channel: str) -> dict[str, int]:
+        """Up to where each partition of a channel that can be opened is durable."""
+        found: dict[str, int] = {}
+        for partition in self.partitions(channel):
+            with suppress(BadJournalFile, DiskError), self.reader(channel, partition) as reader:
+                found[partition] = reader.watermark
+        return found
 
     def _has_rows(self, place: str) -> bool:
         """False while a writer is just making it. One that lost its manifest is there, and fails to open."""

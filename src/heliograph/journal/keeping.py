@@ -23,7 +23,7 @@ from heliograph.journal import staging
 from heliograph.journal.adoption import Inbox, Target
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.limits import DAY, Limits
-from heliograph.journal.names import CHANNELS, escaped
+from heliograph.journal.names import CHANNELS, CONSUMERS, escaped
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.staging import BATCH, READY
 from heliograph.journal.store import JournalStore
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONSUMERS: Final = "consumers"
 DELAYED: Final = "delayed"
 PARTITION: Final = "partition"
 

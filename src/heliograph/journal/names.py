@@ -15,6 +15,7 @@ MAX_ESCAPED: Final = 200
 """Bytes of an escaped name; file systems allow 255, and suffixes need room."""
 
 CHANNELS: Final = "channels"
+CONSUMERS: Final = "consumers"
 HEADS: Final = "heads"
 SEALED: Final = "sealed"
 LOCK: Final = "lock"

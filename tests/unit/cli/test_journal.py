@@ -275,6 +275,43 @@ def test_repair_says_what_it_will_do_does_it_once_and_keeps_what_it_replaces(
     assert document["partitions"][0]["steps"] == []
 
 
+def test_a_damaged_place_of_a_consumer_is_reported_refused_and_repaired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def opened(station: hg.Station) -> hg.Channel[Track]:
+        return station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+
+    with hg.Station(tmp_path) as station:
+        tracks = opened(station)
+        tracks.push_many([Track(n) for n in range(6)])
+        for name in ("billing", "audit"):
+            with tracks.consumer(name=name, ack="manual", start="earliest") as consumer:
+                for delivery in consumer.deliveries(timeout=0):
+                    delivery.ack()
+    cursors = tmp_path / "consumers" / "air.tracks" / "cursors"
+    content = bytearray(cursors.read_bytes())
+    content[len(content) // 2 - 40] ^= 1
+    cursors.write_bytes(content)
+    found = json.loads(output(capsys, "journal", "verify", tmp_path, "--json", code=1))
+    assert [one["sound"] for one in found["partitions"]] == [True]
+    assert found["cursors"][0]["sound"] is False
+    assert "air.tracks consumers  DAMAGED: bytes" in output(capsys, "journal", "verify", tmp_path, code=1)
+    with hg.Station(tmp_path) as station, pytest.raises(hg.HeliographError, match="helio journal repair"):
+        opened(station)
+    planned = output(capsys, "journal", "repair", tmp_path, "--dry-run", code=1)
+    assert "consumer 'billing' goes on at offset" in planned
+    assert "consumer 'audit' goes on at offset 6 of" in planned
+    done = output(capsys, "journal", "repair", tmp_path)
+    assert done == planned.replace("to be repaired", "repaired")
+    output(capsys, "journal", "verify", tmp_path)
+    assert len(list(cursors.parent.glob("damaged-*/cursors"))) == 1
+    with hg.Station(tmp_path) as station:
+        with opened(station).consumer(name="audit", until="now") as consumer:
+            assert list(consumer) == []
+        with opened(station).consumer(name="billing", until="now") as consumer:
+            assert all(delivery.redelivered for delivery in consumer.deliveries())
+
+
 def test_repair_is_refused_while_a_writer_has_the_partition(
     kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
