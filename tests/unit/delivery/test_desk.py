@@ -223,7 +223,7 @@ def test_how_often_an_event_came_again_outlives_the_process_where_that_has_an_en
             "desk",
             lane_of(2),
             Terms(ack="manual", max_deliveries=2),
-            cursor=cursor,
+            cursors=cast("Any", cursor),
             bury=lambda item, attempts: given_away.append((item[1].offset or 0, attempts)),
         )
         seat = desk.sit("a", lambda: None)
