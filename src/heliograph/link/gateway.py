@@ -4,8 +4,9 @@ However many consumers the other station has, an event crosses once, and it cros
 at least one of them holds here. Its lane is a consumer's lane: bounded, by priority, and full it does what
 the channel's quality of service says. On a persistent channel it goes by offset instead.
 
-When somebody queues an event the link is told (`Link.ready`) and decides who sends it: the pushing thread
-itself, which saves waking another one, or the link's own task.
+An event that finds its gateway empty is sent by the pushing thread at once if the link is quiet (`send_now`),
+and so is a batch (`send_bulk`). Else it is queued, the link is told (`ready`) and decides who sends it: the
+pushing thread, which saves waking another one, or the link's own task.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ ACK_BYTES: Final = 1 << 20
 """What a link takes in before it acknowledges without waiting for the next heartbeat."""
 QUIET_NS: Final = 10_000
 """A link that sent nothing for so long is quiet: the next event is sent by the thread that pushes it."""
-BURST: Final = 64
+BURST: Final = 256
 """Events that a pushing thread queues in a burst before it sends them itself."""
 RESUME_LIMIT: Final = 10.0
 """Seconds without a connection after which the other station is given up, though it may live."""

@@ -1,0 +1,132 @@
+"""What is pushed together crosses together, with the headers it would have alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import heliograph as hg
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from heliograph.event import Header
+    from heliograph.link.contract import Connection
+
+MANY = 600
+
+
+@pytest.fixture
+def channels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[tuple[hg.Channel[Track], hg.Channel[Track]]]:
+    """A channel as two linked stations have it."""
+    own_meeting_folder(monkeypatch, tmp_path)
+    with hg.Station(domain="air", name="a") as a, hg.Station(domain="air", name="b") as b:
+        yield a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+
+
+def tracks() -> list[Track]:
+    return [Track(n, float(n % 3)) for n in range(MANY)]
+
+
+def known(ours: hg.Channel[Track]) -> None:
+    """Wait for interest, and have the stream announced: what is pushed from here on may go the short way."""
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(-1, 9.0))
+
+
+@pytest.mark.parametrize("where", ["speed >= 0", "speed = 1"], ids=["all", "some"])
+def test_a_batch_has_the_numbers_and_keys_that_its_events_would_have_alone(
+    channels: tuple[hg.Channel[Track], hg.Channel[Track]], where: str
+) -> None:
+    ours, theirs = channels
+    got: list[Header] = []
+    theirs.subscribe(lambda _, header: got.append(header), inline=True, where=f"{where} OR speed = 9")
+    known(ours)
+    ours.push_many(tracks())
+    wanted = [track.id for track in tracks() if where != "speed = 1" or track.speed == 1]
+    assert wait_until(lambda: len(got) == 1 + len(wanted))
+    # The event before the batch has the number 1, and each event of the batch one, wanted or not.
+    assert [header.sequence - 2 for header in got[1:]] == wanted
+    assert [header.key for header in got[1:]] == [(n,) for n in wanted]
+    assert all((header.type, header.hops, header.priority) == ("air.track", 1, 3) for header in got)
+    seats = [header.station_seq for header in got]
+    assert seats == sorted(set(seats))
+
+
+def test_a_callback_that_raises_costs_the_others_of_its_batch_nothing(
+    channels: tuple[hg.Channel[Track], hg.Channel[Track]],
+) -> None:
+    ours, theirs = channels
+    got: list[int] = []
+
+    def broken(track: Track) -> None:
+        if track.id % 10 == 0:
+            raise ValueError("every tenth")
+
+    failing = theirs.subscribe(broken, inline=True)
+    theirs.subscribe(lambda track: got.append(track.id), inline=True, where="speed < 2")
+    known(ours)
+    ours.push_many(tracks())
+    wanted = [track.id for track in tracks() if track.speed < 2]
+    assert wait_until(lambda: got == wanted)
+    assert wait_until(lambda: sum(_counts(theirs, failing.name)) == MANY + 1)
+    assert _counts(theirs, failing.name) == (MANY + 1 - MANY // 10, MANY // 10)
+
+
+def test_a_callback_that_leaves_amid_a_batch_is_called_no_more(
+    channels: tuple[hg.Channel[Track], hg.Channel[Track]],
+) -> None:
+    ours, theirs = channels
+    left: list[int] = []
+    stayed: list[int] = []
+
+    def leaving(track: Track) -> None:
+        left.append(track.id)
+        if track.id == 100:
+            theirs.unsubscribe(leaving)
+
+    theirs.subscribe(leaving, inline=True)
+    theirs.subscribe(lambda track: stayed.append(track.id), inline=True)
+    known(ours)
+    ours.push_many(tracks())
+    assert wait_until(lambda: len(stayed) == MANY + 1)
+    assert stayed == [-1, *range(MANY)]
+    assert left == [-1, *range(101)]
+
+
+def test_a_batch_is_one_frame_for_many_events(
+    channels: tuple[hg.Channel[Track], hg.Channel[Track]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = channels
+    consumer = theirs.consumer()
+    known(ours)
+    assert consumer.pull(LIMIT) == Track(-1, 9.0)
+    connection = _connection(ours)
+    sent: list[int] = []
+    offer = connection.offer
+
+    def counted(frame: Any) -> bool:
+        sent.append(sum(map(len, frame)))
+        return offer(frame)
+
+    monkeypatch.setattr(connection, "offer", counted)
+    ours.push_many(tracks()[:200])
+    assert [consumer.pull(LIMIT) for _ in range(200)] == tracks()[:200]
+    assert len([size for size in sent if size > 1_000]) == 1
+
+
+def _counts(channel: hg.Channel[Track], name: str) -> tuple[int, int]:
+    lane = channel.stats().consumers[name]
+    return lane.delivered, lane.failed
+
+
+def _connection(channel: hg.Channel[Track]) -> Connection:
+    (gateway,) = channel.neighbours._members.gateways.values()
+    lane: Any = gateway.lane
+    connection: Connection = lane.send_bulk.func.__self__._connection
+    return connection
