@@ -20,7 +20,7 @@ from heliograph.errors import InvalidQoS
 from heliograph.order import Order, OrderName, uses, why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Reliability: TypeAlias = Literal["best-effort", "reliable"]
 Durability: TypeAlias = Literal["volatile", "transient-local", "transient", "persistent"]
@@ -206,6 +206,10 @@ class Policy(msgspec.Struct, frozen=True):
     meets: Callable[[Any, Any], bool] | None = None
 
 
+SHARED: Final = ("reliability", "durability", "compaction")
+"""Policies that all stations of a history have alike: what one promises to keep, another must not lose."""
+
+
 def _at_least(order: tuple[Any, ...]) -> Callable[[Any, Any], bool]:
     rank = {value: i for i, value in enumerate(order)}
     return lambda offered, requested: rank[offered] >= rank[requested]
@@ -232,6 +236,30 @@ POLICIES: Final = (
     Policy("delivery_rate", changeable=False),
     Policy("ledger_interval", changeable=False),
 )
+
+
+def policies_of(qos: QoS) -> dict[str, Any]:
+    """Those that are not the default: how a QoS is written down, and told to other stations."""
+    plain = QoS()
+    given = {field: getattr(qos, field) for field in QoS.__struct_fields__}
+    return {field: value for field, value in given.items() if value != getattr(plain, field)}
+
+
+def qos_of(policies: Mapping[str, Any]) -> QoS:
+    """The QoS of which `policies_of` made that; InvalidQoS when there can be none."""
+    unknown = sorted(policies.keys() - set(QoS.__struct_fields__))
+    if unknown:
+        raise InvalidQoS(unknown[0], policies[unknown[0]], "a policy that this program knows; is it older?")
+    return QoS(**policies)
+
+
+def conflicts(kept: QoS, asked: QoS) -> tuple[Mismatch, ...]:
+    """Policies in which stations that share a history must not differ; empty when they do not."""
+    rows = [(field, getattr(kept, field), getattr(asked, field)) for field in SHARED]
+    waits = [qos.ack_level == "delivered" for qos in (kept, asked)]
+    if waits[0] != waits[1]:
+        rows.append(("ack", kept.ack_level, asked.ack_level))
+    return tuple(Mismatch(*row) for row in rows if row[1] != row[2])
 
 
 def mismatches(offered: QoS, requested: QoS) -> tuple[Mismatch, ...]:

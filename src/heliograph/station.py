@@ -175,10 +175,11 @@ class Station:
         """
         self._check_usable()
         _check_channel(name, types, qos, mode)
+        recorded = self._recorded(name, qos)
         with self._lock:
             channel = self._channels.get(name)
             if channel is None:
-                channel = self._create(name, types, qos, mode)
+                channel = self._create(name, types, qos or recorded, mode)
             elif mode == "create":
                 raise ChannelExists(name)
             elif qos is not None and qos != channel.qos:
@@ -415,7 +416,7 @@ class Station:
     def _create(
         self, name: str, types: tuple[type[Any], ...], qos: QoS | None, mode: str | None
     ) -> Channel[Any]:
-        kept = self._keeping is not None and self._keeping.has(name)
+        kept = self._keeps(name)
         if mode == "open" and not kept:
             raise NoSuchChannel(name)
         if mode == "create" and kept:
@@ -424,7 +425,8 @@ class Station:
             raise NotPossible(
                 name, "has a history in this folder: leave out qos=, or durability='persistent'"
             )
-        qos = qos or (QoS(durability="persistent") if kept else QoS())
+        if qos is None:
+            qos = self._keeping.charter(name).qos() if kept and self._keeping is not None else QoS()
         if not types:
             raise NotPossible(
                 name, f"a new channel needs its event types: station.channel({name!r}, MyEvent)"
@@ -433,6 +435,26 @@ class Station:
             raise NotPossible(name, "durability='persistent' needs a folder: hg.Station('data')")
         channel = self._channels[name] = Channel(name, types, qos, self._services)
         return channel
+
+    def keep_for_others(self) -> None:
+        """Keep persistent channels that stations of the domain without a folder open and nobody keeps."""
+        from heliograph.link.keepers import keep_for  # noqa: PLC0415 - few stations keep for others
+
+        if self._keeping is None or self.mesh is None:
+            raise NotPossible(
+                "keep_for_others", "needs a folder and a domain: hg.Station('data', domain='a')"
+            )
+        self.mesh.answer("keep", partial(keep_for, self.channel, self._keeping.remember))
+
+    def _recorded(self, name: str, qos: QoS | None) -> QoS | None:
+        """How a new channel is kept in the domain, where it would be kept by nobody; None: it is not."""
+        is_known = name in self._channels or name.startswith(RESERVED) or self._keeps(name)
+        if self.mesh is None or is_known or (qos is not None and qos.journalled):
+            return None
+        return self.mesh.recorded(name, qos)
+
+    def _keeps(self, name: str) -> bool:
+        return self._keeping is not None and self._keeping.has(name)
 
     def _joined(self, identity: Identity, transport: Callable[[int], Transport] | Carrier) -> Mesh:
         try:
@@ -462,7 +484,7 @@ class Station:
 
     def _open_beside(self, name: str, types: tuple[type[Event], ...], qos: QoS) -> Channel[Any]:
         """A channel that another one of this station needs; one that is there is taken as it is."""
-        if self._channels.get(name) is not None or (self._keeping is not None and self._keeping.has(name)):
+        if self._channels.get(name) is not None or self._keeps(name):
             return self.channel(name, *types)
         return self.channel(name, *types, qos=qos)
 

@@ -489,6 +489,10 @@ class Channel(Generic[T]):
         """A callback raised."""
         self._services.on_error(receiver, header, error)
 
+    def report_conflict(self, error: NotPossible) -> None:
+        """Another station has this channel in a way that does not go together with this one's."""
+        self._services.on_error(f"channel {self.name}", None, error)
+
     def forked(self) -> None:
         """In the child of a fork: no lock can be trusted, so only plain stores are made."""
         for supplier in self._members.suppliers:

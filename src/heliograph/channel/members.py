@@ -62,6 +62,8 @@ class Members(Generic[T]):
         self.feed: Feed | None = None
         """What takes the place of the suppliers' routes on a journalled channel."""
         self.closed = False
+        self.refuses: NotPossible | None = None
+        """Why nothing may be pushed here: another station keeps the channel otherwise."""
         self._channel = channel
         self._qos = qos
         self._accounts = accounts
@@ -122,6 +124,8 @@ class Members(Generic[T]):
             self.check_open()
             supplier.use(self._routes_of(supplier))
             self.suppliers.append(supplier)
+            if self.refuses is not None:
+                self.refuse(self.refuses)
 
     # While still:
 
@@ -206,7 +210,17 @@ class Members(Generic[T]):
         if not all(supplier.forwards for supplier in self.suppliers):
             arriving = self._build(local, None)
         for supplier in self.suppliers:
-            supplier.use(self._routes_of(supplier) if supplier.forwards else arriving)
+            if not supplier.forwards:
+                supplier.use(arriving)
+            elif self.refuses is None:
+                supplier.use(self._routes_of(supplier))
+
+    def refuse(self, error: NotPossible) -> None:
+        """Nothing may be pushed here from now on; what other stations push still comes."""
+        self.refuses = error
+        for supplier in self.suppliers:
+            if supplier.forwards:
+                supplier.retire(lambda: error)
 
     def _routes_of(self, supplier: Supplier[T]) -> Mapping[type, Route]:
         """Without those who listen to other suppliers: no filter of theirs is in its way."""

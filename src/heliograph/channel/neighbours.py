@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from heliograph.channel.late import Floors
     from heliograph.channel.members import Members
     from heliograph.channel.store import Partition
+    from heliograph.errors import NotPossible
 
 T = TypeVar("T", bound=Event)
 
@@ -102,6 +103,18 @@ class Neighbours(Generic[T]):
         with self._members.still():
             self._channel.count_matched(len(kept))
             lane.release(kept, floors)
+
+    def conflict(self, error: NotPossible) -> None:
+        """Another station keeps this channel otherwise: whoever is responsible is told, and who pushes.
+
+        What is pushed into a channel that keeps nothing would be missing in that history. Receivers stay:
+        what others push and keep still comes.
+        """
+        self._channel.report_conflict(error)
+        if self._journal is not None:
+            return  # what is pushed here is kept here
+        with self._members.still():
+            self._members.refuse(error)
 
     def partition_came(self, partition: Partition, watermark: int) -> None:
         """A station that keeps a part of the history is there, or there again: receivers read on in it."""

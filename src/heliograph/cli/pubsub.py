@@ -143,10 +143,7 @@ def _chosen(classes: dict[str, type[Event]], name: str | None, channel: str) -> 
 
 def _open(here: Station, name: str, types: list[type[Event]]) -> Channel[Event]:
     """The channel as the others have it: kept by one of them if it is persistent."""
-    from heliograph.qos import QoS  # noqa: PLC0415 - as above
-
-    keeps = any(state.keeper is not None for _, state in _states(here.mesh, name))
-    return here.channel(name, *types, qos=QoS(durability="persistent") if keeps else None)
+    return here.channel(name, *types)
 
 
 def _states(mesh: Mesh | None, name: str) -> Iterator[tuple[int, Any]]:

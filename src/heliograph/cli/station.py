@@ -1,6 +1,6 @@
 """`helio station` and `helio ls`: a station on its own, and who is there.
 
-helio station --domain airspace --folder data     keeps histories for stations without a folder
+helio station --domain airspace --folder data     keeps histories, and channels that others open
 helio ls --domain airspace                        stations, their channels, types and consumers
 """
 
@@ -39,11 +39,16 @@ def station(
     name: Annotated[str, typer.Option(help="How others see this station.", show_default=False)] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a station until it is interrupted. With a folder, it keeps the channels with a history there."""
+    """Run a station until it is interrupted.
+
+    With a folder it keeps the channels with a history there, and those that others open and nobody keeps.
+    """
     from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
 
     with Station(folder, domain=domain, name=name or "helio station") as running:
         channels = _keep_all(running, folder) if folder is not None else []
+        if folder is not None:
+            running.keep_for_others()
         if as_json:
             print_json({"station": f"{running.id:016x}", "domain": domain, "channels": channels})
         else:
@@ -104,23 +109,24 @@ def _cell(value: Any) -> Any:
 def _keep_all(running: Station, folder: str) -> list[str]:
     """Open every channel with a history in the folder, with classes made of the formats found there."""
     from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
-    from heliograph.qos import QoS  # noqa: PLC0415 - as above
 
     found = StationFolder(folder)
     opened = []
     for name in found.channels():
         types = _types_in(found, name)
         if types:
-            running.channel(name, *types, qos=QoS(durability="persistent"))
+            running.channel(name, *types)
             opened.append(name)
     return opened
 
 
 def _types_in(folder: Any, channel: str) -> list[type[Event]]:
     from heliograph.classes import class_for  # noqa: PLC0415 - as above
+    from heliograph.journal.charter import read_charter  # noqa: PLC0415 - as above
     from heliograph.journal.folder import learn_formats_of_heads  # noqa: PLC0415 - as above
 
-    by_name: dict[str, type[Event]] = {}
+    asked_for = read_charter(folder.disk, channel).known_formats()
+    by_name: dict[str, type[Event]] = {fmt.name: class_for(fmt) for fmt in asked_for}
     for partition in folder.partitions(channel):
         with folder.reader(channel, partition) as reader:
             learn_formats_of_heads(reader)

@@ -21,6 +21,7 @@ from heliograph.errors import AdoptionTimeout, BatchRefused, FileLocked, FolderI
 from heliograph.formats import FormatRegistry
 from heliograph.journal import staging
 from heliograph.journal.adoption import Inbox, Target
+from heliograph.journal.charter import Charter, keep_charter, read_charter
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.limits import DAY, Limits
 from heliograph.journal.names import CHANNELS, CONSUMERS, escaped
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.store import OnDurable
     from heliograph.event import Event
+    from heliograph.formats import Format
     from heliograph.journal.retention import Place
     from heliograph.journal.staging import Batch
     from heliograph.ports import FileLock, Ports, Task
@@ -111,6 +113,7 @@ class Keeping:
         qos: QoS,
     ) -> JournalStore:
         with self._opening:
+            keep_charter(self._disk, channel, qos)
             unclaimed = self._unclaimed.pop(channel, None)
             if unclaimed is not None:
                 unclaimed.writer.close()
@@ -151,6 +154,14 @@ class Keeping:
             on_durable=lambda *_: None,
             limits=limits,
         )
+
+    def charter(self, channel: str) -> Charter:
+        """How a channel was when it was last opened."""
+        return read_charter(self._disk, channel)
+
+    def remember(self, channel: str, qos: QoS, formats: list[Format]) -> None:
+        """A channel is kept for another station, which said what it carries."""
+        keep_charter(self._disk, channel, qos, formats)
 
     def has(self, channel: str) -> bool:
         """Whether this folder keeps a history of that channel."""

@@ -18,19 +18,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from heliograph.errors import BadFrame, FormatError, LinkLost, LinkRefused, NotPossible, QueryFailed
+from heliograph.errors import (
+    BadFrame,
+    FormatError,
+    LinkLost,
+    LinkRefused,
+    NotPossible,
+    QueryFailed,
+)
 from heliograph.event import EventId, info_of
 from heliograph.link import messages as m
 from heliograph.link.conditions import from_data, to_data
 from heliograph.link.contract import KNOCK
 from heliograph.link.elsewhere import Elsewhere
 from heliograph.link.gates import Gates, Peer
-from heliograph.link.kept import KEEPER_LIMIT, Keeper
+from heliograph.link.keepers import check_state, find_keepers, recorded
+from heliograph.link.kept import Keeper
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import GONE, Questions
 from heliograph.link.remote import RemotePartition, RemoteStore, ToKeepers
 from heliograph.link.runs import EventWriter, Stream
 from heliograph.link.sharing import GroupHost
+from heliograph.qos import policies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -205,21 +214,18 @@ class Mesh:
         channel: str,
         types: Callable[[], tuple[type[Event], ...]],
         on_durable: OnDurable,  # noqa: ARG002 - the keeper's gateway tells the channel
-        qos: QoS,  # noqa: ARG002 - the keeper's own says what is kept
+        qos: QoS,
     ) -> RemoteStore:
         """Where a station without a folder has its pushes kept; NotPossible when nobody keeps the channel.
 
         Of several keepers it is the one whose partition comes first, so that stations agree.
         """
-        self.wait_for(lambda mesh: bool(mesh.keepers_of(channel)), KEEPER_LIMIT)
-        keepers = self.keepers_of(channel)
-        if not keepers:
-            raise NotPossible(
-                channel,
-                "durability='persistent' needs a folder, hg.Station('data'), or a station of the domain that "
-                "has one and keeps this channel; none was found",
-            )
+        keepers = find_keepers(self, channel, types(), qos)
         return RemoteStore(channel, min(keepers), types, self._way)
+
+    def recorded(self, name: str, asked: QoS | None) -> QoS | None:
+        """How a channel is kept in the domain, if it is; see `heliograph.link.keepers`."""
+        return recorded(self, name, asked)
 
     def keepers_of(self, name: str) -> dict[str, m.ChannelState]:
         """What the stations that keep a channel have said of it, by partition."""
@@ -473,8 +479,14 @@ class Mesh:
 
     def _keeper_came(self, channel: Channel[Any], state: m.ChannelState) -> None:
         """A station that keeps a part of the history is there; while it was away more may have been kept."""
-        if state.keeper is None or channel.store is None:
+        if state.keeper is None:
             return
+        try:
+            check_state(channel.name, state, channel.qos)
+        except NotPossible as conflict:
+            channel.neighbours.conflict(conflict)
+            return
+        assert channel.store is not None, "what is not kept conflicts with what is"
         if channel.store.kept_here and channel.store.partition == state.keeper:
             log.error(
                 "another station keeps partition %s of %s too, in a copy of this folder: what it keeps is "
@@ -523,6 +535,7 @@ def _describe(channel: Channel[Any]) -> m.ChannelState:
         tuple(wants.values()),
         store.partition if store is not None and store.kept_here else None,
         channel.monitor is not None,
+        policies=policies_of(channel.qos) if store is not None and store.kept_here else None,
     )
 
 

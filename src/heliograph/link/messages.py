@@ -25,7 +25,7 @@ import msgspec
 from heliograph.errors import BadFrame, LinkRefused
 from heliograph.link.contract import LANES
 from heliograph.link.refusals import Refusal  # noqa: TC001 - msgspec reads it at run time
-from heliograph.qos import Durability, QoS, Reliability
+from heliograph.qos import Durability, QoS, Reliability, qos_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,6 +112,12 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Whether its receivers acknowledge, and its pushes wait for others to."""
     watermark: int = 0
     """Of that partition, at the moment when this was said."""
+    policies: dict[str, str | int | float | None] | None = None
+    """Of a keeper: the policies of the channel that are not the default; see `heliograph.qos.policies_of`."""
+
+    def kept_as(self) -> QoS:
+        """How its keeper has it; InvalidQoS when this program knows no such quality of service."""
+        return qos_of(self.policies or {"durability": self.durability})
 
     @property
     def qos(self) -> QoS:

@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from datetime import datetime
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from heliograph.channel.consumer import Shared
     from heliograph.channel.core import Channel
     from heliograph.channel.handing import Seat
-    from heliograph.event import Event, Header
+    from heliograph.event import Event
     from heliograph.formats import Format
     from heliograph.link.questions import Questions, Reply
     from heliograph.link.runs import EventWriter
@@ -56,6 +57,7 @@ AWAY: Final = 0.25
 
 Spot: TypeAlias = tuple[Name, Count]
 """Names an event by its partition and offset, which outlive the desk that hands it out."""
+_spot: Final[Callable[[Any], Spot]] = attrgetter("partition", "offset")
 
 
 class Join(msgspec.Struct, array_like=True):
@@ -165,8 +167,8 @@ class _Member:
         return self.shared.desk.number_of(*spot)
 
     def settle(self, spots: Iterable[Spot]) -> None:
-        for spot in spots:
-            self.seat.settle(self.number_of(spot))
+        for number in map(self.number_of, spots):
+            self.seat.settle(number)
 
     def leave(self) -> None:
         self.seat.leave()
@@ -588,10 +590,6 @@ class RemoteSeat:
 
     def _seconds_since(self, instant: int) -> float:
         return (self._way.clock.monotonic_ns() - instant) / 1e9
-
-
-def _spot(header: Header) -> Spot:
-    return header.partition or "", header.offset or 0
 
 
 def _wants(selection: Selection) -> list[m.Want]:

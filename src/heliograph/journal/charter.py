@@ -1,0 +1,79 @@
+"""What a folder remembers of a channel besides its events: its quality of service, and what it may carry.
+
+<folder>/channels/<channel>/charter            JSON; not there while a channel is all defaults
+
+A station that opens the channel without saying how has it as it was. The formats are those with which another
+station asked for it to be kept: `helio station` opens it again before the first event has come.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from heliograph.errors import BadJournalFile, FormatError, InvalidQoS, NoSuchFile
+from heliograph.formats import FormatRegistry
+from heliograph.journal.names import CHANNELS, TEMPORARY, escaped
+from heliograph.journal.recovery import make_folder
+from heliograph.qos import QoS, policies_of, qos_of
+
+if TYPE_CHECKING:
+    from heliograph.formats import Format
+    from heliograph.ports import Disk
+
+CHARTER: Final = "charter"
+
+
+class Charter(msgspec.Struct):
+    """See the module."""
+
+    policies: dict[str, Any] = msgspec.field(default_factory=lambda: {"durability": "persistent"})
+    """Those that are not the default."""
+    formats: list[tuple[bytes, bytes]] = []
+    """Id and description of each."""
+
+    def qos(self) -> QoS:
+        return qos_of(self.policies)
+
+    def known_formats(self) -> list[Format]:
+        registry = FormatRegistry()
+        return [registry.learn(*row) for row in self.formats]
+
+
+_decode: Final = msgspec.json.Decoder(Charter).decode
+
+
+def read_charter(disk: Disk, channel: str) -> Charter:
+    """What is remembered of a channel; the defaults when that is nothing."""
+    name = f"{CHANNELS}/{escaped(channel)}/{CHARTER}"
+    try:
+        charter = _decode(disk.read(name))
+        charter.qos()
+        charter.known_formats()
+    except NoSuchFile:
+        return Charter()
+    except (msgspec.DecodeError, InvalidQoS, FormatError) as error:
+        reason = f"{error}; remove it and say qos= when the channel is opened"
+        raise BadJournalFile(name, reason) from error
+    return charter
+
+
+def keep_charter(disk: Disk, channel: str, qos: QoS, formats: list[Format] | None = None) -> None:
+    """Remember how a channel is, if that is news; without formats, those of before."""
+    known = read_charter(disk, channel)
+    rows = known.formats if formats is None else [(fmt.id, fmt.description) for fmt in formats]
+    charter = Charter(policies_of(qos), rows)
+    if charter == known:
+        return
+    folder = f"{CHANNELS}/{escaped(channel)}"
+    make_folder(disk, folder)
+    temporary = f"{folder}/{CHARTER}{TEMPORARY}"
+    with suppress(NoSuchFile):
+        disk.remove(temporary)
+    with disk.create(temporary) as file:
+        file.append(msgspec.json.encode(charter))
+        file.sync()
+    disk.rename(temporary, f"{folder}/{CHARTER}")
+    disk.sync_folder(folder)

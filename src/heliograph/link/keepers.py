@@ -1,0 +1,135 @@
+"""Who keeps a channel, and how: found, asked to, and compared with how it is opened here.
+
+A station says how it keeps a channel when it says that it does. Who opens that channel without a QoS has it
+so; who opens it otherwise is refused, at once if the keeper is known, and when it is met if not. A station
+that keeps for others (`helio station --folder data`) is asked to keep what nobody keeps yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from heliograph.errors import InvalidQoS, NotPossible, QueryFailed
+from heliograph.event import info_of
+from heliograph.formats import FormatRegistry
+from heliograph.link import messages as m
+from heliograph.link.kept import KEEPER_LIMIT
+from heliograph.qos import conflicts, policies_of, qos_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.event import Event
+    from heliograph.formats import Format
+    from heliograph.link.mesh import Mesh
+    from heliograph.link.questions import Reply
+    from heliograph.qos import QoS
+
+log = logging.getLogger(__name__)
+
+MEET_LIMIT: Final = 1.0
+"""Seconds for the stations that are there to say what they keep, when a channel is opened without history."""
+
+
+class KeepAsk(msgspec.Struct, array_like=True):
+    """A station without a folder has a channel that nobody keeps yet."""
+
+    channel: str
+    policies: dict[str, str | int | float | None]
+    formats: list[tuple[bytes, bytes]]
+    """Id and description of each."""
+
+
+_keep_ask: Final = msgspec.msgpack.Decoder(KeepAsk).decode
+
+
+def recorded(mesh: Mesh, name: str, asked: QoS | None) -> QoS | None:
+    """How a channel is kept in the domain; None when no station that can be asked now keeps it.
+
+    NotPossible when it is kept otherwise than it is asked for.
+    """
+    mesh.meet_all(MEET_LIMIT)
+    keepers = mesh.keepers_of(name)
+    if not keepers:
+        return None
+    found = keepers[min(keepers)].kept_as()
+    check_kept(mesh, name, asked or found)
+    return found
+
+
+def check_kept(mesh: Mesh, name: str, qos: QoS) -> None:
+    """NotPossible when a station that is known now keeps a channel otherwise than it is asked for."""
+    for state in mesh.keepers_of(name).values():
+        check_state(name, state, qos)
+
+
+def check_state(channel: str, state: m.ChannelState, qos: QoS) -> None:
+    """The same for what one keeper has said."""
+    where = f"is kept by a station of the domain (partition {state.keeper})"
+    try:
+        apart = conflicts(state.kept_as(), qos)
+    except InvalidQoS as unknown:
+        raise NotPossible(channel, f"{where} as this program cannot: {unknown}") from None
+    if apart:
+        how = "; ".join(f"{one.policy} is {one.offered!r} there, {one.requested!r} here" for one in apart)
+        raise NotPossible(channel, f"{where} otherwise: {how}; leave out qos= to open it as it is kept")
+
+
+def find_keepers(
+    mesh: Mesh, channel: str, types: tuple[type[Event], ...], qos: QoS
+) -> dict[str, m.ChannelState]:
+    """Those who keep a channel, by partition, and as it is asked for; NotPossible when there is none."""
+    asked: set[int] = set()
+
+    def is_kept(_: Mesh) -> bool:
+        return bool(mesh.keepers_of(channel)) or _ask(mesh, channel, types, qos, asked)
+
+    mesh.wait_for(is_kept, KEEPER_LIMIT)
+    keepers = mesh.keepers_of(channel)
+    if not keepers:
+        raise NotPossible(
+            channel,
+            "durability='persistent' needs a folder, hg.Station('data'), or a station of the domain that "
+            "has one and keeps this channel, as `helio station --folder data` does; none was found",
+        )
+    check_kept(mesh, channel, qos)
+    return keepers
+
+
+def _ask(mesh: Mesh, channel: str, types: tuple[type[Event], ...], qos: QoS, asked: set[int]) -> bool:
+    """Ask stations that keep for others, each once; whether one has agreed."""
+    formats = [info_of(cls).format for cls in types]
+    ask = KeepAsk(channel, policies_of(qos), [(fmt.id, fmt.description) for fmt in formats])
+    for other in mesh.stations():
+        if other.station not in asked:
+            asked.add(other.station)
+            with suppress(QueryFailed):  # most stations keep nothing for others
+                mesh.ask(other.station, "keep", ask, KEEPER_LIMIT)
+                return mesh.wait_for(lambda _: bool(mesh.keepers_of(channel)), KEEPER_LIMIT)
+    return False
+
+
+def keep_for(
+    open_channel: Callable[..., object],
+    remember: Callable[[str, QoS, list[Format]], object],
+    station: int,
+    body: msgspec.Raw,
+    reply: Reply,
+) -> None:
+    """Keep a channel that another station asks for, with classes made of the formats that it names."""
+    from heliograph.classes import class_for  # noqa: PLC0415 - few stations keep for others
+
+    ask: Any = m.decoded(_keep_ask, body, f"station {station:016x}")
+    registry = FormatRegistry()
+    formats = [registry.learn(*row) for row in ask.formats]
+    qos = qos_of(ask.policies)
+    if not qos.journalled:
+        raise NotPossible(ask.channel, "only persistent channels are kept")
+    open_channel(ask.channel, *map(class_for, formats), qos=qos)
+    remember(ask.channel, qos, formats)
+    log.info("keeps %s, as station %016x asked for", ask.channel, station)
+    reply(None)
