@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from heliograph.journal import Limits as Limits
     from heliograph.qos import QoS as QoS
     from heliograph.station import Station as Station
+    from heliograph.threads import Threads as Threads
 
 _HOMES = {
     "annotations": "Length Shape f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
@@ -102,6 +103,7 @@ _HOMES = {
     "journal": "Limits",
     "qos": "QoS",
     "station": "Station",
+    "threads": "Threads",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -18,6 +18,7 @@ import msgspec
 
 from heliograph.errors import InvalidQoS
 from heliograph.order import Order, OrderName, uses, why_not
+from heliograph.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +59,8 @@ class QoS(msgspec.Struct, frozen=True, kw_only=True):
     own; see `heliograph.order`."""
     latency: float | None = None
     """Seconds within which an event should be delivered, for `deadline` and orders of one's own."""
+    threads: Threads = Threads()
+    """In which threads callbacks are called; see `heliograph.threads`."""
     ack: Ack | None = None
     """What `push` waits for; None: `synced` on persistent channels, else `memory`."""
     max_blocking: float = DEFAULT_MAX_BLOCKING
@@ -149,6 +152,12 @@ def _check_range(qos: QoS, name: str, low: float, high: float) -> None:
 
 def _check_together(qos: QoS) -> None:
     """Policies that contradict each other are refused here, where both are written."""
+    if not isinstance(qos.threads, Threads):
+        raise InvalidQoS("threads", qos.threads, "hg.Threads(...)")
+    if qos.threads.kind == "bands" and qos.dispatch != "strict":
+        raise InvalidQoS("threads", qos.threads, "hg.Threads('pool') unless dispatch='strict'")
+    if qos.threads.kind == "inline" and (qos.journalled or qos.ack == "delivered"):
+        raise InvalidQoS("threads", qos.threads, "'pool' or 'bands' where push waits for disk or consumers")
     reason = why_not(qos.dispatch)
     if reason is not None:
         raise InvalidQoS("dispatch", qos.dispatch, reason)
@@ -223,6 +232,7 @@ POLICIES: Final = (
     Policy("priority", changeable=True),
     Policy("dispatch", changeable=True),
     Policy("latency", changeable=True),
+    Policy("threads", changeable=True),
     Policy("ack", changeable=False),
     Policy("max_blocking", changeable=True),
     Policy("queue", changeable=False),

@@ -19,7 +19,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from heliograph.channel.core import Channel, Services
-from heliograph.channel.dispatch import CALLBACK_LIMIT, Pools
+from heliograph.channel.dispatch import CALLBACK_LIMIT
+from heliograph.channel.pools import Pools
 from heliograph.channel.selection import check_options
 from heliograph.delivery.desk import Desk
 from heliograph.delivery.records import RESERVED, Recorder

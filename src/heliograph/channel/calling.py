@@ -72,11 +72,14 @@ class Calling(Generic[T]):
         selection: Selection,
         acking: Acking,
         *,
-        inline: bool,
+        inline: bool | None,
         name: str | None,
         start: Point,
     ) -> Receiver:
         own_name: str = getattr(callback, "__name__", type(callback).__name__)
+        if inline is None:
+            threads = self._channel.qos.threads
+            inline = threads.kind == "inline" and not inspect.iscoroutinefunction(callback)
         if inline:
             self._check_inline(selection)
         if self._asking.acknowledges(selection, acking):
@@ -94,7 +97,8 @@ class Calling(Generic[T]):
         else:
             channel = self._channel
             order = channel.qos.dispatch if selection.dispatch is None else selection.dispatch
-            receiver = Subscription(channel, full_name, selection, callback, channel.pools.of(order))
+            pool = channel.pools.of(order, channel.qos.threads)
+            receiver = Subscription(channel, full_name, selection, callback, pool)
         self._channel.join(receiver, start)
         return receiver
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from heliograph.channel.core import Channel
-    from heliograph.channel.dispatch import DispatchPool
     from heliograph.channel.handing import Desk, Handed, Seat, Terms
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.observer import Watch
+    from heliograph.channel.pools import Pool
     from heliograph.channel.selection import Selection, Wanted
     from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone
 
@@ -127,7 +127,7 @@ class Subscription(QueuedReceiver):
         name: str,
         selection: Selection,
         callback: Callable[..., object],
-        pool: DispatchPool,
+        pool: Pool,
     ) -> None:
         super().__init__(channel, name, selection)
         self.callback = callback

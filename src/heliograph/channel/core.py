@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
     from heliograph.channel.admins import Published
     from heliograph.channel.delayed import LaterStore
-    from heliograph.channel.dispatch import Pools
     from heliograph.channel.handing import OpenDesk
     from heliograph.channel.lane import Item
     from heliograph.channel.observer import Observer
     from heliograph.channel.places import Point
+    from heliograph.channel.pools import Pools
     from heliograph.channel.stamp import Said
     from heliograph.channel.store import OnDurable, Store, SupplierLease
     from heliograph.channel.supplier import Receipt
@@ -113,6 +113,7 @@ class Channel(Generic[T]):
         self.qos = qos
         self.ports = services.ports
         self.pools, self.timers = services.pools, services.timers
+        services.pools.of(qos.dispatch, qos.threads)  # refused here, before anything is opened
         self.next_station_seq = services.next_station_seq
         self.observer = services.observe(name, qos)
         self.monitor: Watching | None = None
@@ -256,7 +257,7 @@ class Channel(Generic[T]):
         self,
         callback: Callback,
         *,
-        inline: bool = ...,
+        inline: bool | None = ...,
         name: str | None = ...,
         start: Point = ...,
         **options: Unpack[ConsumerOptions],
@@ -265,7 +266,7 @@ class Channel(Generic[T]):
     def subscribe(
         self,
         *,
-        inline: bool = ...,
+        inline: bool | None = ...,
         name: str | None = ...,
         start: Point = ...,
         **options: Unpack[ConsumerOptions],
@@ -274,7 +275,7 @@ class Channel(Generic[T]):
         self,
         callback: Any = None,
         *,
-        inline: bool = False,
+        inline: bool | None = None,
         name: str | None = None,
         start: Point = None,
         **options: Unpack[ConsumerOptions],
@@ -283,7 +284,7 @@ class Channel(Generic[T]):
 
         Args:
             callback: takes (event) or (event, header); may be `async def`.
-            inline: call it in the pushing thread: fastest, not isolated.
+            inline: call it in the pushing thread: fastest, not isolated; None: as the channel has it.
             name: in statistics and errors; else the function's own.
             start: as in `consumer`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,

@@ -4,9 +4,7 @@ A lane with something to take is *ready*. Ready lanes wait by priority; a worker
 highest, delivers one batch and puts it back if more waits. A lane is ready once at most, so one callback
 never runs twice at the same time and its events keep their order. When a lane gets ready that is higher than
 one that is being delivered, and every worker is busy, that one stops after its callback and waits again.
-
-`Pools` has a pool for each dispatch order that is in use (`heliograph.order`): channels that go by the same
-order share its workers. With an order other than `strict` it chooses among the heads of all ready lanes.
+With an order other than `strict` (`heliograph.order`) that chooses among the heads of all ready lanes.
 
 Few workers are best under CPython's one interpreter lock. The watch adds one when ready lanes wait while
 every worker is inside a callback (a sleep, a slow request), and reports and detaches a subscription whose
@@ -18,15 +16,17 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from threading import get_ident  # only to know a thread again; threads themselves come from the port
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from heliograph.errors import QueueClosed
-from heliograph.order import choose, order_named
+from heliograph.order import choose
 from heliograph.qos import HIGHEST_PRIORITY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from heliograph.channel.lane import Lane
-    from heliograph.order import Order, OrderName
+    from heliograph.order import Order
     from heliograph.ports import Clock, Queue, Tasks
 
 WORKERS: Final = 2
@@ -75,29 +75,39 @@ class _Worker:
 
 
 class _ByPriority:
-    """Ready lanes, those of the highest priority first. One C call changes a band, so no lock is needed."""
+    """Ready lanes, those of the highest priority first."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Tasks) -> None:
+        self._lock = tasks.lock("ready")
         self._bands: list[deque[Runnable]] = [deque() for _ in range(HIGHEST_PRIORITY + 1)]
 
     def add(self, run: Runnable, priority: int) -> None:
         self._bands[priority].append(run)
 
-    def raise_to(self, run: Runnable, priority: int) -> None:
-        """Something higher waits in a lane that may be ready; a worker that looks meanwhile looks again."""
-        for band in self._bands[:priority]:
-            with suppress(ValueError):
-                band.remove(run)
-                self._bands[priority].append(run)
-                return
+    def remove(self, run: Runnable) -> bool:
+        """Whether it was there."""
+        with self._lock:
+            for band in self._bands:
+                with suppress(ValueError):
+                    band.remove(run)
+                    return True
+        return False
 
-    def pop(self) -> Runnable:
-        # Whoever calls is sure that there is something; another worker may only be faster at the first band.
-        while True:
+    def raise_to(self, run: Runnable, priority: int) -> None:
+        """Something higher waits in a lane that may be ready."""
+        with self._lock:
+            for band in self._bands[:priority]:
+                with suppress(ValueError):
+                    band.remove(run)
+                    self._bands[priority].append(run)
+                    return
+
+    def pop(self) -> Runnable | None:
+        with self._lock:
             for band in reversed(self._bands):
                 if band:
-                    with suppress(IndexError):
-                        return band.popleft()
+                    return band.popleft()
+        return None
 
 
 class _ByOrder:
@@ -116,16 +126,24 @@ class _ByOrder:
     def raise_to(self, run: Runnable, priority: int) -> None:
         """The order looks at each lane when it chooses."""
 
-    def pop(self) -> Runnable:
-        """Whoever calls is sure that there is something. No lock is held while the order chooses."""
+    def remove(self, run: Runnable) -> bool:
+        """Whether it was there."""
+        with self._lock:
+            found = run in self._runs
+            if found:
+                self._runs.remove(run)
+        return found
+
+    def pop(self) -> Runnable | None:
+        """No lock is held while the order chooses."""
         while True:
             with self._lock:
                 runs = list(self._runs)
-            chosen = self._chosen(runs) if len(runs) > 1 else next(iter(runs), None)
-            with self._lock:
-                if chosen in self._runs:
-                    self._runs.remove(chosen)
-                    return chosen
+            if not runs:
+                return None
+            chosen = self._chosen(runs) if len(runs) > 1 else runs[0]
+            if self.remove(chosen):
+                return chosen
 
     def _chosen(self, runs: list[Runnable]) -> Runnable:
         """A lane that was emptied meanwhile, or has to read the journal, goes first: it is no work."""
@@ -139,47 +157,15 @@ class _ByOrder:
         return heads[choose(self._order, [head for head, _ in heads], self._clock.monotonic_ns())][1]
 
 
-class Pools:
-    """A pool for each dispatch order that is in use; see the module."""
+class Band(NamedTuple):
+    """What a pool must know that has one priority among several pools."""
 
-    def __init__(self, clock: Clock, tasks: Tasks, *, callback_limit: float = CALLBACK_LIMIT) -> None:
-        self._clock = clock
-        self._tasks = tasks
-        self._callback_limit = callback_limit
-        self._lock = tasks.lock("pools")
-        self.strict = DispatchPool(clock, tasks, callback_limit=callback_limit)
-        self._others: dict[int, tuple[Order, DispatchPool]] = {}
-
-    def of(self, order: OrderName | Order) -> DispatchPool:
-        """The pool of an order; those of the user's own are told apart by identity."""
-        chosen = order_named(order)
-        if chosen is None:
-            return self.strict
-        with self._lock:
-            found = self._others.get(id(chosen))
-            if found is None:
-                name = f"dispatch {order}" if isinstance(order, str) else f"dispatch {type(order).__name__}"
-                pool = DispatchPool(
-                    self._clock,
-                    self._tasks,
-                    name=name,
-                    callback_limit=self._callback_limit,
-                    order=chosen,
-                )
-                found = self._others[id(chosen)] = (chosen, pool)
-            return found[1]
-
-    def runs_here(self, lane: Lane) -> bool:
-        """Whether the calling thread is just delivering from this lane."""
-        return any(pool.runs_here(lane) for pool in self._all())
-
-    def close(self) -> None:
-        for pool in self._all():
-            pool.close()
-
-    def _all(self) -> list[DispatchPool]:
-        with self._lock:
-            return [self.strict, *(pool for _, pool in self._others.values())]
+    priority: int
+    schedule: Callable[[Runnable, int], object]
+    """Gives a lane back whose priority may have changed."""
+    enter: Callable[[], object]
+    """Called by each worker when it begins, and `leave` when it ends."""
+    leave: Callable[[], object]
 
 
 class DispatchPool:
@@ -193,15 +179,20 @@ class DispatchPool:
         name: str = "dispatch",
         callback_limit: float = CALLBACK_LIMIT,
         order: Order | None = None,
+        workers: int | None = None,
+        band: Band | None = None,
     ) -> None:
         self._clock = clock
         self._tasks = tasks
         self._name = name
         self._callback_limit = callback_limit
+        self._at_rest = workers
+        self._band = band
+        self._again = self.schedule if band is None else band.schedule
         self._lock = tasks.lock("dispatch")
-        self._ready = _ByPriority() if order is None else _ByOrder(order, clock, tasks)
+        self._ready = _ByPriority(tasks) if order is None else _ByOrder(order, clock, tasks)
         self.raise_to = self._ready.raise_to
-        # One token per ready entry: a worker that gets one is sure to find something.
+        # One token per ready entry, or more when one was withdrawn.
         self._tokens: Queue[int] = tasks.queue("ready lanes", 1 << 30)
         self._workers: list[_Worker] = []
         self._idle = 0
@@ -218,8 +209,12 @@ class DispatchPool:
             return
         if self._idle == 0:
             self._halt_below(priority)
-            self._add_worker(WORKERS)
+            self._add_worker(self._at_rest or WORKERS)
         self._work_came.notify()
+
+    def withdraw(self, run: Runnable) -> bool:
+        """Whether it was ready, and is no more."""
+        return self._ready.remove(run)
 
     def _halt_below(self, priority: int) -> None:
         """Every worker is busy: one that delivers something lower gives way after its callback.
@@ -259,25 +254,37 @@ class DispatchPool:
             number = len(self._workers)
             start_watch = not self._watching
             self._watching = True
-        self._tasks.spawn(f"{self._name}-{number}", lambda: self._work(worker, number > WORKERS))
+        extra = number > (self._at_rest or WORKERS)
+        self._tasks.spawn(f"{self._name}-{number}", lambda: self._work(worker, extra))
         if start_watch:
             self._tasks.spawn(f"{self._name}-watch", self._watch)
 
     def _work(self, worker: _Worker, extra: bool) -> None:
         worker.thread = get_ident()
+        if self._band is not None:
+            self._band.enter()
         try:
             while not worker.replaced and self._next_token(extra):
                 run = worker.running = self._ready.pop()
-                again = run.run_batch()
-                while again and not len(self._tokens) and not worker.replaced:
-                    again = run.run_batch()  # nobody else waits: going round by the queue would only cost
-                worker.running = None
-                if again:
-                    self.schedule(run, run.lane.highest())
+                if run is not None:
+                    self._deliver(worker, run)
         finally:
+            if self._band is not None:
+                self._band.leave()
             with self._lock:
                 if worker in self._workers:
                     self._workers.remove(worker)
+
+    def _deliver(self, worker: _Worker, run: Runnable) -> None:
+        again = run.run_batch()
+        while again and not len(self._tokens) and not worker.replaced and self._is_mine(run):
+            again = run.run_batch()  # nobody else waits: going round by the queue would only cost
+        worker.running = None
+        if again:
+            self._again(run, run.lane.highest())
+
+    def _is_mine(self, run: Runnable) -> bool:
+        return self._band is None or run.lane.highest() == self._band.priority
 
     def _next_token(self, extra: bool) -> bool:
         with self._lock:

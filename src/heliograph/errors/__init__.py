@@ -70,6 +70,7 @@
     ├── WorkerError                 a process of its own for consumers is not there
     │   ├── WorkerFailed            it could not begin its work; says what went wrong there
     │   └── WorkerDied              it ended though nobody closed it; says how, and what is done
+    ├── RealTimeRefused             the OS does not allow real-time threads; says what to do
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
     ├── NoJava                      Spark needs a Java and none will do; says what to set or install
     ├── InvalidOption               an option of `format("heliograph")` that cannot be; says what can
@@ -160,6 +161,7 @@ from heliograph.errors.outside import (
     NoJava,
     NoSuchFile,
     QueueClosed,
+    RealTimeRefused,
 )
 from heliograph.errors.ring import (
     EventTooLargeForRing,
@@ -235,6 +237,7 @@ __all__ = [
     "QueryFailed",
     "QueueClosed",
     "QueueFull",
+    "RealTimeRefused",
     "RingClosed",
     "RingDamaged",
     "RingError",

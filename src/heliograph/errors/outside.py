@@ -26,6 +26,23 @@ class DiskError(HeliographError):
         return f"{self.operation} of {self.file!r} failed: {self.reason}"
 
 
+class RealTimeRefused(HeliographError):
+    """The operating system, or this process, does not allow what real-time threads need.
+
+    Attributes:
+        what: SCHED_FIFO, a core.
+        reason: why not, and what to do.
+    """
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what = what
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}"
+
+
 class DiskFull(DiskError):
     """No room is left on the disk, or the quota is used up."""
 

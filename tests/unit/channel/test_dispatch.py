@@ -282,6 +282,8 @@ def test_an_inline_callback_waits_nowhere_so_it_has_no_order(station: Station) -
 def test_channels_of_one_order_share_their_workers(station: Station) -> None:
     own = RoundRobin()
     pools = station.channel("a", Note).pools
-    assert pools.of("aged") is pools.of("aged")
-    assert pools.of(own) is pools.of(own)
-    assert len({id(pools.of(order)) for order in (*ORDERS, own)}) == 6
+    usual = hg.Threads()
+    assert pools.of("aged", usual) is pools.of("aged", usual)
+    assert pools.of(own, usual) is pools.of(own, usual)
+    assert len({id(pools.of(order, usual)) for order in (*ORDERS, own)}) == 6
+    assert pools.of("strict", hg.Threads("bands")) is not pools.of("strict", usual)
