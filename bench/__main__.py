@@ -25,6 +25,7 @@ MODULES = (
     "bench.peers.recovery",
     "bench.peers.links",
     "bench.peers.rings",
+    "bench.peers.timers",
 )
 
 
