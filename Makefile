@@ -50,9 +50,10 @@ spark: $(READY) ## the tests that start Spark
 	$(BIN)/pytest tests/spark
 
 .PHONY: proof
-proof: $(READY) ## a cluster; streams under kills, sealing and expiry for minutes; the benchmarks of Spark, quickly
-	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-5} $(BIN)/pytest --timeout 0 \
-		tests/spark/test_elsewhere.py tests/spark/test_kills.py tests/spark/test_sink_kill.py tests/spark/test_expiry.py
+proof: $(READY) ## a cluster; kills at every point of a batch; streams under kills, sealing and expiry; 20 minutes
+	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-10} $(BIN)/pytest -n $(JOBS) --timeout 0 tests/faults/test_sink_kill.py
+	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-10} $(BIN)/pytest --timeout 0 \
+		tests/spark/test_elsewhere.py tests/spark/test_sink_kill.py tests/spark/test_expiry.py tests/spark/test_kills.py
 	$(BIN)/python -m bench --quick spark-read spark-stream
 
 .PHONY: fuzz

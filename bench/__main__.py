@@ -20,6 +20,7 @@ MODULES = (
     "bench.peers.subscriptions",
     "bench.peers.channels",
     "bench.peers.journals",
+    "bench.peers.rivals",
     "bench.peers.seals",
     "bench.peers.spark_source",
     "bench.peers.recovery",
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.report:
         report.write_page(results.read_all(options.results or results.FOLDER))
         return 0
-    size = Size(quick=options.quick, seed=options.seed, events=options.events)
+    size = Size(quick=options.quick, seed=options.seed, events=options.events, histories=options.histories)
     for name in options.names or list(REGISTRY):
         environment = Environment.here()
         outcome = run(REGISTRY[name], size)
@@ -67,6 +68,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, help="folder of the results; bench/results when not given")
     parser.add_argument("--seed", type=int, default=20261105)
     parser.add_argument("--events", type=int, default=EVENTS, help="events in the histories that Spark reads")
+    parser.add_argument(
+        "--histories", type=Path, help="folder in which large histories stay for the next run"
+    )
     return parser.parse_args(arguments)
 
 

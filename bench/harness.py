@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 Direction = Literal["at most", "at least"]
 
@@ -41,10 +42,12 @@ class Size:
     seed: int
     events: int = EVENTS
     """Events in a history that is read; `--events` sets it, for the slope."""
+    histories: Path | None = None
+    """Where histories of such sizes are kept from run to run; None: they are made anew."""
 
     def fewer(self, rounds: int) -> int:
-        """Rounds for a history of this size: three when one takes minutes."""
-        return rounds if self.events <= EVENTS else 3
+        """Rounds for a history of this size: two when one takes minutes."""
+        return rounds if self.events <= EVENTS else 2
 
     def label(self, name: str) -> str:
         """Under which name a result is kept: a history of another size has its own."""

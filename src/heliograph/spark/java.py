@@ -12,18 +12,16 @@ the argument; Spark itself then uses its plain code instead of the vector instru
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from heliograph.errors import NoJava
+from heliograph.spark.programs import cache_folders, home_of
 
 OLDEST_JAVA: Final = 17
 VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
@@ -88,25 +86,15 @@ def probe(java: Path) -> _Probe | None:
 
 
 def wrap_java(java: Path) -> Path:
-    """A home folder whose `bin/java` calls this one without asking for the vector module.
-
-    It stands in a folder of this user alone and is made in one step, so that any number of processes may
-    start at once.
-    """
+    """A home folder whose `bin/java` calls this one without asking for the vector module."""
     script = _WRAPPER.format(vector=shlex.quote(VECTOR_MODULE), java=shlex.quote(str(java)))
-    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    for folder in _cache_folders():
-        try:
-            if _make_private(folder):
-                wrapper = _write_program(folder / name / "bin" / "java", script)
-                if os.access(wrapper, os.X_OK):  # not on a file system mounted noexec
-                    return folder / name
-        except OSError:
-            continue
-    raise NoJava(
-        "the Java that was installed with Heliograph needs a folder that only this user can write to, "
-        f"for its start script; none of {', '.join(map(str, _cache_folders()))} is one; set XDG_CACHE_HOME"
-    )
+    home = home_of("java", script)
+    if home is None:
+        raise NoJava(
+            "the Java that was installed with Heliograph needs a folder that only this user can write to, "
+            f"for its start script; none of {', '.join(map(str, cache_folders()))} is one; set XDG_CACHE_HOME"
+        )
+    return home
 
 
 def _from_java_home(home: Path) -> Java:
@@ -147,46 +135,3 @@ def _read_settings(text: str, *, has_vector_module: bool) -> _Probe | None:
     if home is None or version is None:
         return None
     return _Probe(Path(home[1].strip()), int(version[1]), has_vector_module)
-
-
-def _cache_folders() -> list[Path]:
-    """Where the start script may stand, best first."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118 - Path.home() raises for users without a home
-    return [
-        Path(cache) / "heliograph",
-        Path(tempfile.gettempdir()) / f"heliograph-{os.geteuid()}",
-    ]
-
-
-def _make_private(folder: Path) -> bool:
-    """Make the folder if need be; False when somebody else could put a program there."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    return (
-        stat.S_ISDIR(status.st_mode)
-        and status.st_uid == os.geteuid()
-        and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )
-
-
-def _write_program(path: Path, text: str) -> Path:
-    """Write an executable file unless it already stands there as it should."""
-    if not _holds(path, text):
-        for folder in (path.parent.parent, path.parent):
-            folder.mkdir(
-                mode=0o700, exist_ok=True
-            )  # one by one: `parents=True` would make the upper one 0777
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        Path(temporary).chmod(0o700)
-        Path(temporary).replace(path)
-    return path
-
-
-def _holds(path: Path, text: str) -> bool:
-    try:
-        return path.read_text() == text
-    except (OSError, UnicodeDecodeError):
-        return False

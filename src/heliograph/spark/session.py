@@ -91,10 +91,11 @@ def _local() -> dict[str, Setting]:
 
 def _prepare_environment(*, is_local: bool) -> None:
     from heliograph.spark.java import find_java  # noqa: PLC0415 - not needed when a JVM runs already
+    from heliograph.spark.programs import worker_python  # noqa: PLC0415 - as above
 
     os.environ["JAVA_HOME"] = str(find_java().home)
     # This program is Python: the driver is this process, and only on one machine is its path the workers'.
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
