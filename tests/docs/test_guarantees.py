@@ -1,4 +1,4 @@
-"""docs/guarantees.md names, for each promise, a test that exists, or says with which part it comes."""
+"""Guarantees and evidence name, for each promise, a test that exists, or say with which part it comes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ LATER = re.compile(r"\*not yet: \w+\*")
 
 
 def rows() -> list[tuple[str, str]]:
-    page = (ROOT / "docs" / "guarantees.md").read_text()
+    pages = [(ROOT / "docs" / name).read_text() for name in ("guarantees.md", "evidence.md")]
     return [
         (promise, shown)
+        for page in pages
         for promise, shown in ROW.findall(page)
-        if promise != "promise" and "---" not in promise
+        if promise not in ("promise", "asked") and "---" not in promise
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +128,38 @@ def test_a_running_stream_sees_what_is_appended_and_sealed(
     finally:
         query.stop()
     assert list(chain(*seen)) == list(range(206))
+
+
+def test_windows_by_event_time_equal_a_plain_reference(spark: SparkSession, tmp_path: Path) -> None:
+    """Events up to 15 seconds out of order are counted in their window, those minutes late are not."""
+    chance = random.Random(12)
+    times = [n + chance.randrange(15) for n in range(400)]
+    late = {n: times[n] - 250 for n in range(300, 400, 20)}
+    with Keeper(tmp_path / "data") as kept:
+        kept.push(*(Track(late.get(n, times[n])) for n in range(200)))
+        kept.seal()
+        kept.push(*(Track(late.get(n, times[n])) for n in range(200, 400)))
+        counted = (
+            stream(spark, tmp_path, maxEventsPerTrigger=50)
+            .withColumn("at", F.timestamp_seconds("id"))
+            .withWatermark("at", "20 seconds")
+            .groupBy(F.window("at", "10 seconds"))
+            .count()
+            .select(F.unix_timestamp("window.start").alias("start"), "count")
+        )
+        query = (
+            counted.writeStream.format("memory")
+            .queryName("windows")
+            .outputMode("append")
+            .option("checkpointLocation", str(tmp_path / "windows"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        finished(query)
+    found = {row["start"]: row["count"] for row in spark.table("windows").collect()}
+    in_time = [time for n, time in enumerate(times) if n not in late]
+    whole = [time // 10 * 10 for time in in_time if time // 10 * 10 + 10 <= max(in_time) - 20]
+    assert found == Counter(whole)
 
 
 def test_several_channels_share_a_stream(spark: SparkSession, tmp_path: Path) -> None:

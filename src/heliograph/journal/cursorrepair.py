@@ -19,7 +19,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from heliograph.errors import BadJournalFile, FileExists, FileLocked, NoSuchFile, PartitionInUse
-from heliograph.journal.cursors import FILE, HEADER, MAGIC, VERSION, Position, State, frame, state_at
+from heliograph.journal.cursors import (
+    FILE,
+    HEADER,
+    MAGIC,
+    MAX_EPOCH,
+    VERSION,
+    Position,
+    State,
+    frame,
+    state_at,
+)
 from heliograph.journal.frames import checksum
 from heliograph.journal.named import PREFIX
 from heliograph.journal.names import LOCK, TEMPORARY
@@ -141,7 +151,7 @@ def _mended(state: State, is_exact: bool, watermarks: Mapping[str, int]) -> Stat
         partition: Position(p.low, p.acks, max(p.reach, watermarks.get(partition, 0)), p.attempts)
         for partition, p in state.positions.items()
     }
-    return State(state.name, state.epoch + EPOCHS, state.owner, positions, state.seen_ts)
+    return State(state.name, min(state.epoch + EPOCHS, MAX_EPOCH - 1), state.owner, positions, state.seen_ts)
 
 
 def _consequence(state: State, is_exact: bool, watermarks: Mapping[str, int]) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import msgspec
 
@@ -35,6 +35,7 @@ from heliograph.errors import (
     PartitionInUse,
     TooManyAcks,
 )
+from heliograph.event import Count, Instant  # noqa: TC001 - msgspec reads them at run time
 from heliograph.journal.frames import checksum
 from heliograph.journal.names import LOCK, TEMPORARY
 from heliograph.journal.recovery import make_folder
@@ -58,17 +59,19 @@ REWRITE_BYTES: Final = 1 << 20
 
 HEADER = struct.Struct("<8sHHI")
 _FRAME = struct.Struct("<II")
+MAX_EPOCH: Final = 1 << 62
+"""Openings of one place that are told apart."""
 
 
 class Position(msgspec.Struct, array_like=True):
     """How far a consumer is in one partition."""
 
-    low: int = 0
+    low: Count = 0
     """Everything below is acknowledged."""
-    acks: set[int] = msgspec.field(default_factory=set)
-    reach: int = 0
+    acks: set[Count] = msgspec.field(default_factory=set)
+    reach: Count = 0
     """Everything from here on was not handed out to anybody."""
-    attempts: dict[int, int] = msgspec.field(default_factory=dict)
+    attempts: dict[Count, Count] = msgspec.field(default_factory=dict)
     """How often offsets that are not acknowledged were handed out, where that is counted."""
 
     def advance(
@@ -89,13 +92,16 @@ class State(msgspec.Struct, array_like=True):
     """All that is kept of a named consumer."""
 
     name: str
-    epoch: int = 0
+    epoch: Annotated[int, msgspec.Meta(ge=0, le=MAX_EPOCH)] = 0
     owner: str = ""
     positions: dict[str, Position] = {}
-    seen_ts: int = 0
+    seen_ts: Instant = 0
     """When its owner was last heard of, in ns since 1970."""
-    durable: int = 0
+    durable: Count = 0
     """How many bytes of the file were durable when it was written."""
+
+
+_decode: Final = msgspec.msgpack.Decoder(State).decode
 
 
 class Cursor:
@@ -407,7 +413,10 @@ def state_at(data: bytes, at: int) -> tuple[State, int] | None:
     # Zeros, as a crash may leave them, would be an empty state with the right sum.
     if not size or len(body) < size or checksum(body) != crc:
         return None
-    return msgspec.msgpack.decode(body, type=State), begin + size
+    try:
+        return _decode(body), begin + size
+    except (msgspec.MsgspecError, RecursionError):
+        return None  # a right sum around what no program of ours has written
 
 
 def _durable_after(data: bytes, at: int) -> int:
