@@ -94,6 +94,33 @@ def test_pub_says_what_is_wrong_with_an_event(
     assert "$.id" in capsys.readouterr().err
 
 
+def test_pub_pushes_all_events_or_none_and_says_which_is_bad(
+    station: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    consumer = station.channel("air.tracks", Track).consumer()
+    good = '{"id": 1, "speed": 1.0, "region": "x"}'
+    assert run(["pub", "air.tracks", good, '{"id": "seven"}', good, "--domain", "cli"]) == 2
+    assert "event 2 is no air.track, nothing was pushed: " in capsys.readouterr().err
+    assert run(["pub", "air.tracks", good, "no json", "--domain", "cli"]) == 2
+    assert "event 2 is no air.track, nothing was pushed: " in capsys.readouterr().err
+    assert consumer.pull(0.01) is None
+    program = helio("pub", "air.tracks", "-")
+    _, problem = program.communicate(f"{good}\nno json\n", timeout=LIMIT)
+    assert "event 2 is no air.track, the 1 before it are pushed: " in problem
+    assert consumer.pull(LIMIT) == Track(1, 1.0, "x")
+
+
+def test_sub_of_a_channel_that_nobody_has_says_that_it_waits(station: hg.Station) -> None:
+    program = helio("sub", "air.later", "--count", "1")
+    assert program.stderr is not None
+    assert "no station of domain cli has a channel air.later; waiting for one" in program.stderr.readline()
+    later = station.channel("air.later", Track)
+    assert later.wait_matched(1, LIMIT)
+    later.push(Track(1))
+    output, _ = program.communicate(timeout=LIMIT)
+    assert msgspec.json.decode(output)["id"] == 1
+
+
 def test_pub_to_a_channel_that_nobody_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pub", "nowhere", "{}", "--domain", "cli"]) == 2
     assert "no station of domain cli has a channel nowhere" in capsys.readouterr().err

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from heliograph.channel.delayed import LaterStore
     from heliograph.channel.handing import OpenDesk
     from heliograph.channel.lane import Item
-    from heliograph.channel.observer import Observer
+    from heliograph.channel.observer import Observer, Recording
     from heliograph.channel.places import Point
     from heliograph.channel.pools import Pools
     from heliograph.channel.stamp import Said
@@ -97,7 +97,7 @@ class Services(msgspec.Struct, frozen=True):
     """Opens where events wait that are delivered later: (channel, types, whether to make it)."""
     priority: int | None = None
     """Of receivers that name none; None: events have their own."""
-    observe: Callable[[str, QoS], Observer | None] = lambda _, __: None
+    observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""
 
 
@@ -115,7 +115,8 @@ class Channel(Generic[T]):
         self.pools, self.timers = services.pools, services.timers
         services.pools.of(qos.dispatch, qos.threads)  # refused here, before anything is opened
         self.next_station_seq = services.next_station_seq
-        self.observer = services.observe(name, qos)
+        self._recording = services.observe(name, qos)
+        self.observer: Observer | None = self._recording
         self.monitor: Watching | None = None
         """Watches deliveries where `push` waits for them: `array()` and `stats()`."""
         if qos.ack_level == "delivered":
@@ -456,6 +457,8 @@ class Channel(Generic[T]):
             self._accounts.fold(self._members.receivers)
             self._accounts.leave(receiver)
             self._members.leave(receiver, reason)
+            if self._recording is not None:
+                self._recording.left(receiver.name, receiver.counts)
         if self.monitor is not None:
             self.monitor.left(receiver.name)
         if is_local:

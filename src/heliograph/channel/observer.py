@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from heliograph.channel.ledger import LaneCounts
     from heliograph.event import Header
 
 Outcome: TypeAlias = Literal["delivered", "failed", "expired", "dropped"]
@@ -35,6 +36,14 @@ class Observer(Protocol):
 
     def watch(self, receiver: str) -> Watch:
         """The watch of a new receiver."""
+        ...
+
+
+class Recording(Observer, Protocol):
+    """Observes one channel, and writes down what its receivers have counted."""
+
+    def left(self, receiver: str, counts: Callable[[], LaneCounts]) -> None:
+        """A receiver is there no more; what it was in the middle of may still be counted."""
         ...
 
 

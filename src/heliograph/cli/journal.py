@@ -11,6 +11,7 @@ Nothing is locked or changed, except by `repair`.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import datetime
 from itertools import islice
 from pathlib import Path  # noqa: TC003 - typer looks at the annotation
@@ -23,6 +24,7 @@ from heliograph.cli.output import (
     JsonFlag,
     print_json,
     print_line,
+    print_problem,
     print_table,
     show_help_without_command,
 )
@@ -53,38 +55,51 @@ def _journal(context: typer.Context) -> None:
 def ls(folder: Folder, *, as_json: JsonFlag = False) -> None:
     """List channels and partitions: their offsets, events, bytes and files.
 
-    Retired files are no longer part of the history, and stay on disk for who planned to read them.
+    Retired files are no longer part of the history, and stay on disk for who planned to read them. Exit code
+    1: some cannot be listed; says which, and lists the others.
     """
-    from heliograph.journal import inspection  # noqa: PLC0415 - commands import what they need when they run
-    from heliograph.journal.folder import StationFolder, partition_folder  # noqa: PLC0415 - as above
+    from heliograph.errors import HeliographError  # noqa: PLC0415 - commands import what they need when they run
+    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
 
     station = StationFolder(folder)
-    rows = []
+    rows, bad = [], []
     for channel in station.channels():
         for partition in station.partitions(channel):
-            with station.reader(channel, partition) as reader:
-                earliest, watermark = reader.earliest, reader.watermark
-                compacted = sum(s.next - s.first - s.events for s in reader.manifest.segments)
-            files = inspection.ls(station.disk, partition_folder(channel, partition))
-            rows.append(
-                {
-                    "channel": channel,
-                    "partition": partition,
-                    "earliest": earliest,
-                    "watermark": watermark,
-                    "events": watermark - earliest - compacted,
-                    "bytes": sum(file.size for file in files if file.kind != "retired"),
-                    "files": sum(file.kind != "retired" for file in files),
-                    "sealed": sum(file.kind == "segment" for file in files),
-                    "retired": sum(file.kind == "retired" for file in files),
-                }
-            )
+            try:
+                rows.append(_listed(station, channel, partition))
+            except HeliographError as error:
+                bad.append({"channel": channel, "partition": partition, "problem": str(error)})
     if as_json:
-        print_json(rows)
+        print_json([*rows, *bad])
     elif rows:
         print_table(list(rows[0]), [list(row.values()) for row in rows])
-    else:
+    elif not bad:
         print_line("no history yet")
+    for one in bad:
+        print_problem(f"{one['channel']}/{one['partition']} cannot be listed: {one['problem']}")
+    if bad:
+        raise typer.Exit(DAMAGED)
+
+
+def _listed(station: StationFolder, channel: str, partition: str) -> dict[str, Any]:
+    from heliograph.journal import inspection  # noqa: PLC0415 - as above
+    from heliograph.journal.folder import partition_folder  # noqa: PLC0415 - as above
+
+    with station.reader(channel, partition) as reader:
+        earliest, watermark = reader.earliest, reader.watermark
+        compacted = sum(s.next - s.first - s.events for s in reader.manifest.segments)
+    files = inspection.ls(station.disk, partition_folder(channel, partition))
+    return {
+        "channel": channel,
+        "partition": partition,
+        "earliest": earliest,
+        "watermark": watermark,
+        "events": watermark - earliest - compacted,
+        "bytes": sum(file.size for file in files if file.kind != "retired"),
+        "files": sum(file.kind != "retired" for file in files),
+        "sealed": sum(file.kind == "segment" for file in files),
+        "retired": sum(file.kind == "retired" for file in files),
+    }
 
 
 @app.command()
@@ -162,20 +177,23 @@ def repair(
     there is something to be done, and this was a dry run.
     """
     from heliograph.journal.folder import StationFolder, partition_folder  # noqa: PLC0415 - as above
-    from heliograph.journal.repair import plan_repair  # noqa: PLC0415 - as above
+    from heliograph.journal.repair import folder_lock, plan_repair  # noqa: PLC0415 - as above
     from heliograph.journal.repair import repair as put_in_order  # noqa: PLC0415 - as above
     from heliograph.ports import system_ports  # noqa: PLC0415 - as above
 
     station, ports = StationFolder(folder), system_ports(folder)
     channels = station.channels() if channel is None else (channel,)
     repairs = []
-    for name in channels:
-        for partition in station.partitions(name):
-            place = partition_folder(name, partition)
-            plan = plan_repair(station.disk, place, ports.random) if dry_run else put_in_order(ports, place)
-            found = {"steps": plan.steps, "lost": _ranges(plan.lost)}
-            repairs.append({"channel": name, "partition": partition, **found})
-    cursors = [_repaired_cursors(station, ports, name, dry_run=dry_run) for name in channels]
+    with nullcontext() if dry_run else folder_lock(ports):
+        for name in channels:
+            for partition in station.partitions(name):
+                place = partition_folder(name, partition)
+                plan = (
+                    plan_repair(station.disk, place, ports.random) if dry_run else put_in_order(ports, place)
+                )
+                found = {"steps": plan.steps, "lost": _ranges(plan.lost)}
+                repairs.append({"channel": name, "partition": partition, **found})
+        cursors = [_repaired_cursors(station, ports, name, dry_run=dry_run) for name in channels]
     cursors = [one for one in cursors if one["steps"]]
     if as_json:
         print_json({"dry_run": dry_run, "partitions": repairs, "cursors": cursors})

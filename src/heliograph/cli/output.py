@@ -35,6 +35,11 @@ def print_line(text: str) -> None:
     typer.echo(printable(text))
 
 
+def print_problem(text: str) -> None:
+    """On standard error, as what fails a command is, where the command goes on."""
+    typer.echo(f"helio: {printable(text)}", err=True)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table: drawn on a terminal, plain columns that never wrap where another program reads along."""
     cells = [[printable("" if cell is None else str(cell)) for cell in row] for row in rows]

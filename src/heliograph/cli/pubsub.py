@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliograph.cli.output import CommandFailed, JsonFlag, print_json, print_line, printable
+from heliograph.cli.output import CommandFailed, JsonFlag, print_json, print_line, print_problem, printable
 from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
 
 if TYPE_CHECKING:
@@ -50,9 +50,12 @@ def pub(
         classes = _classes(meet_all(here), channel, domain)
         cls = _chosen(classes, type_name, channel)
         opened = _open(here, channel, [cls])
+        made = _made(cls, events)
+        if "-" not in events:
+            made = iter(list(made))  # all are read before the first is pushed
         pushed = 0
-        for text in _texts(events):
-            opened.push(cls.from_json(text))
+        for event in made:
+            opened.push(event)
             pushed += 1
         consumers = sum(state.consumers for _, state in _states(here.mesh, channel))
     if as_json:
@@ -106,7 +109,10 @@ def sub(
 def _events(here: Station, name: str, where: str | None, start: str) -> Iterator[Event]:
     """Events of a channel for ever, of types that it carries later too."""
     mesh = meet_all(here)
-    mesh.wait_for(lambda known: bool(known.formats(name)))
+    if not mesh.wait_for(lambda known: bool(known.formats(name)), MEET_LIMIT):
+        domain = mesh.identity.domain
+        print_problem(f"no station of domain {domain} has a channel {name}; waiting for one (see: helio ls)")
+        mesh.wait_for(lambda known: bool(known.formats(name)))
     channel = _open(here, name, list(_classes(mesh, name, "").values()))
     with channel.consumer(where=where, start=start) as consumer:
         while True:
@@ -152,6 +158,19 @@ def _states(mesh: Mesh | None, name: str) -> Iterator[tuple[int, Any]]:
         for state in other.channels:
             if state.name == name:
                 yield other.station, state
+
+
+def _made(cls: type[Event], events: list[str]) -> Iterator[Event]:
+    from heliograph.errors import HeliographError  # noqa: PLC0415 - as above
+
+    is_stream = "-" in events
+    for number, text in enumerate(_texts(events), 1):
+        try:
+            event = cls.from_json(text)
+        except HeliographError as error:
+            done = f"the {number - 1} before it are pushed" if is_stream else "nothing was pushed"
+            raise CommandFailed(f"event {number} is no {_name(cls)}, {done}: {error}") from error
+        yield event
 
 
 def _texts(events: list[str]) -> Iterator[str]:

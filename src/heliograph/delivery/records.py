@@ -93,9 +93,14 @@ class Dropped(Event, name="helio.dropped"):
 
 
 class LedgerRecord(Event, name="helio.ledger"):
-    """What a receiver has counted since its channel was opened. Every row balances in itself."""
+    """What a receiver has counted since its channel was opened. Every row balances in itself.
+
+    Rows count up within one life of a station. Sums over time and over lives are sums of final rows; of a
+    station that runs, or was killed, the last row of each receiver that has no final one stands in for it.
+    """
 
     station: str
+    """Its id, of this life alone."""
     snapshot: int
     """Rows of one channel with the same number were taken at one instant."""
     at_ns: int
@@ -114,6 +119,10 @@ class LedgerRecord(Event, name="helio.ledger"):
     dropped_by: list[Dropped]
     lost_records: int
     """Delivery records that could not be made, in this station so far."""
+    since_ns: int = 0
+    """When this station was opened. Its id is new with every start, so rows of one life share it."""
+    final: bool = False
+    """Whether no later row follows: the receiver has left, or the station was closed."""
 
 
 class _Told(NamedTuple):
@@ -157,6 +166,9 @@ class Recorder:
         self._told: deque[_Told] = deque()
         self._lost = count()
         self._snapshots = count(1)
+        self._since = ports.clock.time_ns()
+        self._ended: deque[tuple[str, str, Callable[[], LaneCounts]]] = deque()
+        """Receivers that have left, and what they have counted, which may still change."""
         self._due: dict[str, int] = {}
         """When the ledger of a channel is written next, on the monotonic clock."""
         self._intervals: dict[str, int] = {}
@@ -164,6 +176,8 @@ class Recorder:
         self._starting = ports.tasks.lock("start of delivery records")
         self._opening = False
         self._stopping = False
+        self._is_last = False
+        """Whether nothing is written after what is being written."""
         self._bell = ports.tasks.signal("delivery records")
         self._task: Any = None
 
@@ -174,7 +188,7 @@ class Recorder:
         self._intervals[channel] = round(qos.ledger_interval * 1e9)
         self._due[channel] = self._ports.clock.monotonic_ns() + self._intervals[channel]
         rate = 1.0 if qos.delivery_records == "all" else qos.delivery_rate
-        return _Observed(channel, rate, self._ports.clock.time_ns, self._put)
+        return _Observed(channel, rate, self._ports.clock.time_ns, self._put, self._ended.append)
 
     def start(self) -> None:
         """Open the ways that records go, once a channel asks for them. Under no lock."""
@@ -208,6 +222,7 @@ class Recorder:
             self._bell.wait(EVERY)
             self._write()
         self._due = dict.fromkeys(self._due, 0)
+        self._is_last = True
         self._write()
 
     def _write(self) -> None:
@@ -255,15 +270,32 @@ class Recorder:
     def _ledgers(self) -> list[LedgerRecord]:
         now = self._ports.clock.monotonic_ns()
         due = {name for name, at in self._due.items() if at <= now}
-        rows: list[LedgerRecord] = []
+        rows = self._final_rows()
         for channel in self._channels() if due else ():
             if channel.name not in due:
                 continue
             self._due[channel.name] = now + self._intervals[channel.name]
             stats, snapshot, at = channel.stats(), next(self._snapshots), self._ports.clock.time_ns()
-            rows.append(self._ledger(snapshot, at, channel.name, None, stats.pushed, stats.total))
+            whole = self._ledger(snapshot, at, channel.name, None, stats.pushed, stats.total)
+            whole.final = self._is_last
+            rows.append(whole)
             for receiver, counts in stats.consumers.items():
                 rows.append(self._ledger(snapshot, at, channel.name, receiver, 0, counts))
+        return rows
+
+    def _final_rows(self) -> list[LedgerRecord]:
+        """The last row of each receiver that has left, once nothing of it is under way any more."""
+        rows: list[LedgerRecord] = []
+        for _ in range(len(self._ended)):
+            channel, receiver, counted = left = self._ended.popleft()
+            counts = counted()
+            if counts.pending and not self._is_last:
+                self._ended.append(left)
+                continue
+            at = self._ports.clock.time_ns()
+            row = self._ledger(next(self._snapshots), at, channel, receiver, 0, counts)
+            row.final = True
+            rows.append(row)
         return rows
 
     def _ledger(  # noqa: PLR0917 - the beginning of a record, in its order
@@ -284,6 +316,7 @@ class Recorder:
             counts.pending,
             [Dropped(reason, events) for reason, events in sorted(counts.dropped.items())],
             int(self._lost.__reduce__()[1][0]),
+            self._since,
         )
 
 
@@ -291,13 +324,22 @@ class _Observed:
     """Observes one channel."""
 
     def __init__(
-        self, channel: str, rate: float, now: Callable[[], int], put: Callable[[_Told], None]
+        self,
+        channel: str,
+        rate: float,
+        now: Callable[[], int],
+        put: Callable[[_Told], None],
+        ended: Callable[[tuple[str, str, Callable[[], LaneCounts]]], object],
     ) -> None:
         self._channel = channel
+        self._ended = ended
         self._rate = rate
         self._now = now
         self._put = put
         self._seen = count(1).__next__
+
+    def left(self, receiver: str, counts: Callable[[], LaneCounts]) -> None:
+        self._ended((self._channel, receiver, counts))
 
     def watch(self, receiver: str) -> Watch:
         channel, rate, now, put, seen = self._channel, self._rate, self._now, self._put, self._seen

@@ -17,7 +17,7 @@ Interrupted anywhere it is begun again: until a manifest replaces it, a file sta
 from __future__ import annotations
 
 import logging
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +27,7 @@ from heliograph.errors import (
     BadJournalFile,
     FileExists,
     FileLocked,
+    FolderInUse,
     HistoryDamaged,
     NoSuchFile,
     PartitionInUse,
@@ -112,6 +113,21 @@ class RepairPlan:
         found = [lost for finding in self.findings for lost in finding.lost]
         new = [f for f in found if not any(k.first <= f.first and f.next <= k.next for k in known)]
         return tuple(sorted({*known, *new}, key=lambda lost: lost.first))
+
+
+@contextmanager
+def folder_lock(ports: Ports) -> Iterator[None]:
+    """Have a station's folder while it is put in order; FolderInUse names the station that has it.
+
+    A station may open any of its channels at any time, so one that has none open is in the way too.
+    """
+    assert ports.disk is not None
+    try:
+        lock = ports.disk.lock("lock", note="for a repair")
+    except FileLocked as locked:
+        raise FolderInUse(str(getattr(ports.disk, "folder", "data")), locked.holder) from locked
+    with lock:
+        yield
 
 
 def plan_repair(disk: Disk, folder: str, random: Random) -> RepairPlan:

@@ -30,6 +30,9 @@ class Noted:
     def __init__(self) -> None:
         self.seen: list[tuple[str, Outcome, str, int]] = []
 
+    def left(self, receiver: str, counts: object) -> None:
+        """Nothing is written down of it here."""
+
     def watch(self, receiver: str) -> Watch:
         return partial(self._note, receiver)
 

@@ -312,6 +312,37 @@ def test_a_damaged_place_of_a_consumer_is_reported_refused_and_repaired(
             assert all(delivery.redelivered for delivery in consumer.deliveries())
 
 
+def test_ls_lists_what_it_can_and_names_what_it_cannot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    qos = hg.QoS(durability="persistent")
+    with hg.Station(tmp_path / "data") as station:
+        for name in ("air.tracks", "bad", "weather"):
+            station.channel(name, Track, qos=qos).push(Track(1))
+    (manifest,) = (tmp_path / "data" / "channels" / "bad").glob("*/manifest")
+    manifest.write_bytes(b"nonsense")
+    assert run(["journal", "ls", str(tmp_path / "data")]) == 1
+    captured = capsys.readouterr()
+    assert [line.split()[0] for line in captured.out.splitlines()[1:]] == ["air.tracks", "weather"]
+    assert f"helio: bad/{manifest.parent.name} cannot be listed: " in captured.err
+    assert run(["journal", "ls", str(tmp_path / "data"), "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["channel"] for row in rows] == ["air.tracks", "weather", "bad"]
+    assert "manifest" in rows[2]["problem"]
+
+
+def test_repair_is_refused_while_a_station_has_the_folder_whatever_it_has_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with hg.Station(tmp_path / "data") as station:
+        station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent")).push(Track(1))
+    with hg.Station(tmp_path / "data"):
+        assert "as a station" in failure(capsys, "journal", "repair", tmp_path / "data")
+        assert run(["journal", "repair", "--dry-run", str(tmp_path / "data")]) == 0
+        capsys.readouterr()
+    assert run(["journal", "repair", str(tmp_path / "data")]) == 0
+
+
 def test_repair_is_refused_while_a_writer_has_the_partition(
     kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

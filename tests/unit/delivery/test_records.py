@@ -126,6 +126,27 @@ def test_sealed_records_are_columns(tmp_path: Path) -> None:
         assert schema.field("at_ns").type == pa.int64()
 
 
+def test_a_receiver_that_ends_has_a_last_row_and_lives_of_a_station_do_not_mix(tmp_path: Path) -> None:
+    qos = hg.QoS(durability="persistent", delivery_records="all", ledger_interval=0.05)
+    for life in range(2):
+        with hg.Station(tmp_path / "data") as station:
+            ticks = station.channel("ticks", Tick, qos=qos)
+            with ticks.consumer(start="now") as ends:
+                ticks.push_many([Tick(n) for n in range(3)])
+                assert len(ends.read(3, LIMIT)) == 3
+            stays = ticks.consumer(start="now")
+            ticks.push(Tick(life))
+            assert len(stays.read(1, LIMIT)) == 1
+    with hg.Station(tmp_path / "data") as station:
+        ledger = station.channel(LEDGER, hg.LedgerRecord)
+        rows = list(ledger.consumer(start="earliest", until="now"))
+    assert len({row.station for row in rows}) == len({row.since_ns for row in rows}) == 2
+    finals = [row for row in rows if row.final]
+    assert [row.delivered for row in finals if row.receiver is not None] == [3, 1, 3, 1]
+    assert [row.delivered for row in finals if row.receiver is None] == [4, 4]
+    assert all(row.matched == row.delivered for row in finals)
+
+
 def test_every_row_of_the_ledger_balances_under_load() -> None:
     with hg.Station() as station:
         _, ledger = listening(station)
