@@ -192,6 +192,10 @@ class Ranking:
         self.line: Callable[[Waiting], Hashable] = attrgetter(*order.by)
         """The line of an event."""
 
+    def place(self, priority: int, sub_priority: int) -> None:
+        """What the consumer says from the next event on."""
+        self._priority, self._sub_priority = priority, sub_priority
+
     def waiting(self, event: Event, header: Header, expires_ns: int) -> Waiting:
         """An event that comes in now."""
         sub_priority, latency_ns = self._sub_priority, self._latency_ns

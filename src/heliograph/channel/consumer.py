@@ -107,10 +107,6 @@ class QueuedReceiver(Receiver):
 
     lane: Lane
 
-    def set_priority(self, priority: int) -> None:
-        """From the next event on; what waits keeps its place."""
-        self.lane.priority = priority
-
     def counts(self) -> LaneCounts:
         return self.lane.counts()
 

@@ -303,6 +303,13 @@ class Lane:
                 return LOWEST_PRIORITY
             return max((p for p, band in self._bands.items() if band), default=LOWEST_PRIORITY)
 
+    def place(self, priority: int, sub_priority: int) -> None:
+        """Take the place of what events say, from the next one on; what waits stays where it is."""
+        with self._lock:
+            self.priority = priority
+            if self._ranking is not None:
+                self._ranking.place(priority, sub_priority)
+
     def counts(self) -> LaneCounts:
         with self._lock:
             return self._counts()

@@ -15,7 +15,8 @@ A task whose cost is stated is admitted when it is subscribed, or refused with N
 task that would be late and the numbers; then nothing has changed. One without a cost runs on trial, at the
 lowest priority, until `admit` is called: its cost is then the 99.9th percentile of its runs.
 
-Rates become priorities (`heliograph.schedule`), and each admitted subscription is given its own. A job is
+Rates become priorities (`heliograph.schedule`), and each admitted subscription is given its own; with
+`dispatch="ranked"` also a sub-priority, so that the more important of one rate goes first. A job is
 released at the event's `source_ts` and ends when the callback returns; its cost is the time between call and
 return, with whatever ran in between, which is on the safe side.
 """
@@ -30,6 +31,7 @@ import msgspec
 from heliograph.channel.consumer import QueuedReceiver, takes_header
 from heliograph.channel.selection import Options, check_options
 from heliograph.errors import InvalidTask, NotPossible
+from heliograph.order import MAX_SUB_PRIORITY
 from heliograph.qos import LOWEST_PRIORITY
 from heliograph.schedule import Proof, Task, admit
 
@@ -268,6 +270,9 @@ class Schedule:
             raise NotPossible(channel.name, "a task that is async def: its loop runs it in its own order")
         if said.get("priority") is not None:
             raise NotPossible(channel.name, "priority= of a task: it follows from the periods")
+        order = said.get("dispatch") or channel.qos.dispatch
+        if order not in ("strict", "ranked"):
+            raise NotPossible(channel.name, f"dispatch={order!r:.60} of a task: the analysis is of 'strict'")
         name = said.pop("name", None) or getattr(callback, "__name__", type(callback).__name__)
         cost = said.pop("cost", None)
         stated: dict[str, Any] = {field: said.pop(field) for field in _STATED if field in said}
@@ -309,7 +314,7 @@ class Schedule:
             member.cost_ns = round(admitted.task.cost * 1e9)
             member.deadline_ns = round(admitted.deadline * 1e9)
             assert member.receiver is not None
-            member.receiver.set_priority(admitted.priority)
+            member.receiver.lane.place(admitted.priority, max(0, MAX_SUB_PRIORITY - admitted.order))
 
     def _measured(self, member: _Member) -> Task:
         if member.costs.count < RUNS:

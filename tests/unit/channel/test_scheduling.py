@@ -161,6 +161,19 @@ def test_a_callback_that_raises_has_run(helio: Rig, tracks: hg.Channel[Track]) -
     assert receiver.counts().failed == 2
 
 
+def test_the_more_important_of_one_rate_goes_first_where_sub_priorities_count(helio: Rig) -> None:
+    tracks = helio.station.channel("ranked", Track, qos=hg.QoS(dispatch="ranked"))
+    schedule = helio.station.schedule()
+    lanes = {}
+    for name, importance in (("minor", 0), ("major", 7), ("middle", 3)):
+        receiver = schedule.task(tracks, nothing, name=name, period=0.1, cost=0.01, importance=importance)
+        lanes[name] = receiver.lane
+    header = hg.Header("ranked", "air.track", "s", 1, 1, 0, b"")
+    waiting = {name: lane._ranking.waiting(Track(1), header, 0) for name, lane in lanes.items()}  # type: ignore[union-attr]
+    assert {head.priority for head in waiting.values()} == {5}
+    assert sorted(waiting, key=lambda name: -waiting[name].sub_priority) == ["major", "middle", "minor"]
+
+
 async def awaited(_: Track) -> None:
     """Not for a schedule."""
 
@@ -170,6 +183,7 @@ async def awaited(_: Track) -> None:
     [
         ({"callback": awaited, "period": 0.1, "cost": 0.01}, NotPossible),
         ({"callback": nothing, "period": 0.1, "cost": 0.01, "priority": 5}, NotPossible),
+        ({"callback": nothing, "period": 0.1, "cost": 0.01, "dispatch": "aged"}, NotPossible),
         ({"callback": nothing, "cost": 0.01}, InvalidTask),
         ({"callback": nothing, "period": 0.1, "cost": -1.0}, InvalidTask),
         ({"callback": nothing, "period": 0.1, "cost": 0.01, "after": ("nobody",)}, InvalidTask),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import heliograph as hg
 from heliograph.errors import ExpressionError, InvalidPattern, NotPossible
-
-if TYPE_CHECKING:
-    from heliograph.testing import Rig
+from heliograph.testing import Rig
 
 LIMIT = 10.0
 
@@ -183,3 +181,21 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(helio: Rig) -> None:
     with pytest.raises(InvalidPattern, match="is all_of, any_of"):
         helio.station.subscribe(tracks, print)  # type: ignore[call-overload]  # the test
     assert tracks.stats().consumers == {}
+
+
+def test_a_watchdog_waits_anew_after_a_restart() -> None:
+    barks: list[Any] = []
+    rig = Rig()
+    for life in range(3):
+        tracks = rig.station.channel("t", Track, qos=hg.QoS(durability="persistent"))
+        rig.station.subscribe(hg.all_of(t=tracks.where("id < 0"), watchdog=5.0), barks.append)
+        rig.clock.advance(4)
+        rig.settle()
+        assert barks == []
+        if life < 2:
+            rig.station.close()
+            rig = Rig(disk=rig.disk, seed=life + 1)
+    rig.clock.advance(1)
+    rig.settle()
+    assert [bark.missing for bark in barks] == [("t",)]
+    rig.station.close()
