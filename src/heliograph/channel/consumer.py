@@ -130,6 +130,8 @@ class Subscription(QueuedReceiver):
         self._call = callback
         self._with_header = takes_header(callback)
         self._pool = pool
+        # Whoever runs it next hands it to `_pool`, which may be another by now.
+        self._is_moving = False
         self.lane = channel.new_lane(name, selection, self._schedule)
         self.lane.on_higher = partial(pool.raise_to, self)
         if self._watch is not None:
@@ -139,6 +141,15 @@ class Subscription(QueuedReceiver):
 
     def _schedule(self, lane: Lane) -> None:
         self._pool.schedule(self, lane.highest())
+
+    def use(self, pool: Pool) -> None:
+        """Be called by the workers of another pool; one of the old that is at it ends its batch."""
+        before, self._pool = self._pool, pool
+        self.lane.on_higher = partial(pool.raise_to, self)
+        if before.withdraw(self):
+            pool.schedule(self, self.lane.highest())
+        else:
+            self._is_moving = True
 
     def run_batch(self) -> bool:
         """Deliver one batch, for the pool."""
@@ -159,6 +170,10 @@ class Subscription(QueuedReceiver):
                 lane.done += 1
         if items:
             lane.settle(items)
+            if self._is_moving:
+                self._is_moving = False
+                self._schedule(lane)
+                return False
         return bool(items)
 
     @property

@@ -33,6 +33,7 @@ from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.members import Members
 from heliograph.channel.neighbours import Neighbours
 from heliograph.channel.observer import Both
+from heliograph.channel.reconfiguring import Arrangement, reconfigure
 from heliograph.channel.selection import (
     Options,
     Selection,
@@ -361,6 +362,13 @@ class Channel(Generic[T]):
         selection = self._placed(self.select(**selected), start, until)
         how = Asked(name, start, ends=until is not None, raises_gaps=gap == "error")
         return self.asking.open(how, selection, acking)
+
+    def reconfigure(self, **wanted: Unpack[Arrangement]) -> None:
+        """Change `dispatch`, `latency` and `threads`, as in `QoS`, while events flow; leave out what stays.
+
+        Nothing is lost or repeated, and suppliers keep their order. What cannot be is refused whole.
+        """
+        reconfigure(self, self._members, self._lanes, wanted)
 
     def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:
         """Wait until so many receivers are there, in linked stations too; False when the time ran out."""

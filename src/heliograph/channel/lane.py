@@ -265,6 +265,22 @@ class Lane:
             self._taken = self.done = 0
             self.halted = self.closed
 
+    def use(self, ranking: Ranking | None) -> None:
+        """Go by another order. What waits leaves the old lines before anything enters the new ones.
+
+        It keeps the order in which it came, where that is known, and counts as having come now.
+        """
+        with self._lock:
+            items = self._pop_all()
+            self._bands.clear()
+            self._ranking = ranking
+            self._plain_below = self.limit if ranking is None else 0
+            self.level = LOWEST_PRIORITY
+            for item in items:
+                held, line = self._held(item)
+                self.waiting += 1
+                self._enter(self._band(line), held)
+
     def hand_over(self) -> list[Item]:
         """Close, and give what waits to somebody else instead of dropping it."""
         with self._lock:
@@ -387,14 +403,14 @@ class Lane:
         return self._in_time(popped) if popped[0][2] else popped
 
     def _pop_all(self) -> list[Item]:
-        """All that waits, each priority or line in its order."""
-        items: list[Item] = []
-        for line in sorted(self._bands, reverse=True) if self._ranking is None else list(self._bands):
-            items += self._pop(self._bands[line], self.waiting)
-        if self._ranking is not None:
-            self._bands.clear()
+        """All that waits: by priority, or with another order in the order in which it came."""
+        lines = sorted(self._bands, reverse=True) if self._ranking is None else list(self._bands)
+        held = [item for line in lines for item in self._pop_held(self._bands[line], self.waiting)]
         self.waiting = 0
-        return items
+        if self._ranking is None:
+            return held
+        self._bands.clear()
+        return [item[:3] for item in sorted(held, key=ARRIVAL)]
 
     def _put_back(self, items: Sequence[Item]) -> None:
         """These wait again, before the others of their band."""
@@ -476,12 +492,15 @@ class Lane:
 
     def _append_extra(self, item: Item) -> bool:
         held, line = self._held(item)
-        self._band(line).append(held)
+        self._enter(self._band(line), held)
         self.waiting += 1
         return True
 
     def _new_band(self) -> Any:
         return deque()
+
+    def _enter(self, band: Any, held: Any) -> None:
+        band.append(held)
 
     def _head_of(self, band: Any) -> Any:
         return band[0]
@@ -533,6 +552,13 @@ class CoalescingLane(Lane):
 
     def _new_band(self) -> Any:
         return {}
+
+    def _enter(self, band: Any, held: Any) -> None:
+        """Of two priorities that become one line, an event of the same key may be there."""
+        if (before := band.pop(_key(held), None)) is not None:
+            self._drop(before, "coalesced")
+            self.waiting -= 1
+        band[_key(held)] = held
 
     def _head_of(self, band: Any) -> Any:
         return next(iter(band.values()))

@@ -9,8 +9,9 @@ from heliograph.channel.late import LateCoalescingLane, LateLane
 from heliograph.order import Ranking, as_ns, order_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from heliograph.channel.consumer import QueuedReceiver
     from heliograph.channel.journalled import Journalled
     from heliograph.channel.selection import Selection
     from heliograph.ports import Clock, Ports
@@ -63,6 +64,12 @@ class Lanes:
             ranking=ranking,
             on_ready=on_ready,
         )
+
+    def use(self, qos: QoS, receivers: Iterable[QueuedReceiver]) -> None:
+        """Have these receivers, and those to come, wait as another quality of service says. While still."""
+        self._qos = qos
+        for receiver in receivers:
+            receiver.lane.use(ranking_of(receiver.selection, qos, self._ports.clock))
 
 
 def ranking_of(selection: Selection, qos: QoS, clock: Clock) -> Ranking | None:

@@ -43,6 +43,9 @@ class BandPools:
                 self.schedule(run, priority)
                 return
 
+    def withdraw(self, run: Runnable) -> bool:
+        return any(pool.withdraw(run) for pool in self._pools.values())
+
     def runs_here(self, lane: Lane) -> bool:
         return any(pool.runs_here(lane) for pool in self._pools.values())
 

@@ -124,7 +124,7 @@ def select(
         raise NotPossible(channel, f"queue={queue!r}: a queue has room for at least one event")
     check_name(channel, "group", group)
     _check_overflow(channel, wanted, qos, overflow)
-    _check_order(channel, qos, dispatch, sub_priority=sub_priority, latency=latency)
+    check_order(channel, qos, dispatch, sub_priority=sub_priority, latency=latency)
     if where is None and params:
         raise NotPossible(channel, "params= without where=: there is no filter to give values to")
     tree = None if where is None else parsed(where, params)
@@ -213,7 +213,7 @@ def _check_overflow(
         raise NotPossible(channel, "overflow='coalesce' needs event types with a key=")
 
 
-def _check_order(
+def check_order(
     channel: str, qos: QoS, dispatch: Any, *, sub_priority: int | None, latency: float | None
 ) -> None:
     reason = None if dispatch is None else why_not(dispatch)

@@ -1,0 +1,80 @@
+"""Another order, or other threads, while events flow.
+
+    tracks.reconfigure(dispatch="aged", threads=hg.Threads("pool", workers=4))
+
+1. The new quality of service is made and checked, for the channel and for each receiver, and the pools of
+   workers that it needs are opened. What cannot be is refused here: nothing has been changed.
+2. All suppliers are held still: no push is half done.
+3. What waits in each lane leaves the old lines and enters the new ones, in order, and each subscription is
+   given to its new workers. A batch that a worker has in hand is delivered by it to its end; nobody else
+   takes from that lane meanwhile.
+4. The suppliers go on: what they push enters the new lines, behind what waited.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from heliograph.channel.consumer import QueuedReceiver, Subscription
+from heliograph.channel.selection import check_order
+from heliograph.errors import NotPossible
+from heliograph.qos import QoS
+
+if TYPE_CHECKING:
+    from heliograph.channel.core import Channel
+    from heliograph.channel.lanes import Lanes
+    from heliograph.channel.members import Members
+    from heliograph.channel.pools import Pool
+    from heliograph.order import Order, OrderName
+    from heliograph.threads import Threads
+
+
+class Arrangement(TypedDict, total=False):
+    """What can change while events flow, as in `QoS`."""
+
+    dispatch: OrderName | Order
+    latency: float | None
+    threads: Threads
+
+
+def reconfigure(channel: Channel[Any], members: Members[Any], lanes: Lanes, wanted: Arrangement) -> None:
+    """See the module."""
+    qos = _changed(channel, wanted)
+    channel.pools.of(qos.dispatch, qos.threads)
+    with members.still():
+        members.check_open()
+        receivers = [
+            receiver
+            for receiver in members.receivers.values()
+            if isinstance(receiver, QueuedReceiver) and receiver.name not in members.gateways
+        ]
+        for receiver in receivers:
+            asked = receiver.selection
+            check_order(
+                receiver.name, qos, asked.dispatch, sub_priority=asked.sub_priority, latency=asked.latency
+            )
+        pools = {receiver.name: _pool(channel, qos, receiver) for receiver in receivers}
+        channel.qos = qos
+        lanes.use(qos, receivers)
+        for receiver in receivers:
+            if isinstance(receiver, Subscription):
+                receiver.use(pools[receiver.name])
+
+
+def _changed(channel: Channel[Any], wanted: Arrangement) -> QoS:
+    before = channel.qos
+    said: dict[str, Any] = dict(wanted)
+    if not said or said.keys() - Arrangement.__annotations__:
+        raise NotPossible(channel.name, "reconfigure() changes dispatch=, latency= or threads=; name one")
+    if "dispatch" in said:
+        said.setdefault("latency", None)
+    fields = {field: getattr(before, field) for field in before.__struct_fields__}
+    qos = QoS(**{**fields, **said})
+    if (qos.threads.kind == "inline") != (before.threads.kind == "inline"):
+        raise NotPossible(channel.name, "who is called inside push is decided when it subscribes: inline=")
+    return qos
+
+
+def _pool(channel: Channel[Any], qos: QoS, receiver: QueuedReceiver) -> Pool:
+    asked = receiver.selection.dispatch
+    return channel.pools.of(qos.dispatch if asked is None else asked, qos.threads)
