@@ -27,6 +27,7 @@ from tests.support import EXAMPLES_FACTOR
 
 PLAYER = Path(__file__).with_name("sink_player.py")
 LIMIT = 150.0
+"""Seconds for anything that is waited for, and for 25 batches."""
 VICTIMS = ("driver", "worker", "station")
 BATCHES = 4
 CASES = [
@@ -78,7 +79,7 @@ class Theatre:
             if "station" not in self._running or self.is_over("station"):
                 self.close("station")
                 self.start("station")
-            if self._running["driver"].wait(LIMIT) == 0:
+            if self._running["driver"].wait(LIMIT * max(1, batches // 25)) == 0:
                 return
             self.close("driver")
             self.start("driver", batches)

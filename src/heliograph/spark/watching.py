@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN: Final = 1.0
 """Seconds after which new partitions are looked for."""
+PAUSE: Final = 9
+"""How many times as long as looking takes it pauses at least: of ten thousand channels that is seconds."""
 
 
 class Key(NamedTuple):
@@ -43,15 +45,16 @@ class Watch:
         self.folder = StationFolder(options.path)
         self.formats = FormatRegistry()
         self._readers: dict[Key, PartitionReader] = {}
-        self._looked_at = float("-inf")
+        self._look_at = float("-inf")
         self.readers()
 
     def readers(self, *, now: bool = False) -> dict[Key, PartitionReader]:
         """All partitions that there are; with `now`, also those that are a moment old."""
-        at = time.monotonic()
-        if now or at - self._looked_at >= LOOK_AGAIN:
+        start = time.monotonic()
+        if now or start >= self._look_at:
             self._look()
-            self._looked_at = at
+            end = time.monotonic()
+            self._look_at = max(start + LOOK_AGAIN, end + PAUSE * (end - start))
         return self._readers
 
     def learned(self) -> tuple[Format, ...]:
