@@ -132,6 +132,33 @@ class ZmqEnd:
         self._context.term()
 
 
+class ZmqPublishEnd:
+    """ZeroMQ's publish and subscribe, told to wait instead of dropping (XPUB_NODROP)."""
+
+    def __init__(self, folder: Path, side: Side) -> None:
+        zmq: Any = import_module("zmq")
+
+        self._context = zmq.Context()
+        self._out, self._in = self._context.socket(zmq.XPUB), self._context.socket(zmq.SUB)
+        self._out.setsockopt(zmq.XPUB_NODROP, 1)
+        for end in (self._out, self._in):
+            end.linger = 0
+        self._out.bind(f"ipc://{folder}/zmq-{side}")
+        self._in.subscribe(b"")
+        self._in.connect(f"ipc://{folder}/zmq-{1 - side}")
+        self._out.recv()  # that the other side has subscribed
+        self.send = self._out.send
+
+    def receive(self, limit: float) -> bytes | None:
+        received: bytes = self._in.recv()
+        return received
+
+    def close(self) -> None:
+        self._out.close()
+        self._in.close()
+        self._context.term()
+
+
 class NngEnd:
     """nanomsg's pair over its Unix transport."""
 
@@ -320,6 +347,7 @@ WAYS: dict[str, tuple[str, str | None, Callable[[Path, Side], End]]] = {
     "Unix socket": ("blocking", None, SocketEnd),
     "iceoryx2": ("polling", "iceoryx2", Iceoryx2End),
     "ZeroMQ": ("pair, blocking", "zmq", ZmqEnd),
+    "ZeroMQ XPUB": ("publish, no drop, blocking", "zmq", ZmqPublishEnd),
     "nng": ("pair, blocking", "pynng", NngEnd),
     "Zenoh": ("loopback TCP, blocking", "zenoh", ZenohEnd),
     "Cyclone DDS": ("loopback, blocking, text", "cyclonedds", CycloneEnd),
@@ -334,6 +362,11 @@ def ways_here() -> list[str]:
         for name, (_, library, _) in WAYS.items()
         if (library is None or find_spec(library)) and not (name.startswith("ring") and missing())
     ]
+
+
+def ways_missing() -> list[str]:
+    """The ways whose library is not installed."""
+    return [name for name, (_, library, _) in WAYS.items() if library is not None and not find_spec(library)]
 
 
 def open_end(way: str, folder: Path, side: Side) -> End:

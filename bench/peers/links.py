@@ -57,21 +57,26 @@ TRIPS = 100
 
 
 def echo_station(domain: str) -> None:
-    """Send every ping back as a pong, and count what comes in bulk."""
+    """The other process's work, until its input ends."""
     with hg.Station(domain=domain, name="echo") as station:
-        pongs = station.channel("pong", Ping)
-        bulk = station.channel("bulk", Ping)
-        station.channel("ping", Ping).subscribe(pongs.push, inline=True, where="n > 0")
-        seen = 0
-
-        def counted(event: Ping) -> None:
-            nonlocal seen
-            seen += 1
-            if event.n == 2:
-                pongs.push(Ping(seen, b""))
-
-        bulk.subscribe(counted, inline=True, where="n > 0")
+        serve(station)
         sys.stdin.read()
+
+
+def serve(station: hg.Station) -> None:
+    """Send every ping back as a pong, and count what comes in bulk."""
+    pongs = station.channel("pong", Ping)
+    bulk = station.channel("bulk", Ping)
+    station.channel("ping", Ping).subscribe(pongs.push, inline=True, where="n > 0")
+    seen = 0
+
+    def counted(event: Ping) -> None:
+        nonlocal seen
+        seen += 1
+        if event.n == 2:
+            pongs.push(Ping(seen, b""))
+
+    bulk.subscribe(counted, inline=True, where="n > 0")
 
 
 def echo_socket(path: str) -> None:
@@ -151,7 +156,7 @@ def other_process(*arguments: str) -> subprocess.Popen[str]:
 
 
 class Caller:
-    """This side of the conversation with `echo_station`."""
+    """This side of the conversation with whoever serves."""
 
     def __init__(self, station: hg.Station, many: int) -> None:
         self._pings, self._bulk = station.channel("ping", Ping), station.channel("bulk", Ping)

@@ -1,8 +1,9 @@
-"""From process to process on one host: 64 bytes through the raw ring, beside a socket and other libraries.
+"""From process to process on one host: 64 bytes through the ring, bare and between stations, beside rivals.
 
-Two processes, each pinned to a core. The other one is this module run as a program: it sends back what begins
-with `E`, counts the rest, and answers what begins with `L` with the count. The clock is the one on the wall;
-compare what polls with what polls, and what blocks with what blocks.
+Two processes, each pinned to a core. The other one is this module run as a program. Bare ways carry bytes: it
+sends back what begins with `E`, counts the rest, and answers what begins with `L` with the count. Between
+stations go typed events that a filter lets through, with inline consumers at both ends. The clock is the one
+on the wall; compare what polls with what polls, and what blocks with what blocks.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any, Protocol
 
+import heliograph as hg
 from bench.harness import Benchmark, Case, Fact, Size, Target, benchmark
-from bench.peers.hosts import LIMIT, SIZE, WAYS, End, RingEnd, open_end, ways_here
+from bench.peers.hosts import LIMIT, SIZE, WAYS, End, RingEnd, open_end, ways_here, ways_missing
+from bench.peers.links import TRIPS, Caller, Ping, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 ECHO = b"E" * SIZE
 COUNTED = b"C" * SIZE
@@ -29,6 +34,12 @@ LAST = b"L" * SIZE
 STOP = b"S" * SIZE
 BATCH = 100
 REST_S = 2.0
+CROWD = 20
+"""Consumers in the other process, each with a filter of its own."""
+CROWD_EVENTS = 300
+
+CARRIERS = {"stations, polling": "spinning-ring", "stations, blocking": "ring", "stations, socket": "socket"}
+BLOCKING = ("Unix socket", "ZeroMQ", "ZeroMQ XPUB", "nng", "Zenoh", "Cyclone DDS")
 
 
 def answer(end: End) -> None:
@@ -45,15 +56,48 @@ def answer(end: End) -> None:
             counted = 0
 
 
+def serve_stations(domain: str, carrier: Any) -> None:
+    """The other process's work between stations, until its input ends."""
+    with hg.Station(domain=domain, transport=carrier) as station:
+        serve(station)
+        reached, crowd = station.channel("reached", Ping), station.channel("crowd", Ping)
+        for i in range(CROWD - 1):
+            crowd.subscribe(lambda _: None, inline=True, where=f"n > {i}")
+        # Called last: n says when it was pushed, on the clock that all processes of a host share.
+        crowd.subscribe(
+            lambda event: reached.push(Ping(time.monotonic_ns() - event.n, b"")),
+            inline=True,
+            where=f"n > {CROWD}",
+        )
+        sys.stdin.read()
+
+
+class Talk(Protocol):
+    """This process's side of one way, and the process at the other."""
+
+    process: subprocess.Popen[str]
+    trips: int
+    """Round trips of one call."""
+
+    def round_trip(self) -> None: ...
+
+    def stream(self, events: int) -> int:
+        """Send so many one by one; returns how many came."""
+        ...
+
+    def batches(self, events: int) -> int:
+        """The same in batches."""
+        ...
+
+
 class Pair:
-    """This process's end of one way, and the process at the other."""
+    """A way that carries bytes."""
+
+    trips = 1
 
     def __init__(self, way: str, core: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="helio-", suffix=f"{os.getpid() + len(way):04x}"[-4:]))
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "bench.peers.rings", way, str(self.folder), str(core)], env=environment
-        )
+        self.process = other_process("bytes", way, str(self.folder), str(core))
         self.end = open_end(way, self.folder, 0)
         self.round_trip()
 
@@ -63,112 +107,251 @@ class Pair:
             raise TimeoutError("no answer")
 
     def stream(self, events: int) -> int:
-        """Send so many one by one; returns how many came."""
         send = self.end.send
         for _ in range(events):
             send(COUNTED)
-        return self.arrived()
+        return self._arrived()
 
     def batches(self, events: int) -> int:
-        """The same in batches, which only rings have."""
         assert isinstance(self.end, RingEnd)
         batch = [COUNTED] * BATCH
         for _ in range(events // BATCH):
             self.end.writer.append_many(batch)
-        return self.arrived()
+        return self._arrived()
 
-    def arrived(self) -> int:
+    def _arrived(self) -> int:
         self.end.send(LAST)
         return int.from_bytes(self.end.receive(LIMIT) or b"", "little")
 
-    def share_of_a_core_at_rest(self, seconds: float) -> float:
-        """What the other process takes while nothing comes."""
-        before = _processor_time(self.process.pid)
-        time.sleep(seconds)
-        return (_processor_time(self.process.pid) - before) / seconds
-
     def close(self) -> None:
         self.end.send(STOP)
-        self.process.wait(LIMIT)
+        self.process.communicate(timeout=LIMIT)
         self.end.close()
         shutil.rmtree(self.folder)
 
 
-def _processor_time(process: int) -> float:
-    """Seconds that the main thread, which alone waits for events, has run."""
-    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+class Stations:
+    """Two stations, linked by one carrier."""
+
+    trips = TRIPS
+
+    def __init__(self, carrier: Any, core: int, many: int) -> None:
+        domain = f"bench-{os.getpid()}-{carrier}"
+        self.process = other_process("stations", domain, carrier, str(core))
+        self.station = hg.Station(domain=domain, transport=carrier)
+        self._caller = Caller(self.station, many)
+        self.round_trip = self._caller.round_trips
+        self.round_trip()
+
+    def stream(self, events: int) -> int:
+        self._caller.one_by_one()
+        return events - self._caller.lost
+
+    def batches(self, events: int) -> int:
+        self._caller.together()
+        return events - self._caller.lost
+
+    def to_the_last_of_a_crowd(self, events: int) -> float:
+        """The median of the microseconds from `push` to the last of many callbacks there."""
+        crowd, took, ended = self.station.channel("crowd", Ping), [], threading.Event()
+
+        def reached(event: Ping) -> None:
+            took.append(event.n)
+            if len(took) < events:
+                crowd.push(Ping(time.monotonic_ns(), b""))
+            else:
+                ended.set()
+
+        subscription = self.station.channel("reached", Ping).subscribe(reached, inline=True)
+        crowd.wait_matched(CROWD, LIMIT)
+        crowd.push(Ping(time.monotonic_ns(), b""))
+        if not ended.wait(LIMIT):
+            raise TimeoutError("no answer")
+        subscription.close()
+        return median(took) / 1e3
+
+    def close(self) -> None:
+        self.station.close()
+        self.process.communicate(timeout=LIMIT)
 
 
-def pairs(started: ExitStack) -> dict[str, Pair]:
+def other_process(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.Popen(
+        [sys.executable, "-m", "bench.peers.rings", *arguments],
+        stdin=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def processor_time(process: int) -> float:
+    """Seconds that all threads of a process have run."""
+    threads = Path(f"/proc/{process}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
+def share_of_a_core_at_rest(talk: Talk, seconds: float) -> float:
+    """What the other process takes while nothing comes."""
+    before = processor_time(talk.process.pid)
+    time.sleep(seconds)
+    return (processor_time(talk.process.pid) - before) / seconds
+
+
+def processor_times(talks: Mapping[str, Talk], call: Callable[[Talk], object], events: int) -> str:
+    """A sentence about what each way costs both processes together; `call` stands for so many events."""
+    parts = []
+    for way, talk in talks.items():
+        before = processor_time(os.getpid()) + processor_time(talk.process.pid)
+        call(talk)
+        spent = processor_time(os.getpid()) + processor_time(talk.process.pid) - before
+        parts.append(f"{way} {spent / events * 1e6:.1f}")
+    return f"Processor time of both processes together, in µs: {'; '.join(parts)}."
+
+
+def skipped() -> str:
+    """A sentence about ways whose library is not installed."""
+    missing = ways_missing()
+    return f" Not installed, so skipped: {', '.join(missing)}." if missing else ""
+
+
+def talks(started: ExitStack, many: int) -> dict[str, Talk]:
     """All ways, opened; this process on one core, the others on another."""
     allowed = os.sched_getaffinity(0)
     started.callback(os.sched_setaffinity, 0, allowed)
     cores = sorted(allowed)
-    made = {}
+    made: dict[str, Talk] = {}
     for way in ways_here():
-        made[way] = Pair(way, cores[-1])
-        started.callback(made[way].close)
+        pair = Pair(way, cores[-1])
+        started.callback(pair.close)
+        made[way] = pair
+    # Threads are pinned with their process: those of the libraries above go where they like, ours do not.
     os.sched_setaffinity(0, {cores[0]})
+    for way, carrier in CARRIERS.items():
+        stations = Stations(carrier, cores[-1], many)
+        started.callback(stations.close)
+        made[way] = stations
     return made
 
 
 @benchmark("rings-trips", "A round trip of 64 bytes to another process on another core")
 def trips(size: Size) -> Benchmark:
     started = ExitStack()
-    open_pairs = pairs(started)
-    resting = open_pairs["ring, polling"].share_of_a_core_at_rest(REST_S / 10 if size.quick else REST_S)
-    cases = tuple(
-        Case(way, pair.round_trip, ((),), WAYS[way][0], wall=True) for way, pair in open_pairs.items()
-    )
+    ways = talks(started, 10)
+    seconds = REST_S / 10 if size.quick else REST_S
+    # Stations have heartbeats, which are too few in a quick run to say anything.
+    resting_ways = ("ring, polling",) if size.quick else ("ring, polling", *CARRIERS)
+    resting = {way: share_of_a_core_at_rest(ways[way], seconds) for way in resting_ways}
+    some = size.scaled(3000) // TRIPS * TRIPS or TRIPS
+
+    def some_trips(talk: Talk) -> None:
+        for _ in range(some // talk.trips):
+            talk.round_trip()
+
+    stations = ways["stations, polling"]
+    assert isinstance(stations, Stations)
+    last = stations.to_the_last_of_a_crowd(size.scaled(CROWD_EVENTS))
     targets = [
         _target("polling: the ring against iceoryx2", "ring, polling", "iceoryx2"),
+        *(_target(f"blocking: the ring against {way}", "ring, blocking", way) for way in BLOCKING),
+        Target(
+            "typed and filtered, polling, against the bare ring",
+            "stations, polling",
+            "at most",
+            2.5,
+            "ring, polling",
+        ),
+        _target("typed and filtered, polling, against iceoryx2", "stations, polling", "iceoryx2"),
         *(
-            _target(f"blocking: the ring against {rival}", "ring, blocking", rival)
-            for rival in ("Unix socket", "ZeroMQ", "nng", "Zenoh", "Cyclone DDS")
+            _target(f"typed and filtered, blocking, against {way}", "stations, blocking", way)
+            for way in BLOCKING
         ),
     ]
     return Benchmark(
-        cases=cases,
+        cases=tuple(
+            Case(way, talk.round_trip, ((),), _note(way), wall=True, events=talk.trips)
+            for way, talk in ways.items()
+        ),
         baseline="Unix socket",
-        targets=tuple(target for target in targets if target.base in open_pairs),
-        facts=(Fact(f"at rest a reader takes less than 1 % of a core: {resting:.1%}", resting < 0.01),),
+        targets=tuple(target for target in targets if target.base in ways),
+        facts=(
+            *(
+                Fact(
+                    f"at rest, {way}, the other process takes less than 1 % of a core: {share:.1%}",
+                    share < 0.01,
+                )
+                for way, share in resting.items()
+            ),
+            Fact(
+                f"to the last of {CROWD} consumers in the other process at most 15 µs: {last:.1f} µs",
+                last <= 15 or size.quick,
+            ),
+        ),
         close=started.close,
+        note=processor_times(ways, some_trips, some) + skipped(),
     )
 
 
 @benchmark("rings-streams", "64 bytes to another process on another core, as fast as it goes; per event")
 def streams(size: Size) -> Benchmark:
     started = ExitStack()
-    open_pairs = pairs(started)
-    many = size.scaled(20_000) // BATCH * BATCH
-    lost = {way: many - pair.stream(many) for way, pair in open_pairs.items()}
+    many = size.scaled(10_000) // BATCH * BATCH or BATCH
+    ways = talks(started, many)
+    lost = {way: many - talk.stream(many) for way, talk in ways.items()}
 
-    def case(way: str, name: str, function: Callable[[int], object], note: str) -> Case:
+    def case(name: str, function: Callable[[int], object], note: str) -> Case:
         return Case(name, function, ((many,),), note, wall=True, events=many)
 
-    cases = [case(way, way, pair.stream, WAYS[way][0]) for way, pair in open_pairs.items()]
-    ring = open_pairs["ring, polling"]
-    cases.append(case("ring", "ring, batches", ring.batches, f"{BATCH} events at a time"))
-    rivals = [way for way in open_pairs if not way.startswith("ring")]
+    cases = [case(way, talk.stream, _note(way)) for way, talk in ways.items()]
+    cases.append(case("ring, batches", ways["ring, polling"].batches, f"{BATCH} events at a time"))
+    cases += [case(f"{way}, batches", ways[way].batches, "typed, push_many") for way in CARRIERS]
+    rivals = [way for way in ways if not way.startswith(("ring", "stations"))]
+    best = "ZeroMQ XPUB"
+    targets = [
+        *(_target(f"one by one: the ring against {way}", "ring, polling", way) for way in rivals),
+        *(
+            [_target(f"typed and filtered, one by one, against {best}", "stations, polling", best)]
+            if best in ways
+            else []
+        ),
+        Target("typed and filtered, in batches", "stations, polling, batches", "at most", 0.5),
+    ]
     return Benchmark(
         cases=tuple(cases),
         baseline="Unix socket",
-        targets=tuple(_target(f"one by one: the ring against {way}", "ring, polling", way) for way in rivals),
+        targets=tuple(targets),
         facts=tuple(Fact(f"{way} loses nothing: {n} of {many} lost", n == 0) for way, n in lost.items()),
         close=started.close,
-        note="1 million events a second are 1,000 ns each, 2 million 500 ns.",
+        note="1 million events a second are 1,000 ns each, 2 million 500 ns. "
+        + processor_times(ways, lambda talk: talk.stream(many), many)
+        + skipped(),
+        rounds=15,
     )
+
+
+def _note(way: str) -> str:
+    return WAYS[way][0] if way in WAYS else f"typed, filtered, {CARRIERS[way]}"
 
 
 def _target(sentence: str, case: str, base: str) -> Target:
     return Target(sentence, case, "at most", 1.0, base)
 
 
-if __name__ == "__main__":
-    way, folder, core = sys.argv[1:]
-    own_end = open_end(way, Path(folder), 1)
+def main(kind: str, *arguments: str) -> None:
+    """The other process."""
+    *which, core = arguments
+    if kind == "stations":
+        os.sched_setaffinity(0, {int(core)})
+        serve_stations(*which)
+        return
+    way, folder = which
+    end = open_end(way, Path(folder), 1)
     os.sched_setaffinity(0, {int(core)})  # after threads were started, which may go where they like
     try:
-        answer(own_end)
+        answer(end)
     finally:
-        own_end.close()
+        end.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from heliograph.errors import HeliographError, NotPossible, WorkerDied, WorkerFailed
+from heliograph.link import Carrier  # noqa: TC001 - msgspec looks it up when it reads an order
 from heliograph.ports import seconds_until
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
@@ -55,7 +56,7 @@ class Order(msgspec.Struct, frozen=True):
 
     name: str
     domain: str
-    transport: Literal["socket", "ring"]
+    transport: Carrier
     setup: str
     priority: int
     fifo: int | None
@@ -230,7 +231,7 @@ def new_order(
     setup: str | Callable[..., object],
     *,
     domain: str | None,
-    transport: object,
+    transport: Carrier | Callable[..., object],
     priority: int,
     name: str | None,
     fifo: int | None,
@@ -239,7 +240,7 @@ def new_order(
     """Check what a worker is asked to be, where it is written."""
     path = _importable(setup)
     called = name or path.rpartition(":")[0]
-    if domain is None or transport not in ("socket", "ring"):
+    if domain is None or callable(transport):
         raise NotPossible(
             f"band worker {called}",
             "it is a station of its own, which must find this one: hg.Station(domain=..., transport='ring')",

@@ -16,7 +16,7 @@ import re
 import weakref
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, overload
 
 from heliograph.channel.core import Channel, Services
 from heliograph.channel.dispatch import CALLBACK_LIMIT
@@ -41,7 +41,7 @@ from heliograph.errors import (
 from heliograph.event import Event, info_of
 from heliograph.journal.keeping import Keeping
 from heliograph.journal.limits import Limits
-from heliograph.link import Identity, join
+from heliograph.link import Carrier, Identity, join
 from heliograph.ports import Ports, system_ports
 from heliograph.qos import QoS
 from heliograph.timers import Timers
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from heliograph.channel.together import Together
     from heliograph.correlate.pattern import Pattern
     from heliograph.event import Header
-    from heliograph.link import Carrier
     from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
     from heliograph.ports import Task
@@ -80,8 +79,9 @@ class Station:
             can have it.
         domain: joins this user's stations of that domain on this host: channels of one name are one.
         name: how others see this station in that domain; need not be unique.
-        transport: "socket", or "ring" for shared memory where that works (`mesh.stats()` says which it is);
-            or what makes another transport, given this station's id.
+        transport: "socket", or "ring" for shared memory where that works (`mesh.stats()` says which it is),
+            or "spinning-ring", which is faster where all consumers are inline; or what makes another
+            transport, given this station's id.
         priority: of consumers that name none; without it events have their own.
         journal: when the files of persistent channels are rotated, and how much of them is kept.
         callback_limit: seconds after which a callback that does not return is reported and detached.
@@ -106,9 +106,10 @@ class Station:
     ) -> None:
         if journal is not None and not isinstance(journal, Limits):
             raise TypeError(f"journal= is hg.Limits(...), not {journal!r:.60}")
-        if not callable(transport) and transport not in ("socket", "ring"):
+        if not callable(transport) and transport not in get_args(Carrier):
             raise NotPossible(
-                f"transport={transport!r:.60}", "allowed are 'socket', 'ring' and what makes a transport"
+                f"transport={transport!r:.60}",
+                f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
             )
         self.ports = ports or system_ports(folder)
         self.id = self.ports.random.id64()

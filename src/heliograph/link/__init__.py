@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from heliograph.ports import Ports
 
 
-Carrier = Literal["socket", "ring"]
+Carrier = Literal["socket", "ring", "spinning-ring"]
 """What carries frames between stations of one host; where there can be no ring, a socket does."""
 
 
@@ -60,7 +60,7 @@ def join(
     else:
         from heliograph.link.ring import RingTransport  # noqa: PLC0415 - as above
 
-        made = RingTransport(identity.domain, identity.station, ports, rings=transport == "ring")
+        made = RingTransport(identity.domain, identity.station, ports, carrier=transport)
     mesh = Mesh(identity, made, ports, channel)
     mesh.start()
     return mesh

@@ -1,6 +1,7 @@
 """The local link: stations meet by Unix socket, and where both want it their frames go through rings.
 
-    hg.Station(domain="airspace", transport="ring")         # others of the domain may be without
+    hg.Station(domain="airspace", transport="ring")             # others of the domain may be without
+    hg.Station(domain="airspace", transport="spinning-ring")    # looks for 50 µs before it sleeps
 
 A connection begins on its socket. Each side that wants rings makes one for what it sends and names it in its
 first frame; the other opens it, or says that it will not; and who hears that it is open sends one last frame
@@ -31,9 +32,10 @@ from heliograph.link.unix import UnixTransport
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from heliograph.link import Carrier
     from heliograph.link.contract import Buffer, Connected, Connection
     from heliograph.ports import Ports
-    from heliograph.ring import RingFolder, RingReader, RingWriter
+    from heliograph.ring import RingFolder, RingReader, RingWriter, WaitMode
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,9 @@ SLOTS: Final = 1 << 14
 FRAMES_AT_ONCE: Final = 4096
 LOOK_EVERY: Final = 0.1
 """Seconds between two looks, while the ring is full, at whether the connection still stands."""
+LOOK_FOR_WRITER_EVERY: Final = 2.0
+"""Seconds between two looks of a sleeping reader at whether the other station lives: seldom, since the
+transport says so when it does not, and with many peers each look counts."""
 
 TOLD: Final = 0x80
 OFFER, ACCEPT, DECLINE, SWITCH = 1, 2, 4, 8
@@ -58,15 +63,25 @@ class RingConnection:
 
     Args:
         rings: where to make and find them; None where this station uses none, for that `reason`.
+        wait: how to wait for frames. Who looks before it sleeps has them sooner, and keeps the interpreter
+            from all other threads meanwhile: for stations whose consumers are inline.
     """
 
     def __init__(
-        self, socket: Connection, rings: RingFolder | None, station: int, ports: Ports, reason: str = ""
+        self,
+        socket: Connection,
+        rings: RingFolder | None,
+        station: int,
+        ports: Ports,
+        *,
+        reason: str = "",
+        wait: WaitMode = "block",
     ) -> None:
         self._socket = socket
         self._rings = rings
         self._station = station
         self._ports = ports
+        self._wait: WaitMode = wait
         self._writer: RingWriter | None = None
         self._reader: RingReader | None = None
         self._has_offered = False
@@ -143,14 +158,20 @@ class RingConnection:
         return self._socket.offer([told, *frame] if told else frame)
 
     def _offer_by_ring(self, frame: Sequence[Buffer]) -> bool:
+        assert self._writer is not None
         data = b"".join((LAST, *frame))
         self._sent += len(data)
-        assert self._writer is not None
-        if len(data) <= self._writer.largest:
-            self._unsent.append(data)
-        else:
+        if len(data) > self._writer.largest:
             self._unsent += _cut(data[1:], self._writer.largest - 1)
-        return self._append_unsent(0.0)
+            return self._append_unsent(0.0)
+        try:
+            self._writer.append(data, 0.0)
+        except RingFull:
+            self._unsent.append(data)
+            return False
+        except RingClosed as error:
+            raise LinkLost(self._peer, error.reason) from None
+        return True
 
     def _receive_by_socket(self) -> list[memoryview]:
         frames = [self._heard(frame) for frame in self._socket.receive()]
@@ -224,8 +245,9 @@ class RingConnection:
 
         name = RingName(station, lane, incarnation)
         try:
-            # Without spinning: a thread that looks keeps the interpreter from all others of its process.
-            self._reader = self._rings.open(name, self._ports, reliable=True, wait="block")
+            self._reader = self._rings.open(
+                name, self._ports, reliable=True, wait=self._wait, look_every=LOOK_FOR_WRITER_EVERY
+            )
         except RingError as error:
             log.warning("the other station's ring stays closed: %s", error)
             return DECLINE
@@ -267,10 +289,10 @@ class RingConnection:
     def _joined(self, data: bytes) -> memoryview | None:
         """The frame that this piece ends, or None when there are more to come."""
         kind, piece = data[:1], memoryview(data)[1:]
+        if kind == LAST and piece and not self._pieces:
+            return piece
         if kind not in (LAST, MORE) or not piece:
             raise BadFrame(self._peer, "a piece of a frame is of no known kind")
-        if kind == LAST and not self._pieces:
-            return piece
         self._pieces.append(piece)
         size = sum(map(len, self._pieces))
         if size > MAX_FRAME:
@@ -291,14 +313,15 @@ class RingTransport(UnixTransport):
     """Finds stations as Unix sockets do, and moves connections into shared memory where both sides want it.
 
     Args:
-        rings: whether this station uses them; where there can be none it does without, and says so.
+        carrier: what this station uses; where there can be no rings it does without, and says so.
     """
 
-    def __init__(self, domain: str, station: int, ports: Ports, *, rings: bool) -> None:
+    def __init__(self, domain: str, station: int, ports: Ports, *, carrier: Carrier) -> None:
         super().__init__(domain, station, ports.tasks)
         self._ports = ports
         self._own = station
-        self._rings, self._reason = _folder_of(domain) if rings else (None, NOT_ASKED_FOR)
+        self._wait: WaitMode = "spin" if carrier == "spinning-ring" else "block"
+        self._rings, self._reason = (None, NOT_ASKED_FOR) if carrier == "socket" else _folder_of(domain)
 
     def start(self, on_connection: Connected, on_gone: Callable[[int], None]) -> None:
         self._remove_dead_rings()
@@ -308,7 +331,9 @@ class RingTransport(UnixTransport):
             on_gone(station)
 
         def through_rings(connection: Connection, dialled: int | None) -> None:
-            made = RingConnection(connection, self._rings, self._own, self._ports, self._reason)
+            made = RingConnection(
+                connection, self._rings, self._own, self._ports, reason=self._reason, wait=self._wait
+            )
             on_connection(made, dialled)
 
         super().start(through_rings, gone)

@@ -21,6 +21,7 @@ from heliograph.ring import kernel
 from heliograph.ring.layout import DEFAULT_SLOTS, WRITER_LOCK
 from heliograph.ring.reader import RingReader
 from heliograph.ring.segment import RingName, Segment, insist_on_rings
+from heliograph.ring.waiting import LOOK_EVERY
 from heliograph.ring.writer import DEFAULT_LEASE, RingWriter
 
 if TYPE_CHECKING:
@@ -55,11 +56,22 @@ class RingFolder:
         segment = Segment.create(self._path_of(name), name, slots)
         return RingWriter(segment, name, ports, lease=lease, wait=wait)
 
-    def open(self, name: RingName, ports: Ports, *, reliable: bool, wait: WaitMode = "spin") -> RingReader:
-        """A new reader of a ring; `RingClosed` when its writer has gone."""
+    def open(
+        self,
+        name: RingName,
+        ports: Ports,
+        *,
+        reliable: bool,
+        wait: WaitMode = "spin",
+        look_every: float = LOOK_EVERY,
+    ) -> RingReader:
+        """A new reader of a ring; `RingClosed` when its writer has gone.
+
+        While it sleeps it looks every so many seconds whether the writer is alive.
+        """
         segment = Segment.open(self._path_of(name))
         try:
-            return RingReader(segment, ports, reliable=reliable, wait=wait)
+            return RingReader(segment, ports, reliable=reliable, wait=wait, look_every=look_every)
         except RingError:
             segment.close()
             raise

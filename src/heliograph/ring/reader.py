@@ -54,7 +54,7 @@ from heliograph.ring.layout import (
     largest_event,
 )
 from heliograph.ring.pins import Pinned
-from heliograph.ring.waiting import Waiter, WaitMode, deadline, ring_bell
+from heliograph.ring.waiting import LOOK_EVERY, Waiter, WaitMode, deadline, ring_bell
 
 if TYPE_CHECKING:
     from heliograph.ports import Ports
@@ -85,14 +85,22 @@ class ReaderStats:
 class RingReader:
     """See the module."""
 
-    def __init__(self, segment: Segment, ports: Ports, *, reliable: bool, wait: WaitMode = "spin") -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        ports: Ports,
+        *,
+        reliable: bool,
+        wait: WaitMode = "spin",
+        look_every: float = LOOK_EVERY,
+    ) -> None:
         self._segment = segment
         self._memory = segment.memory
         self._words = segment.words
         self._mask = segment.slots - 1
         self._largest = largest_event(segment.slots)
         self._clock = ports.clock
-        self._waiter = Waiter(segment, SLEEPERS, BELL, ports.clock, wait)
+        self._waiter = Waiter(segment, SLEEPERS, BELL, ports.clock, wait, look_every=look_every)
         self._ready: deque[bytes] = deque()
         self._pins: deque[Pinned] = deque()
         self._lost = 0

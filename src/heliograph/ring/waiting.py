@@ -14,7 +14,7 @@ Going to sleep takes four steps, whose order is the point:
 Waking, after the thing that is waited for was stored, takes three: see the flag up, take it down, ring the
 bell. The waker has no barrier between its store and its look at the flag, which costs it nothing; the
 sleeper's barrier of step 3 stands in for it. docs/adr says why no wake-up is lost. Should one be, the sleeper
-looks again after `LOOK_EVERY` seconds, and counts it.
+looks again after `look_every` seconds, and counts it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,23 @@ SPIN_NS: Final = {"poll": 1 << 62, "spin": 50_000, "block": 0}
 LOOKS_PER_CLOCK: Final = 16
 """Looks between two readings of the clock, which cost about as much as a look."""
 LOOK_EVERY: Final = 0.1
-"""Seconds of sleep after which a sleeper looks whether the other side is alive."""
+"""Seconds of sleep after which a sleeper looks whether the other side is alive, if not told otherwise."""
 FOREVER: Final = 1 << 62
 
 
 class Waiter:
     """One side's waiting: which flag it raises, on which bell it sleeps, and what came of it."""
 
-    def __init__(self, segment: Segment, flag: int, bell: int, clock: Clock, mode: WaitMode) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        flag: int,
+        bell: int,
+        clock: Clock,
+        mode: WaitMode,
+        *,
+        look_every: float = LOOK_EVERY,
+    ) -> None:
         self._words = segment.words
         self._bells = segment.bells
         self._flag = flag
@@ -51,6 +60,7 @@ class Waiter:
         self._address = segment.address_of_bell(bell)
         self._clock = clock
         self._spin_ns = SPIN_NS[mode]
+        self._look_every = look_every
         self.sleeps = 0
         self.woken_by_timeout = 0
 
@@ -60,7 +70,7 @@ class Waiter:
             left_ns = deadline_ns - self._clock.monotonic_ns()
             if left_ns <= 0:
                 return False
-            if self._sleep(is_ready, min(left_ns / 1e9, LOOK_EVERY), on_idle):
+            if self._sleep(is_ready, min(left_ns / 1e9, self._look_every), on_idle):
                 return True
         return True
 
@@ -69,7 +79,7 @@ class Waiter:
             return True
         now = self._clock.monotonic_ns()
         until = min(deadline_ns, now + self._spin_ns)
-        idle_at = now + int(LOOK_EVERY * 1e9)
+        idle_at = now + int(self._look_every * 1e9)
         while now < until:
             for _ in range(LOOKS_PER_CLOCK):
                 if is_ready():
@@ -77,7 +87,7 @@ class Waiter:
             now = self._clock.monotonic_ns()
             if now > idle_at:
                 on_idle()
-                idle_at = now + int(LOOK_EVERY * 1e9)
+                idle_at = now + int(self._look_every * 1e9)
         return False
 
     def _sleep(self, is_ready: Callable[[], object], seconds: float, on_idle: Callable[[], None]) -> bool:

@@ -160,7 +160,7 @@ def test_a_station_that_uses_no_rings_declines_and_no_memory_stays_set_aside(
     one, other = Wire(), Wire()
     one.other, other.other = other, one
     with_rings = RingConnection(one, folder, 1, PORTS)
-    without = RingConnection(other, None, 2, PORTS, NOT_ASKED_FOR)
+    without = RingConnection(other, None, 2, PORTS, reason=NOT_ASKED_FOR)
     if speaks_first == "without":
         crosses(without, with_rings, b"hello")
     crosses(with_rings, without, b"hello, here is a ring")
@@ -221,8 +221,9 @@ def carriers_after_events(domain: str, *transports: Carrier) -> list[LinkStats]:
         return [station.mesh.stats()[0] for station in stations if station.mesh is not None]
 
 
-def test_stations_talk_through_rings_and_leave_none(domain: str) -> None:
-    found = carriers_after_events(domain, "ring", "ring")
+@pytest.mark.parametrize("kind", ["ring", "spinning-ring"])
+def test_stations_talk_through_rings_and_leave_none(domain: str, kind: Carrier) -> None:
+    found = carriers_after_events(domain, kind, "ring")
     assert [(stats.carrier, stats.carrier_reason) for stats in found] == [("ring", "")] * 2
 
 
@@ -258,5 +259,5 @@ def test_a_small_memory_is_refused_cleanly_and_the_socket_serves(
 
 
 def test_a_transport_that_is_none_is_refused_with_what_is_allowed() -> None:
-    with pytest.raises(NotPossible, match="'socket', 'ring'"):
+    with pytest.raises(NotPossible, match="socket, ring"):
         hg.Station(domain="x", transport="carrier pigeon")  # type: ignore[arg-type] # the mistake that is tested
