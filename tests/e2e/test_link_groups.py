@@ -344,3 +344,28 @@ def test_functions_of_several_stations_share_a_stream(tracks: list[hg.Channel[Tr
     assert wait_until(lambda: len(calls) == 101)
     owners = Counter(key for _, key in set(calls))
     assert set(owners.values()) == {1}
+
+
+def test_stations_that_keep_a_channel_together_have_one_group(tmp_path: Path) -> None:
+    """One keeper hands out what both have kept, to members in both and elsewhere."""
+    with (
+        hg.Station(tmp_path / "a", domain="air") as a,
+        hg.Station(tmp_path / "b", domain="air") as b,
+        hg.Station(domain="air") as c,
+    ):
+        tracks = [station.channel("air.tracks", Track, qos=PERSISTENT) for station in (a, b, c)]
+        assert wait_until(lambda: all(len(channel._journal.hosts()) == 2 for channel in tracks))  # type: ignore[union-attr]  # they are persistent
+        for n in range(60):
+            tracks[n % 3].push(Track(n))
+        members = [channel.consumer(group="workers", ack="manual", start="earliest") for channel in tracks]
+        held: list[hg.Delivery[Track]] = []
+        while len(held) < 60:
+            found = [delivery for member in members for delivery in rest_of(member, 1.0)]
+            assert found, f"only {len(held)} came"
+            held += found
+        assert sorted(d.event.id for d in held) == list(range(60))
+        assert all(d.ack() for d in held)
+        for member in members:
+            member.close()
+        with tracks[1].consumer(group="workers", until="now") as last:
+            assert list(last) == []

@@ -5,7 +5,8 @@ group share one, with one cursor on a persistent channel: the group is opened wi
 with its last, and goes on where it was. Elsewhere a group that says nothing about acknowledging needs none.
 
 The desk of a group on a persistent channel is in the station that keeps the history. Members in others sit at
-it through their link: `sit` gives them a place here, and `Store.desk` those of this station one elsewhere.
+it through their link: `sit` gives them a place here, and `Partition.desk` those of this station one there.
+Where several stations keep the channel, one of them hands out to all, and reads the partitions of the others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 from heliograph.channel.consumer import Consumer, Shared
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking, Terms, agree
-from heliograph.errors import GivenUp, NotPossible
+from heliograph.errors import CursorHeld, GivenUp, NotPossible
 from heliograph.event import OWN_HEADERS, Event
 from heliograph.qos import QoS
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from heliograph.channel.members import Members
     from heliograph.channel.places import Cursors, Point
     from heliograph.channel.selection import Selection
+    from heliograph.channel.store import Partition
 
 T = TypeVar("T", bound=Event)
 
@@ -147,25 +149,38 @@ class Asking(Generic[T]):
     def _open_member(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
         name = self._members.claim_name(how.name or "consumer")
         try:
-            member = self._member_elsewhere(name, how, selection, acking)
-            if member is None:
-                with self._lock:
-                    shared = self._shared(how, selection, acking)
-                    member = self._member(name, how, selection, shared.lane, shared.desk)
+            return self._seated(name, how, selection, acking)
         except BaseException:
             self._members.release_name(name)
             raise
-        return member
 
-    def _member_elsewhere(
-        self, name: str, how: Asked, selection: Selection, acking: Acking
-    ) -> Consumer[T] | None:
-        """None when this station hands out."""
-        if self._journal is None or self._journal.store.kept_here:
-            return None
-        agree(self._channel.name, tuple(selection.conditions), shared=True, **acking)
-        desk = self._journal.store.desk(name, selection, acking, raises_gaps=how.raises_gaps)
-        assert desk is not None
+    def _seated(self, name: str, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
+        """A member at the one desk of its group: of several keepers, the first that has it or can open it."""
+        refused: CursorHeld | None = None
+        for host in self._hosts(selection):
+            try:
+                desk = None
+                if host is not None:
+                    agree(self._channel.name, tuple(selection.conditions), shared=True, **acking)
+                    desk = host.desk(name, selection, acking, raises_gaps=how.raises_gaps)
+                if desk is not None:
+                    return self._member_elsewhere(name, how, selection, desk)
+                with self._lock:
+                    shared = self._shared(how, selection, acking)
+                    return self._member(name, how, selection, shared.lane, shared.desk)
+            except CursorHeld as held:
+                refused = refused or held
+        assert refused is not None
+        raise refused
+
+    def _hosts(self, selection: Selection) -> list[Partition | None]:
+        """Whose keepers may hand out, in order; None: this station."""
+        if self._journal is None or selection.group in self._groups:
+            return [None]
+        return list(self._journal.hosts())
+
+    def _member_elsewhere(self, name: str, how: Asked, selection: Selection, desk: Desk) -> Consumer[T]:
+        assert self._journal is not None
         # Nothing is ever in this lane: what the member gets is in the one that the desk takes from.
         lane = self._journal.lane(name, selection, lambda _: None, None)
         member = self._member(name, how, selection, lane, desk)

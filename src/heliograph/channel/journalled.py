@@ -109,6 +109,10 @@ class Journalled:
         self._leases.add(lease)
         return lease
 
+    def hosts(self) -> list[Partition]:
+        """Whose keepers may hand out to a group, in an order that all stations agree on."""
+        return sorted(self._within_reach(), key=lambda p: p.partition)
+
     def close(self) -> None:
         """Free the names that are held, and let go of the store."""
         for lease in tuple(self._leases):

@@ -108,6 +108,13 @@ class Partition(Protocol):
     partition: str
     """Its id, which is unique for ever."""
 
+    def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> Desk | None:
+        """Where its keeper hands the events of the selection's group out to a member; None: here.
+
+        CursorHeld when the group is open at another keeper.
+        """
+        ...
+
     @property
     def reachable(self) -> bool:
         """Whether its keeper is there at this moment."""
@@ -172,13 +179,6 @@ class Store(Partition, Protocol):
         self, item: Item, push_id: str, level: Level, timeout: float | None = None
     ) -> StoreReceipt:
         """Keep an event, unless one of that id is among the last that are kept; then the receipt is its."""
-        ...
-
-    def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> Desk | None:
-        """Where the events of the selection's group are handed out to a member; None: in this station.
-
-        Another station does, when that keeps the history: then members in all stations share one desk there.
-        """
         ...
 
     def finish(self) -> None:

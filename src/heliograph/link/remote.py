@@ -126,6 +126,25 @@ class RemotePartition:
     def supplier(self, name: str, owner: str | None = None) -> RemoteLease:  # noqa: ARG002 - as above
         return RemoteLease(self, self._channel, name)
 
+    def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> RemoteDesk:
+        way = Way(
+            self._channel,
+            self._ports.clock,
+            self._ports.tasks,
+            self._types,
+            self.ask,
+            self._ask_later,
+        )
+        return RemoteDesk(way, member, selection, acking, raises_gaps=raises_gaps)
+
+    def _ask_later(self, topic: str, body: Any, came: Callable[[], None]) -> None:
+        try:
+            link = self._link(0)
+        except QueryFailed:
+            came()
+        else:
+            self._questions.ask_later(link, topic, body, lambda *_: came())
+
     def ask_number(self, topic: str, body: Any) -> int | None:
         link = self._link(KEEPER_LIMIT)
         number: int | None = m.decoded(
@@ -219,25 +238,6 @@ class RemoteStore(RemotePartition):
 
     def forget(self, gone: Tombstone, level: Level) -> StoreReceipt:  # noqa: ARG002 - it is always refused
         raise NotPossible(self._channel, "a key is forgotten in the station that keeps the history")
-
-    def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> RemoteDesk:
-        way = Way(
-            self._channel,
-            self._ports.clock,
-            self._ports.tasks,
-            self._types,
-            self.ask,
-            self._ask_later,
-        )
-        return RemoteDesk(way, member, selection, acking, raises_gaps=raises_gaps)
-
-    def _ask_later(self, topic: str, body: Any, came: Callable[[], None]) -> None:
-        try:
-            link = self._link(0)
-        except QueryFailed:
-            came()
-        else:
-            self._questions.ask_later(link, topic, body, lambda *_: came())
 
     def finish(self) -> None:
         """What was appended is with the keeper already."""
