@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.expr.schema import HEADER_FIELDS
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -20,13 +21,19 @@ MANY = 600
 
 
 @pytest.fixture
-def channels(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[tuple[hg.Channel[Track], hg.Channel[Track]]]:
-    """A channel as two linked stations have it."""
+def stations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[hg.Station, hg.Station]]:
     own_meeting_folder(monkeypatch, tmp_path)
     with hg.Station(domain="air", name="a") as a, hg.Station(domain="air", name="b") as b:
-        yield a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+        yield a, b
+
+
+@pytest.fixture
+def channels(
+    stations: tuple[hg.Station, hg.Station],
+) -> tuple[hg.Channel[Track], hg.Channel[Track]]:
+    """A channel as two linked stations have it."""
+    a, b = stations
+    return a.channel("air.tracks", Track), b.channel("air.tracks", Track)
 
 
 def tracks() -> list[Track]:
@@ -130,3 +137,53 @@ def _connection(channel: hg.Channel[Track]) -> Connection:
     lane: Any = gateway.lane
     connection: Connection = lane.send_bulk.func.__self__._connection
     return connection
+
+
+ASKED = {
+    "channel": "header.channel LIKE 'channel.%'",
+    "type": "header.type = 'air.track'",
+    "supplier": "header.supplier = 'radar'",
+    "epoch": "header.epoch >= 0",
+    "sequence": "header.sequence % 2 = 0",
+    "source_ts": "header.source_ts > timestamp '2000-01-01T00:00:00Z'",
+    "append_ts": "header.append_ts IS NULL",
+    "station_seq": "header.station_seq > 0",
+    "offset": "header.offset IS NULL",
+    "partition": "header.partition IS NULL",
+    "priority": "header.priority = 3",
+    "hops": "header.hops >= 0",
+    "correlation_id": "header.correlation_id IS NULL",
+    "redelivered": "NOT header.redelivered",
+    "user": "header.user['traceparent'] IS NULL",
+}
+"""A question to each field of the header that a filter may read."""
+
+
+def found(
+    here: hg.Station, there: hg.Station, name: str, where: str, *, many: bool, inline: bool
+) -> list[int]:
+    """What a subscription over there with this filter gets of twenty events."""
+    ours, theirs = here.channel(name, Track), there.channel(name, Track)
+    got: list[int] = []
+    theirs.subscribe(lambda track: got.append(track.id), where=f"{where} OR speed = 9", inline=inline)
+    known(ours)
+    supplier = ours.supplier("radar")
+    batch = [Track(n) for n in range(20)]
+    if many:
+        supplier.push_many(batch)
+    else:
+        for track in batch:
+            supplier.push(track)
+    supplier.push(Track(99, 9.0))
+    assert wait_until(lambda: 99 in got), where
+    return got
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "queued"])
+def test_a_filter_on_the_header_finds_in_a_batch_what_it_finds_one_by_one(
+    stations: tuple[hg.Station, hg.Station], *, inline: bool
+) -> None:
+    assert set(ASKED) == set(HEADER_FIELDS)
+    for field, where in ASKED.items():
+        alone = found(*stations, f"{field}.one", where, many=False, inline=inline)
+        assert found(*stations, f"{field}.many", where, many=True, inline=inline) == alone, where

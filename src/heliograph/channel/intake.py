@@ -86,7 +86,7 @@ class Intake(Supplier[T]):
         return done
 
     def _call_for_all(self, lot: Lot) -> int:
-        """Call inline callbacks, if there is nothing else and none of them wants headers; how far it came."""
+        """Call inline callbacks, if that is all and none needs the header of each event; how far it came."""
         route = self._routes.get(lot.events[0].__class__)
         if route is None or route.queued is not None or route.inline_many is None:
             return 0

@@ -44,6 +44,17 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
         """Whether it holds for every event."""
         return self.checked is None and self.sources is None
 
+    @property
+    def needs_each_header(self) -> bool:
+        """Whether one header cannot stand for all events of a class that a supplier pushed together."""
+        if self.checked is None:
+            return False
+        from heliograph.expr.schema import HEADER_FIELDS  # noqa: PLC0415 - only channels with filters load it
+        from heliograph.expr.typed import columns  # noqa: PLC0415 - likewise
+
+        read = [column.steps[0].key for column in columns(self.checked.node) if column.header]
+        return any(HEADER_FIELDS[str(name)].of_each for name in read)
+
     def holds(self, event: Event, header: Header) -> bool:
         """The same answer as the generated code, for one event at a time: history, tests."""
         if self.sources is not None and header.supplier not in self.sources:
@@ -66,6 +77,10 @@ class AnyOf(msgspec.Struct, frozen=True):
     @property
     def is_open(self) -> bool:
         return any(condition.is_open for condition in self.alternatives)
+
+    @property
+    def needs_each_header(self) -> bool:
+        return any(condition.needs_each_header for condition in self.alternatives)
 
     def holds(self, event: Event, header: Header) -> bool:
         return any(condition.holds(event, header) for condition in self.alternatives)
@@ -131,18 +146,23 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return function.compile(lambda: [f"return {' and '.join(map(str, test)) or 'True'}"])
 
     @cached_property
-    def choose(self) -> Callable[[Sequence[Any], Any], Sequence[int]]:
-        """The places of those events, out of many of one supplier, that the sole lane wants."""
-        assert self.sole is not None
+    def choose(self) -> Callable[[Sequence[Any], Any], Sequence[int]] | None:
+        """The places of those events, out of many of one supplier, that the sole lane wants.
+
+        None where there is no such lane, or where its filter wants the header of each event.
+        """
+        if self.sole is None or self.sole[1].needs_each_header:
+            return None
         return _choosing_function(self.sole[1])
 
     @cached_property
     def inline_many(self) -> Callable[[Sequence[Any], Any, Callable[[int], Header]], int] | None:
         """As `inline` for many events of one supplier: of (events, a header, what makes the header of one).
 
-        Returns how many there were before there were other routes. None where callbacks want headers.
+        Returns how many there were before there were other routes. None where callbacks or filters want the
+        header of each event.
         """
-        if self.tally is None or any(inline.with_header for inline, _ in self.inline_targets):
+        if self.tally is None or any(i.with_header or c.needs_each_header for i, c in self.inline_targets):
             return None
         return _inline_many_function(self.inline_targets, self.tally)
 

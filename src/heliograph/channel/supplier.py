@@ -314,8 +314,8 @@ class Supplier(Generic[T]):
             alike = events
             if len(set(map(type, events))) > 1:
                 alike = list(takewhile(lambda event: event.__class__ is route.cls, events))
-            if route.sole is not None:
-                return self._queue_bulk(route, route.sole[0], alike)
+            if route.sole is not None and route.choose is not None:
+                return self._queue_bulk(route, route.sole[0], route.choose, alike)
             if route.always is None:
                 items, lots = self._sorted(route, alike)
             else:
@@ -331,11 +331,17 @@ class Supplier(Generic[T]):
                     route.keep(item)
             return len(items)
 
-    def _queue_bulk(self, route: Route, lane: Lane, events: Sequence[T]) -> int:
+    def _queue_bulk(
+        self,
+        route: Route,
+        lane: Lane,
+        choose: Callable[[Sequence[Any], Any], Sequence[int]],
+        events: Sequence[T],
+    ) -> int:
         """Under the lock: queue events of one class in the only lane there is; how many were queued."""
-        # What a condition may ask a header for is the same for all of them.
+        # What `choose` asks a header for is the same for all of them.
         any_header = route.stamp(events[0], self.name, self.epoch, 0, 0, 0)
-        wanted = route.choose(events, any_header)
+        wanted = choose(events, any_header)
         room = lane.blocks_at - lane.waiting
         if len(wanted) > room:
             events, wanted = events[: wanted[int(room)]], wanted[: int(room)]

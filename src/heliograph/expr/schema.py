@@ -30,6 +30,7 @@ class HeaderField(NamedTuple):
 
     Attributes:
         attribute: what it is called in `heliograph.event.Header`.
+        of_each: whether it differs between events of one class that one supplier pushed together.
     """
 
     name: str
@@ -37,6 +38,7 @@ class HeaderField(NamedTuple):
     attribute: str
     nullable: bool = False
     load: Load = "plain"
+    of_each: bool = False
 
 
 HEADER_FIELDS: Final[dict[str, HeaderField]] = {
@@ -46,11 +48,11 @@ HEADER_FIELDS: Final[dict[str, HeaderField]] = {
         HeaderField("type", "text", "type"),
         HeaderField("supplier", "text", "supplier"),
         HeaderField("epoch", "int", "epoch"),
-        HeaderField("sequence", "int", "sequence"),
-        HeaderField("source_ts", "datetime", "source_ts", nullable=True, load="datetime_ns"),
-        HeaderField("append_ts", "datetime", "append_ts", nullable=True, load="datetime_ns"),
-        HeaderField("station_seq", "int", "station_seq"),
-        HeaderField("offset", "int", "offset", nullable=True),
+        HeaderField("sequence", "int", "sequence", of_each=True),
+        HeaderField("source_ts", "datetime", "source_ts", nullable=True, load="datetime_ns", of_each=True),
+        HeaderField("append_ts", "datetime", "append_ts", nullable=True, load="datetime_ns", of_each=True),
+        HeaderField("station_seq", "int", "station_seq", of_each=True),
+        HeaderField("offset", "int", "offset", nullable=True, of_each=True),
         HeaderField("partition", "text", "partition", nullable=True),
         HeaderField("priority", "int", "priority"),
         HeaderField("hops", "int", "hops"),
