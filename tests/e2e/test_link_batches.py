@@ -187,3 +187,27 @@ def test_a_filter_on_the_header_finds_in_a_batch_what_it_finds_one_by_one(
     for field, where in ASKED.items():
         alone = found(*stations, f"{field}.one", where, many=False, inline=inline)
         assert found(*stations, f"{field}.many", where, many=True, inline=inline) == alone, where
+
+
+@pytest.mark.parametrize("durability", ["volatile", "persistent"])
+def test_an_event_too_large_for_a_link_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, durability: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+    monkeypatch.setattr("heliograph.link.packing.FRAME_BYTES", 1_000)
+    monkeypatch.setattr("heliograph.link.messages.MAX_EVENT", 2_000)
+    qos = hg.QoS(durability=durability)
+    with hg.Station(tmp_path / "data", domain="air") as a, hg.Station(domain="air") as b:
+        ours, theirs = (station.channel("air.tracks", Track, qos=qos) for station in (a, b))
+        got: list[int] = []
+        theirs.subscribe(lambda track: got.append(track.id))
+        assert ours.wait_matched(1, LIMIT)
+        (peer,) = a.mesh._peers.values()
+        gateway = peer.gateways["air.tracks"]
+        peer.link.pause(gateway, paused=True)
+        ours.push(Track(1, region="x" * 3_000), priority=5)
+        ours.push(Track(2), priority=1)
+        ours.push(Track(3), priority=1)
+        peer.link.pause(gateway, paused=False)
+        assert wait_until(lambda: got == [2, 3])
+    assert "is too large for a link" in caplog.text

@@ -75,28 +75,27 @@ class GatewayLane(Lane):
     def drain(self, most: int) -> tuple[int, list[Item]]:
         """Events of the highest priority that waits, and that priority. They count as delivered."""
         with self._lock:
+            before = self.waiting
             priority, items = self._pop_highest(most)
-            if items:
-                self._delivered += len(items)
-                if self._waiters:
-                    self._room.notify(len(items))
+            self._delivered += len(items)
+            if self._waiters:
+                self._room.notify(before - self.waiting)
             if not self.waiting:
                 self._watched = False
                 self._quiet.notify_all()
         return priority, items
 
     def _pop_highest(self, most: int) -> tuple[int, list[Item]]:
-        priority = max((p for p, band in self._bands.items() if band), default=0)
-        if not priority:
-            return 0, []
-        band = self._bands[priority]
-        items: list[Item] = []
-        while band and not items:
-            items = self._pop(band, most)
+        """Those in time; empty only when nothing waits any more."""
+        while self.waiting:
+            priority = max(p for p, band in self._bands.items() if band)
+            items = self._pop(self._bands[priority], most)
             self.waiting -= len(items)
             if self.expires:
                 items = self._in_time(items)
-        return priority, items
+            if items:
+                return priority, items
+        return 0, []
 
 
 class Sender(Protocol):

@@ -431,13 +431,16 @@ class Link:
             return True
         while self._ready and self._packer.has_room:
             gateway = self._ready.popleft()
-            # Before its events are taken: who queues one from here on lists it again.
+            # Before its events are taken: who queues the first one from here on lists it again.
             gateway.listed = False
-            made = [] if gateway.paused else self._packer.events(gateway)
+            if gateway.paused:
+                continue
+            made = self._packer.events(gateway)
+            # In a lane where some still wait, nobody queues a first one. A journal's tells by giving none.
+            if made is not None and (not isinstance(gateway.lane, GatewayLane) or gateway.lane.waiting):
+                gateway.listed = True
+                self._ready.append(gateway)
             if made:
-                if not isinstance(gateway.lane, GatewayLane) or gateway.lane.waiting:
-                    gateway.listed = True
-                    self._ready.append(gateway)
                 self._frames.extend(made)
                 return True
         return False

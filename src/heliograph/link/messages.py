@@ -18,6 +18,7 @@ connection and nothing else.
 from __future__ import annotations
 
 import struct
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -252,6 +253,8 @@ class Pieces:
     def __init__(self) -> None:
         self.parts: list[memoryview] = []
         """What is here of an event that is not complete."""
+        self.to_skip: float = 0
+        """Bytes that are still to come of an event that was left out, unless other events come before."""
         self._stream = 0
         self._whole = 0
         self._size = 0
@@ -261,9 +264,12 @@ class Pieces:
         if len(run.records) <= _WHOLE.size or run.length != 1:
             raise BadFrame(peer, "a piece of an event is cut short")
         (whole,) = _WHOLE.unpack_from(run.records)
+        part = run.records[_WHOLE.size :]
+        if self.to_skip:
+            self.to_skip = max(0, self.to_skip - len(part))
+            return None
         if not self.parts:
             self._stream, self._whole, self._size = run.stream, whole, 0
-        part = run.records[_WHOLE.size :]
         size = self._size + len(part)
         if (run.stream, whole) != (self._stream, self._whole) or size > whole or whole > MAX_EVENT:
             raise BadFrame(peer, f"a piece of an event of {whole} bytes that does not fit to those before it")
@@ -275,6 +281,18 @@ class Pieces:
 
     def clear(self) -> None:
         """The event has been handed on. Not before: if that fails, its last piece comes again."""
+        self.parts.clear()
+
+    def leave_out(self, run: Run | None) -> None:
+        """Give up the event that this is a piece of, and with it the pieces that are still to come.
+
+        None: a frame that could not be read. Then nobody knows how many come, and it is all of them.
+        """
+        self.to_skip = inf if run is None else 0
+        if run is not None and run.form == PIECE and len(run.records) > _WHOLE.size:
+            (whole,) = _WHOLE.unpack_from(run.records)
+            left = self._whole - self._size if self.parts else whole
+            self.to_skip = max(0, left - len(run.records) + _WHOLE.size)
         self.parts.clear()
 
 

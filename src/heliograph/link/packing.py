@@ -71,14 +71,19 @@ class Packer:
         payload = m.data_payload([m.Run(m.RECORDS, m.MESSAGES, len(posted), m.array_of(posted))])
         return self.out[CONTROL].add(len(posted), payload, len(payload))
 
-    def events(self, gateway: Gateway) -> list[tuple[int, Batch[bytes]]]:
-        """Take events of a gateway and put them into batches of one lane each; empty when none wait."""
+    def events(self, gateway: Gateway) -> list[tuple[int, Batch[bytes]]] | None:
+        """Take events of a gateway and put them into batches of one lane each; None when none waited.
+
+        There are no batches when what waited was too large for any.
+        """
         lane = gateway.lane
         if isinstance(lane, GatewayLane):
             priority, items = lane.drain(MOST_AT_ONCE)
             self.events_sent += len(items)
-            return self._batches(gateway, priority, items) if items else []
+            return self._batches(gateway, priority, items) if items else None
         items = lane.take(MOST_AT_ONCE)
+        if not items:
+            return None
         by_lane: dict[int, list[Item]] = {}
         for item in items:
             by_lane.setdefault(lane.priority or item[1].priority, []).append(item)

@@ -102,7 +102,9 @@ class Unpacker:
     def _let_through(self, lane: int, count: int, skip: int, runs: tuple[m.Run, ...] | memoryview) -> None:
         """Hand on the runs of a batch, but for its first records, which came before."""
         inbox = self.inboxes[lane]
+        pieces = self._pieces[lane]
         last = inbox.received + count - skip
+        run = None
         try:
             for run in runs if isinstance(runs, tuple) else m.read_runs(runs, count, self._peer):
                 left = 0
@@ -114,9 +116,10 @@ class Unpacker:
                         self._on_message(message)
                         inbox.received += 1
                 elif left < run.length:
-                    if run.form == m.PIECE or self._pieces[lane].parts:
-                        self._take_piece(self._pieces[lane], run)
+                    if run.form == m.PIECE or pieces.parts:
+                        self._take_piece(pieces, run)
                     else:
+                        pieces.to_skip = 0
                         self._on_run(run, left)
                     inbox.received += run.length - left
         except Exception as error:
@@ -132,10 +135,13 @@ class Unpacker:
                 error,
             )
             inbox.received = last
+            pieces.leave_out(run)
 
     def _take_piece(self, pieces: m.Pieces, run: m.Run) -> None:
         if run.form != m.PIECE:
             raise BadFrame(self._peer, "other events between the pieces of one")
+        if pieces.to_skip:
+            self.left_out += 1
         whole = pieces.add(run, self._peer)
         if whole is not None:
             self._on_run(whole, 0)

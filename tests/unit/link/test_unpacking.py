@@ -116,3 +116,35 @@ def test_what_fails_every_time_is_left_out_and_counted(bad: bytes, caplog: pytes
     left_out = 1 if bad != b"cut" else 2
     assert receiver.unpacker.left_out == left_out
     assert f"records {3 - left_out} to 2 of lane {LANE} of station peer are left out" in caplog.text
+
+
+@pytest.mark.parametrize("bad_piece", [1, 2], ids=["amid", "last"])
+def test_an_event_in_pieces_that_is_left_out_takes_nothing_else_with_it(bad_piece: int) -> None:
+    receiver = Receiver()
+    receiver.raises = {7}
+    payloads = m.pieces(STREAM, bytes([7, 8, 9]), 1)
+    if bad_piece == 1:
+        payloads[1] = m.pieces(STREAM + 1, bytes([7, 8, 9]), 1)[1]
+    frames = [receiver.frame(1, payload) for payload in payloads]
+    frames += [receiver.frame(1, payload) for payload in m.pieces(STREAM, bytes([4, 5, 6]), 1)]
+    frames += [receiver.frame(1, events(n)) for n in (1, 2)]
+    broken = 0
+    while receiver.received < len(frames):
+        try:
+            receiver.unpacker.take(frames[receiver.received])
+        except (MemoryError, BadFrame):
+            broken += 1
+    assert (broken, receiver.got) == (TRIES - 1, [4, 5, 6, 1, 2])
+    assert receiver.unpacker.left_out == 3 - bad_piece
+
+
+def test_pieces_after_a_frame_that_nobody_can_read_are_left_out_until_another_event_comes() -> None:
+    receiver = Receiver()
+    pieces = m.pieces(STREAM, bytes([7, 8, 9]), 1)
+    frames = [receiver.frame(1, payload) for payload in (b"cut" * 9, *pieces[1:], *pieces, events(1))]
+    for _ in range(TRIES - 1):
+        with pytest.raises(BadFrame):
+            receiver.unpacker.take(frames[0])
+    for frame in frames:
+        receiver.unpacker.take(frame)
+    assert (receiver.got, receiver.unpacker.left_out) == ([1], 6)
