@@ -202,6 +202,7 @@ def test_an_event_too_large_for_a_link_keeps_no_other_waiting(
         got: list[int] = []
         theirs.subscribe(lambda track: got.append(track.id))
         assert ours.wait_matched(1, LIMIT)
+        assert a.mesh is not None
         (peer,) = a.mesh._peers.values()
         gateway = peer.gateways["air.tracks"]
         peer.link.pause(gateway, paused=True)

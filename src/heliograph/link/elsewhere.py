@@ -79,10 +79,11 @@ class Elsewhere:
         self._numbers = count(1)
         self._rests: dict[tuple[int, int], list[Item]] = {}
         questions.answer("kept", self._answer)
+        questions.on_left(self._station_left)
 
     # In the station that has kept something
 
-    def station_left(self, station: int) -> None:
+    def _station_left(self, station: int) -> None:
         """Nobody will ask for the rest."""
         for key in [key for key in self._rests if key[0] == station]:
             self._rests.pop(key, None)

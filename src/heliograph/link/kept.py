@@ -114,8 +114,9 @@ class Keeper:
             ("unsupply", self._close_supplier),
         ):
             questions.answer(f"history.{topic}", responder)
+        questions.on_left(self._station_left)
 
-    def station_left(self, station: int) -> None:
+    def _station_left(self, station: int) -> None:
         """Free what its consumers held, so that they can go on elsewhere."""
         for held in (self._cursors, self._suppliers):
             for key in [key for key in held if key[0] == station]:

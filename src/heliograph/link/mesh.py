@@ -35,7 +35,7 @@ from heliograph.link.gates import Gates, Peer
 from heliograph.link.keepers import check_state, find_keepers, recorded
 from heliograph.link.kept import Keeper
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
-from heliograph.link.questions import GONE, Questions
+from heliograph.link.questions import Questions
 from heliograph.link.remote import RemotePartition, RemoteStore, ToKeepers
 from heliograph.link.runs import EventWriter, Stream
 from heliograph.link.sharing import GroupHost
@@ -249,9 +249,9 @@ class Mesh:
         deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
         for peer in peers:
             peer.link.wait_acknowledged(max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9))
+        self._questions.close()
         for peer in peers:
             self._drop_peer(peer, CLOSING)
-        self._questions.close()
         # Last: without its lock file this station counts as dead, and nobody would acknowledge anything.
         self._transport.close()
 
@@ -358,10 +358,7 @@ class Mesh:
             self._writer.links = len(self._peers)
             self._changed.notify_all()
         peer.link.close(reason)
-        self._questions.fail_all(peer.link.station, GONE)
-        self._keeper.station_left(peer.link.station)
-        self._host.station_left(peer.link.station)
-        self._elsewhere.station_left(peer.link.station)
+        self._questions.station_left(peer.link)
         self._gates.drop(peer)
 
     def _stream_of(self, channel: str, format_id: bytes) -> int:

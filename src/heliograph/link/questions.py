@@ -5,7 +5,8 @@
 
 A question goes over the control lane, after everything said there before it: who asks for history after
 telling what it wants has it known there first. Answers are worked out in one task per station, so that a
-reader never waits for a disk; an answer may also come later, when a disk has synced.
+reader never waits for a disk; an answer may also come later, when a disk has synced. In the same task, after
+its last question, who answers hears that a station has gone (`on_left`) and lets go of what it holds for it.
 
 An error in place of an answer is raised here as it was there, if it is one of `heliograph.link.refusals`;
 else it is QueryFailed.
@@ -54,12 +55,18 @@ class Questions:
         self._numbers = count(1)
         self._asked: dict[int, tuple[int, Outcome]] = {}
         self._responders: dict[str, Responder] = {}
-        self._waiting: Queue[tuple[Link, m.Ask]] = ports.tasks.queue("questions", WAITING)
+        # A link without a question has been closed.
+        self._waiting: Queue[tuple[Link, m.Ask | None]] = ports.tasks.queue("questions", WAITING)
+        self._hear_of_leaving: list[Callable[[int], None]] = []
         self._answering = False
 
     def answer(self, topic: str, responder: Responder) -> None:
         """Answer questions of a topic."""
         self._responders[topic] = responder
+
+    def on_left(self, hear: Callable[[int], None]) -> None:
+        """Have this called with a station that will ask nothing more."""
+        self._hear_of_leaving.append(hear)
 
     def ask(self, link: Link, topic: str, body: Any, timeout: float) -> msgspec.Raw:
         """Ask and wait for the answer; QueryFailed when there is none, or not in time."""
@@ -97,6 +104,19 @@ class Questions:
         for outcome in failed:
             outcome(QueryFailed(f"station {station:016x}", reason))
 
+    def station_left(self, link: Link) -> None:
+        """A link has been closed: nothing is answered over it, and no question of it comes any more."""
+        self.fail_all(link.station, GONE)
+        with self._lock:
+            answering = self._answering
+        try:
+            if not answering:
+                self._let_go(link.station)
+            elif not self._waiting.put((link, None), 0):
+                self._ports.tasks.spawn("a station that has gone", lambda: self._waiting.put((link, None)))
+        except QueueClosed:
+            self._let_go(link.station)
+
     def close(self) -> None:
         self._waiting.close()
 
@@ -111,15 +131,20 @@ class Questions:
             outcome(error_of(answer.refusal) or problem)
 
     def on_ask(self, link: Link, ask: m.Ask) -> None:
-        with self._lock:
-            start, self._answering = not self._answering, True
-        if start:
-            self._ports.tasks.spawn("answers", self._answer_all)
         try:
-            if not self._waiting.put((link, ask), 0):
-                self._turn_down(link, ask, "too many questions wait already")
+            # Under the lock: nothing gets in line behind the word that its link is closed.
+            with self._lock:
+                if link.closed:
+                    return
+                start, self._answering = not self._answering, True
+                is_full = not self._waiting.put((link, ask), 0)
         except QueueClosed:
             self._turn_down(link, ask, "is closing")
+            return
+        if start:
+            self._ports.tasks.spawn("answers", self._answer_all)
+        if is_full:
+            self._turn_down(link, ask, "too many questions wait already")
 
     def _answer_all(self) -> None:
         while True:
@@ -127,8 +152,20 @@ class Questions:
                 waiting = self._waiting.get()
             except QueueClosed:
                 return
-            if waiting is not None:
-                self._answer_one(*waiting)
+            if waiting is None:
+                continue
+            link, ask = waiting
+            if ask is None:
+                self._let_go(link.station)
+            else:
+                self._answer_one(link, ask)
+
+    def _let_go(self, station: int) -> None:
+        for hear in self._hear_of_leaving:
+            try:
+                hear(station)
+            except Exception:
+                log.exception("what was held for station %016x is not let go", station)
 
     def _answer_one(self, link: Link, ask: m.Ask) -> None:
         responder = self._responders.get(ask.topic)

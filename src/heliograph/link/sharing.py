@@ -206,17 +206,12 @@ class GroupHost:
             ("leave", self._leave),
         ):
             questions.answer(f"group.{topic}", responder)
+        questions.on_left(self._station_left)
 
-    def station_left(self, station: int) -> None:
-        """Its members are gone; in a task of its own, since what they held may have to be buried."""
-        gone = [self._members.pop(key) for key in list(self._members) if key[0] == station]
-
-        def leave() -> None:
-            for member in gone:
-                member.leave()
-
-        if gone:
-            self._tasks.spawn("members that are gone", leave)
+    def _station_left(self, station: int) -> None:
+        """Its members are gone; in tasks of their own, since what they held may have to be buried."""
+        for key in [key for key in self._members if key[0] == station]:
+            self._tasks.spawn("a member that is gone", self._members.pop(key).leave)
 
     def _join(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = _join(body)
@@ -487,8 +482,9 @@ class RemoteSeat:
         """From what has been fetched; what was left too long is somebody else's by now."""
         now = self._way.clock.monotonic_ns()
         handed: list[Handed] = []
-        while self._taken and len(handed) < most:
-            one, until = self._taken.popleft()
+        taken = self._taken  # sitting down again, in another task, begins a new one
+        while taken and len(handed) < most:
+            one, until = taken.popleft()
             if now < until:
                 handed.append(one)
         return handed
@@ -582,7 +578,7 @@ class RemoteSeat:
         """The keeper does not know this member, because it was away; what nobody has seen comes anew."""
         with self._joining:
             if self._desk.number == number and not self._left:
-                self._taken.clear()
+                self._taken = deque()
                 self._desk.join(patient=False)
 
     def _look_in(self, seconds: float) -> None:

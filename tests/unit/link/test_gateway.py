@@ -50,11 +50,11 @@ def test_a_drain_gives_nothing_only_when_nothing_waits() -> None:
 
 def test_room_that_expired_events_leave_is_told() -> None:
     queue = lane(item(1, priority=5, expired=True))
-    found = threading.Event()
-    waits = threading.Thread(target=lambda: queue.wait_for_room(LIMIT) and found.set())
+    found: list[bool] = []
+    waits = threading.Thread(target=lambda: found.append(queue.wait_for_room(2 * LIMIT)))
     waits.start()
     while not queue._waiters:
         waits.join(0.001)
     assert queue.drain(10) == (0, [])
-    assert found.wait(LIMIT / 2)
-    waits.join()
+    waits.join(LIMIT)
+    assert found == [True]
