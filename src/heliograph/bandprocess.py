@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from heliograph.bandworker import START_LIMIT, Order, Report, resolve
+from heliograph.bandworker import MAX_REPORT, START_LIMIT, Order, Report, resolve
 from heliograph.station import Station
 
 SWITCH_INTERVAL: Final = 1e-4
@@ -35,7 +35,9 @@ def main(descriptor: int) -> int:
             _take_place(order)  # 2
             station = _listening(order)
         except Exception as error:  # noqa: BLE001 - whatever it is, the station is told
-            wire.sendall(_line(Report(failed=f"{type(error).__name__}: {error}")))
+            # A character takes six bytes of JSON at most.
+            reason = f"{type(error).__name__}: {error}"[: MAX_REPORT // 8]
+            wire.sendall(_line(Report(failed=reason)))
             return 1
         with station:
             wire.sendall(_line(Report(station=station.id)))  # 4

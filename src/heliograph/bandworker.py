@@ -106,11 +106,13 @@ class BandWorker:
         self,
         order: Order,
         ports: Ports,
+        start_limit: float,
         on_error: Callable[[str, None, HeliographError], None],
         on_closed: Callable[[BandWorker], object],
     ) -> None:
         self._order = order
         self._clock = ports.clock
+        self._start_limit = start_limit
         self._on_error = on_error
         self._on_closed = on_closed
         self._changed = ports.tasks.condition(None, f"worker {order.name}")
@@ -153,7 +155,8 @@ class BandWorker:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds_until(self._clock, deadline))
             self._process.kill()
-        self._task.join(END_LIMIT)
+        with suppress(Exception):  # what ended it was logged then
+            self._task.join(END_LIMIT)
         self._on_closed(self)
 
     def abandon(self) -> None:
@@ -188,7 +191,7 @@ class BandWorker:
             if self._state == "closed":
                 return False
             self._restarts += self._process is not None
-            self._state = "starting"
+            self._state, self._failed = "starting", None
             self._wire, theirs = socket.socketpair()
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module, run by our own interpreter
@@ -204,15 +207,16 @@ class BandWorker:
         """Wait for the end of the process; returns how it ended."""
         assert self._wire is not None
         assert self._process is not None
-        said = _line(self._wire)
-        if said:
-            report = msgspec.json.decode(said, type=Report)
+        self._wire.settimeout(self._start_limit)
+        report = self._first_report(self._wire)
+        if report is not None:
             with self._changed:
                 if report.failed:
                     self._failed = WorkerFailed(self.name, report.failed)
                 elif self._state == "starting":
-                    self._state, self._station, self._failed = "running", f"{report.station:016x}", None
+                    self._state, self._station = "running", f"{report.station:016x}"
                 self._changed.notify_all()
+            self._wire.settimeout(None)
             _line(self._wire)  # it says nothing more; this returns when its end is closed
         try:
             code = self._process.wait(END_LIMIT)
@@ -225,6 +229,19 @@ class BandWorker:
         if self._failed is not None:
             return f"failed: {self._failed.reason}"
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+    def _first_report(self, wire: socket.socket) -> Report | None:
+        """What it says first; None when it ends before. One that says nothing in time is killed."""
+        assert self._process is not None
+        try:
+            said = _line(wire)
+            return msgspec.json.decode(said, type=Report) if said else None
+        except (TimeoutError, BlockingIOError):
+            reason = f"is not ready after {self._start_limit} seconds"
+        except msgspec.DecodeError as error:
+            reason = f"said what is no report: {error}"
+        self._process.kill()
+        return Report(failed=reason)
 
 
 def new_order(
@@ -286,9 +303,9 @@ def resolve(setup: str) -> Callable[[Any], object]:
 
 
 def _line(wire: socket.socket) -> bytes:
-    """The next line; empty when the other end is closed first."""
+    """The next line; empty when the other end is closed first. TimeoutError when the socket has a limit."""
     data = b""
-    with suppress(OSError):
+    with suppress(ConnectionError):
         while not data.endswith(b"\n") and len(data) < MAX_REPORT:
             more = wire.recv(4096)
             if not more:

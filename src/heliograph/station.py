@@ -30,11 +30,8 @@ from heliograph.errors import (
     Closed,
     ExpressionError,
     ForkedStation,
-    HistoryDamaged,
-    HistoryGone,
     NoSuchChannel,
     NotPossible,
-    WorkerError,
     WorkerFailed,
     WrongEventType,
 )
@@ -42,9 +39,10 @@ from heliograph.event import Event, info_of
 from heliograph.journal.keeping import Keeping
 from heliograph.journal.limits import Limits
 from heliograph.link import Carrier, Identity, join
-from heliograph.ports import Ports, system_ports
+from heliograph.ports import Ports, seconds_until, system_ports
 from heliograph.qos import QoS
 from heliograph.timers import Timers
+from heliograph.trouble import reporter, run_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,7 +85,7 @@ class Station:
         callback_limit: seconds after which a callback that does not return is reported and detached.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
             the header when a receiver missed a part of the history, or a band worker died; else it is
-            logged.
+            logged, and so is what this raises.
         ports: clock, tasks and chance; tests pass simulated ones.
     """
 
@@ -147,7 +145,7 @@ class Station:
             station_seq,
             lambda: f"{self.id:016x}-{next(suppliers)}",
             self._own_loop,
-            on_error or _log_error,
+            reporter(on_error),
             self._store_opener(),
             partial(Desk, self.ports),
             self._open_monitor,
@@ -306,7 +304,7 @@ class Station:
             name: in statistics and errors; else the module's.
             core: pin the process to this one.
             fifo: run it at this real-time priority (SCHED_FIFO), which needs a core and the right to.
-            timeout: seconds that it may take to start; WorkerFailed then, or with what went wrong there.
+            timeout: seconds that each start may take; WorkerFailed then, or with what went wrong there.
 
         A worker that dies is started again, and reported to `on_error`; see `heliograph.bandworker`.
         """
@@ -322,7 +320,7 @@ class Station:
             fifo=fifo,
             core=core,
         )
-        worker = BandWorker(order, self.ports, self._services.on_error, self._forget_worker)
+        worker = BandWorker(order, self.ports, timeout, self._services.on_error, self._forget_worker)
         with self._lock:
             self._workers.append(worker)
         try:
@@ -361,28 +359,25 @@ class Station:
             togethers = list(self._togethers)
         left: dict[str, int] = {}
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
-        about_channels = [channel for channel in channels if channel.name.startswith(RESERVED)]
-        for channel in [channel for channel in channels if channel not in about_channels]:
-            left.update(self._closed_by(deadline, channel))
-        for together in togethers:
-            together.settle(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
-            if waiting := together.close():
-                left[together.name] = waiting
-        self._recorder.close()
-        for channel in about_channels:
-            left.update(self._closed_by(deadline, channel))
-        if self.mesh is not None:
-            self.mesh.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
-        for worker in self.band_workers():  # they have got what was sent, and deliver it before they end
-            worker.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
-        self.timers.close()
-        self._pools.close()
-        if self._keeping is not None:
-            self._keeping.close()
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            assert self._loop_task is not None
-            self._loop_task.join(timeout)
+        about = [channel for channel in channels if channel.name.startswith(RESERVED)]
+        others = [channel for channel in channels if channel not in about]
+        run_all(
+            [
+                *(partial(self._close_channel, channel, deadline, left) for channel in others),
+                *(partial(self._close_together, together, deadline, left) for together in togethers),
+                self._recorder.close,
+                *(partial(self._close_channel, channel, deadline, left) for channel in about),
+                lambda: (
+                    None if self.mesh is None else self.mesh.close(seconds_until(self.ports.clock, deadline))
+                ),
+                # They have got what was sent, and deliver it before they end.
+                *(partial(self._close_worker, worker, deadline) for worker in self.band_workers()),
+                self.timers.close,
+                self._pools.close,
+                lambda: None if self._keeping is None else self._keeping.close(),
+                partial(self._stop_loop, timeout),
+            ]
+        )
         return left
 
     async def aclose(self, timeout: float = DRAIN_LIMIT) -> dict[str, int]:  # noqa: ASYNC109 - it is what close takes
@@ -472,10 +467,23 @@ class Station:
             return self._keeping.open_store
         return None if self.mesh is None else self.mesh.open_store
 
-    def _closed_by(self, deadline: int, channel: Channel[Any]) -> dict[str, int]:
-        """Close a channel; how many events each of its receivers had not been given by then."""
-        left = channel.close(max(0.0, (deadline - self.ports.clock.monotonic_ns()) / 1e9))
-        return {f"{channel.name}/{name}": n for name, n in left.items()}
+    def _close_channel(self, channel: Channel[Any], deadline: int, left: dict[str, int]) -> None:
+        waiting = channel.close(seconds_until(self.ports.clock, deadline))
+        left.update({f"{channel.name}/{name}": n for name, n in waiting.items()})
+
+    def _close_together(self, together: Together, deadline: int, left: dict[str, int]) -> None:
+        together.settle(seconds_until(self.ports.clock, deadline))
+        if waiting := together.close():
+            left[together.name] = waiting
+
+    def _close_worker(self, worker: BandWorker, deadline: int) -> None:
+        worker.close(seconds_until(self.ports.clock, deadline))
+
+    def _stop_loop(self, timeout: float) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            assert self._loop_task is not None
+            self._loop_task.join(timeout)
 
     def _open_monitor(
         self, channel: str, qos: QoS, resend: Callable[..., object], bury: Callable[..., object]
@@ -580,17 +588,6 @@ def _pattern_regex(pattern: str) -> str:
             raise NotPossible(f"pattern {pattern!r}", "'*' and '**' stand for whole parts of a name")
         parts.append({"*": r"[^.]+", "**": r"[^.]+(?:\.[^.]+)*"}.get(part, re.escape(part)))
     return r"\.".join(parts)
-
-
-def _log_error(receiver: str, header: Header | None, error: BaseException) -> None:
-    if isinstance(error, HistoryGone | HistoryDamaged):
-        log.error("%s missed a part of the history: %s", receiver, error)
-    elif isinstance(error, WorkerError):
-        log.error("%s", error)
-    elif header is None:
-        log.error("%s raised", receiver, exc_info=error)
-    else:
-        log.error("%s raised for event %s on %s", receiver, header.id, header.channel, exc_info=error)
 
 
 # After a fork the child has no threads: its copies of open stations must refuse instead of waiting for ever.

@@ -56,6 +56,19 @@ def broken(_: hg.Station) -> None:
     raise ValueError("the plant is closed")
 
 
+def long_winded(_: hg.Station) -> None:
+    raise ValueError("\0" * 100_000)
+
+
+def hang_the_second_time(station: hg.Station) -> None:
+    """Starts once; whoever starts it again waits in vain."""
+    mark = os.environ["HELIO_TEST_MARK"]
+    if os.path.exists(mark):  # noqa: PTH110 - one look
+        time.sleep(600)
+    open(mark, "x").close()  # noqa: PTH123 - likewise
+    answer(station)
+
+
 def placed(station: hg.Station) -> None:
     """Tell by `process` which cores it may use, by `priority` how it is scheduled."""
     done = station.channel("done", Done)

@@ -111,6 +111,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up(
 def test_what_goes_wrong_in_the_worker_is_raised_here(plant: Plant) -> None:
     for setup, what in (
         ("tests.e2e.band_setups:broken", "ValueError: the plant is closed"),
+        ("tests.e2e.band_setups:long_winded", "ValueError: "),
         ("tests.e2e.band_setups:not_a_function", "is no function"),
         ("tests.e2e.band_setups:missing", "AttributeError"),
         ("no.such.module:listen", "ModuleNotFoundError"),
@@ -119,6 +120,37 @@ def test_what_goes_wrong_in_the_worker_is_raised_here(plant: Plant) -> None:
             plant.station.band_worker(setup, priority=3)
     assert plant.station.band_workers() == ()
     assert plant.errors == []
+
+
+def test_a_worker_that_hangs_when_it_is_started_again_is_killed_and_reported(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HELIO_TEST_MARK", str(tmp_path / "started"))
+    monkeypatch.setattr("heliograph.bandworker.MOST_DEATHS", 2)
+    worker = plant.station.band_worker(band_setups.hang_the_second_time, priority=5)
+    monkeypatch.setattr(worker, "_start_limit", 1.0)
+    os.kill(plant.does(2).process, 9)
+    assert wait_until(lambda: worker.stats().state == "given up")
+    _, second = plant.errors
+    assert "not ready after 1.0 seconds" in str(second)
+    assert not lives(worker.stats().process)
+
+
+def test_an_on_error_that_raises_stops_neither_the_worker_nor_the_closing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+
+    def on_error(*_: object) -> None:
+        raise RuntimeError("on_error raises")
+
+    domain = f"test-{PORTS.random.id64():016x}"
+    with hg.Station(tmp_path / "data", domain=domain, on_error=on_error) as station:
+        worker = station.band_worker(band_setups.answer, priority=5)
+        os.kill(worker.stats().process, 9)
+        assert wait_until(lambda: worker.stats().restarts == 1)
+        assert worker.wait_ready(LIMIT)
+    hg.Station(tmp_path / "data").close()  # the folder is free
 
 
 def test_closing_the_station_lets_a_worker_finish_what_it_has(
