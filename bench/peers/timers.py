@@ -64,7 +64,7 @@ class Waiting:
         self._timers = Timers(self._clock, _ByHand(), limit=timers + 1)
         self._distances = _cycle(chance)
         for _ in range(timers):
-            self._timers.at(next(self._distances), _nothing)
+            self._timers.at(chance.randrange(SPAN), _nothing)
 
     def hold(self) -> None:
         timers = self._timers
@@ -81,7 +81,7 @@ class RawHeap:
 
     def __init__(self, entries: int, chance: random.Random) -> None:
         self._distances = _cycle(chance)
-        self._heap = [(next(self._distances), n, _nothing) for n in range(entries)]
+        self._heap = [(chance.randrange(SPAN), n, _nothing) for n in range(entries)]
         heapq.heapify(self._heap)
         self._number = entries
 

@@ -123,13 +123,14 @@ def two_processes(suppliers: int, consumers: int, events: int) -> tuple[list[int
     """Nanoseconds to the last consumer: of events of this process, and of the other one."""
     domain = f"tao-{os.getpid()}-{suppliers}-{consumers}"
     cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # before there are threads, which stay there too
     station, channel, local, remote = opened(domain, consumers)
+    arguments = (suppliers, consumers, events, max(cores))
     other = subprocess.Popen(
-        [sys.executable, "-m", "bench.papers.tao.latency", domain, *map(str, (suppliers, consumers, events))],
+        [sys.executable, "-m", "bench.papers.tao.latency", domain, *map(str, arguments)],
         stdin=subprocess.PIPE,
     )
     try:
-        os.sched_setaffinity(0, {min(cores)})
         with station:
             if not channel.wait_matched(2 * consumers, LIMIT):
                 raise RuntimeError("the other process did not come")
@@ -143,8 +144,8 @@ def two_processes(suppliers: int, consumers: int, events: int) -> tuple[list[int
     return local, remote
 
 
-def other_process(domain: str, suppliers: int, consumers: int, events: int) -> None:
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+def other_process(domain: str, suppliers: int, consumers: int, events: int, core: int) -> None:
+    os.sched_setaffinity(0, {core})
     station, channel, _, _ = opened(domain, consumers)
     with station:
         channel.wait_matched(2 * consumers, LIMIT)
