@@ -27,6 +27,7 @@ Reliability: TypeAlias = Literal["best-effort", "reliable"]
 Durability: TypeAlias = Literal["volatile", "transient-local", "transient", "persistent"]
 Ack: TypeAlias = Literal["memory", "journal", "synced", "delivered"]
 Compaction: TypeAlias = Literal["none", "key"]
+Missing: TypeAlias = Literal["default", "refuse"]
 DeliveryRecords: TypeAlias = Literal["off", "sampled", "all"]
 Overflow: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "coalesce", "journal"]
 
@@ -80,6 +81,9 @@ class QoS(msgspec.Struct, frozen=True, kw_only=True):
     """What of a sealed history is kept within the station's limits: every event, or the last of each key."""
     tombstones: float = 86_400.0
     """Seconds for which a compacted history remembers that a key was forgotten."""
+    missing: Missing = "default"
+    """What a receiver gets of an event that lacks a field of its class, written by an older one: the field's
+    default, or, with `refuse`, no such event: histories end there with the reason, links log it."""
     delivery_records: DeliveryRecords = "off"
     """Whether the channel `_helio.deliveries` tells what became of each event for each receiver."""
     delivery_rate: float = 0.01
@@ -119,6 +123,7 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "ack": (None, *get_args(Ack)),
     "overflow": (None, *get_args(Overflow)),
     "compaction": get_args(Compaction),
+    "missing": get_args(Missing),
     "delivery_records": get_args(DeliveryRecords),
 }
 _RANGES: Final = (
@@ -242,6 +247,7 @@ POLICIES: Final = (
     Policy("dead_letter", changeable=False),
     Policy("compaction", changeable=False),
     Policy("tombstones", changeable=False),
+    Policy("missing", changeable=False),
     Policy("delivery_records", changeable=False),
     Policy("delivery_rate", changeable=False),
     Policy("ledger_interval", changeable=False),

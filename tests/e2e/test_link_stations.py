@@ -297,6 +297,27 @@ def test_a_class_that_has_evolved_reads_events_of_the_old_one(pair: tuple[hg.Sta
     assert old.pull(LIMIT) == Track(2, 1.0, "unknown")
 
 
+def test_a_channel_may_refuse_events_of_an_older_class(
+    pair: tuple[hg.Station, hg.Station], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Newer(hg.Event, name="air.track", key="id"):
+        id: int
+        speed: float = 0.0
+        region: str = "unknown"
+        height: int = -1
+
+    a, b = pair
+    ours = a.channel("air.tracks", Track)
+    theirs = b.channel("air.tracks", Newer, qos=hg.QoS(missing="refuse"))
+    consumer = theirs.consumer()
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(1))
+    assert wait_until(lambda: "cannot be read on channel air.tracks" in caplog.text)
+    assert "height" in caplog.text
+    theirs.push(Newer(2))
+    assert consumer.pull(LIMIT) == Newer(2), "nothing of the older one came before it"
+
+
 def test_classes_that_do_not_go_together_are_reported_and_harm_nobody_else(
     pair: tuple[hg.Station, hg.Station], caplog: pytest.LogCaptureFixture
 ) -> None:

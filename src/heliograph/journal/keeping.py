@@ -130,6 +130,7 @@ class Keeping:
                     compact=qos.compaction == "key",
                     tombstone_seconds=qos.tombstones,
                 ),
+                missing=qos.missing,
             )
         return store
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from heliograph.journal.receipt import Receipt
     from heliograph.journal.retention import Place
     from heliograph.ports import Ports
+    from heliograph.qos import Missing
 
 READ_ROWS: Final = 4_096
 """Rows that are read at once where all from some offset on are looked at."""
@@ -99,6 +100,7 @@ class JournalStore:
         cursor_folder: likewise for the places of their durable consumers.
         types: gives the event classes that the channel carries at this moment.
         on_durable: told, in the order of offsets, what has been synced, and the offset behind it.
+        missing: whether events may lack fields that have a default.
     """
 
     kept_here = True
@@ -115,12 +117,14 @@ class JournalStore:
         types: Callable[[], tuple[type[Event], ...]],
         on_durable: OnDurable,
         limits: Limits | None = None,
+        missing: Missing = "default",
     ) -> None:
         assert ports.disk is not None
         self.partition = partition
         self._ports = ports
         self._channel = channel
         self._types = types
+        self._missing = missing
         self._tell = on_durable
         self._formats = FormatRegistry()
         self._registered: set[type[Event]] = set()
@@ -481,5 +485,5 @@ class JournalStore:
             wire = self._formats[format_id]
             for cls in self._types():
                 if info_of(cls).name == wire.name:
-                    found = self._decoders[format_id] = (cls, decoder(wire, cls))
+                    found = self._decoders[format_id] = (cls, decoder(wire, cls, self._missing))
         return found

@@ -131,7 +131,7 @@ class Elsewhere:
                 channel.neighbours.release(lane, [i for i in items if meets(conditions, i)], floors)
 
     def _ask(self, channel: Channel[Any], link: Link) -> tuple[list[Item], dict[tuple[str, int], int]]:
-        reader = PageReader(channel.name)
+        reader = PageReader(channel.name, channel.qos.missing)
         items: list[Item] = []
         ask, floors = KeptAsk(channel.name), dict[tuple[str, int], int]()
         while True:

@@ -161,7 +161,7 @@ class Keeper:
         store = self._store(ask.channel)
         channel = self._channel(ask.channel)
         assert channel is not None
-        reader = self._readers.setdefault(ask.channel, PageReader(ask.channel))
+        reader = self._readers.setdefault(ask.channel, PageReader(ask.channel, channel.qos.missing))
         items = reader.items(ask.page, channel.types, f"{station:016x}")
         level: Level = "journal" if ask.level == "journal" else "synced"
 

@@ -221,7 +221,7 @@ class Mesh:
         Of several keepers it is the one whose partition comes first, so that stations agree.
         """
         keepers = find_keepers(self, channel, types(), qos)
-        return RemoteStore(channel, min(keepers), types, self._way)
+        return RemoteStore(channel, min(keepers), types, self._way, qos.missing)
 
     def recorded(self, name: str, asked: QoS | None) -> QoS | None:
         """How a channel is kept in the domain, if it is; see `heliograph.link.keepers`."""
@@ -440,7 +440,8 @@ class Mesh:
         if arrivals is None:
             peer.unwanted += run.length
         else:
-            arrivals.add(stream.read(run, arrivals.channel.types, link.name, skip))
+            channel = arrivals.channel
+            arrivals.add(stream.read(run, channel.types, link.name, skip, channel.qos.missing))
 
     def _wanted(self, station: int, name: str) -> Mapping[type[Event], Any] | None:
         """What a station has said that its consumers want of a channel of this one."""
@@ -492,7 +493,9 @@ class Mesh:
                 channel.name,
             )
             return
-        partition = RemotePartition(channel.name, state.keeper, lambda: channel.types, self._way)
+        partition = RemotePartition(
+            channel.name, state.keeper, lambda: channel.types, self._way, channel.qos.missing
+        )
         channel.neighbours.partition_came(partition, state.watermark)
 
     def _notify(self) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.event import Event
     from heliograph.link.runs import EventWriter
+    from heliograph.qos import Missing
 
 MAX_PAGE: Final = 10_000
 """Events in one page."""
@@ -93,8 +94,9 @@ def cut_page(writer: EventWriter, items: Sequence[Item], reached: int) -> Page:
 class PageReader:
     """Turns pages back into events of this station's classes."""
 
-    def __init__(self, channel: str) -> None:
+    def __init__(self, channel: str, missing: Missing = "default") -> None:
         self._channel = channel
+        self._missing = missing
         self._formats = FormatRegistry()
         self._streams: dict[bytes, Stream] = {}
 
@@ -106,5 +108,5 @@ class PageReader:
                 stream = Stream(self._channel, self._formats.learn(run.format_id, run.description))
                 self._streams[run.format_id] = stream
             records = m.Run(run.form, 0, run.length, memoryview(run.records))
-            found += stream.read(records, types, peer)
+            found += stream.read(records, types, peer, missing=self._missing)
         return found

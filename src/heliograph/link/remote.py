@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from heliograph.link.questions import Questions
     from heliograph.link.runs import EventWriter
     from heliograph.ports import Ports
+    from heliograph.qos import Missing
 
 AWAY_LIMIT: Final = 0.25
 """Seconds between two looks for a keeper that is away, to tell it how far a consumer has come."""
@@ -74,18 +75,25 @@ class RemotePartition:
         partition: which part of its history; whoever keeps it at the moment is asked.
         types: gives the classes that the channel carries at this moment.
         way: how to ask.
+        missing: whether events may lack fields that have a default.
     """
 
     def __init__(
-        self, channel: str, partition: str, types: Callable[[], tuple[type[Event], ...]], way: ToKeepers
+        self,
+        channel: str,
+        partition: str,
+        types: Callable[[], tuple[type[Event], ...]],
+        way: ToKeepers,
+        missing: Missing,
     ) -> None:
         self.partition = partition
         self._channel = channel
         self._types = types
+        self._missing: Missing = missing
         self._way = way
         self._questions = way.questions
         self._ports = way.ports
-        self._reader = PageReader(channel)
+        self._reader = PageReader(channel, missing)
 
     @property
     def reachable(self) -> bool:
@@ -132,6 +140,7 @@ class RemotePartition:
             self._ports.clock,
             self._ports.tasks,
             self._types,
+            self._missing,
             self.ask,
             self._ask_later,
         )

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.formats import Format
     from heliograph.ports import Clock
+    from heliograph.qos import Missing
 
 log = logging.getLogger(__name__)
 
@@ -220,6 +221,7 @@ class Stream:
         self.undecodable = 0
         self._cls: type[Event] | None = None
         self._prepared_for: tuple[type[Event], ...] | None = None
+        self._missing: Missing = "default"
         self._read_records: Callable[[Any], list[Any]] = _split
         self._read_record: Callable[[Any], Any] = _split
         self._decode_body: Callable[[Any], Any] = _split
@@ -227,12 +229,20 @@ class Stream:
         self._convert: Callable[[Any], Any] | None = None
         self._key_of: Callable[[Any], tuple[Any, ...]] = _no_key
 
-    def read(self, run: Run, types: tuple[type[Event], ...], peer: str, skip: int = 0) -> Sequence[Item]:
+    def read(
+        self,
+        run: Run,
+        types: tuple[type[Event], ...],
+        peer: str,
+        skip: int = 0,
+        missing: Missing = "default",
+    ) -> Sequence[Item]:
         """The events of a run, but for the first ones, as events of this station's class.
 
         Those that cannot be are left out and counted.
         """
-        if types != self._prepared_for:
+        if types != self._prepared_for or missing != self._missing:
+            self._missing = missing
             self._prepare(types)
         if run.form == UNIFORM:
             return self._from_uniform(run, peer, skip)
@@ -338,7 +348,7 @@ class Stream:
             if _reads_at_once(self._cls, self.wire):
                 body = self._cls
             else:
-                convert = decoder(self.wire, self._cls)
+                convert = decoder(self.wire, self._cls, self._missing)
                 # A body among others is msgspec's own piece of the buffer; decoders take plain ones.
                 self._convert = convert if body is bytes else lambda raw: convert(memoryview(raw))
         except FormatError as error:

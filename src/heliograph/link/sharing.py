@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from operator import attrgetter
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from heliograph.link.questions import Questions, Reply
     from heliograph.link.runs import EventWriter
     from heliograph.ports import Clock, Tasks
+    from heliograph.qos import Missing
 
 log = logging.getLogger(__name__)
 
@@ -89,11 +91,10 @@ class Take(msgspec.Struct, array_like=True):
 
 
 class Handout(msgspec.Struct, array_like=True):
-    """What a member gets; None in its place when it has no seat, because the keeper was away."""
+    """What a member gets, and which attempt it is; None when it has no seat, because the keeper was away."""
 
     page: Page
     attempts: list[tuple[Spot, int]] = []
-    """How often each event was handed out."""
     due: float | None = None
     """Seconds after which to ask again, though no bell rang."""
     ended: bool = False
@@ -345,6 +346,7 @@ class Way(NamedTuple):
     tasks: Tasks
     types: Callable[[], tuple[type[Event], ...]]
     """The classes that the channel carries here."""
+    missing: Missing
     ask: Callable[[str, Any, bool], msgspec.Raw]
     """Puts a question to the keeper and waits for the answer, and, if the last argument says so, for a keeper
     that is away; QueryFailed when there is none."""
@@ -422,7 +424,7 @@ class RemoteSeat:
         self._desk = desk
         self._way = way
         self._ring = ring
-        self._reader = PageReader(way.channel)
+        self._reader = PageReader(way.channel, way.missing)
         self._joining = way.tasks.lock("seat elsewhere")
         self._taken: deque[tuple[Handed, int]] = deque()
         """What nobody has seen yet, and until when it is this member's."""
@@ -471,10 +473,8 @@ class RemoteSeat:
             return
         self._left = True
         unseen = [_spot(handed.header) for handed, _ in self._taken]
-        try:
+        with suppress(QueryFailed):  # a keeper that is away has let go of it
             self._way.ask("group.leave", Leave(self._desk.number, self._settled, unseen), False)
-        except QueryFailed:
-            return  # a keeper that is away has let go of it
 
     # Inside
 

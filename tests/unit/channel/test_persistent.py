@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import FolderInUse, HistoryDamaged, HistoryGone, UnknownOption
+from heliograph.errors import FolderInUse, HistoryDamaged, HistoryGone, IncompatibleFormats, UnknownOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,6 +244,20 @@ def test_a_newer_class_reads_what_an_older_one_wrote(tmp_path: Path) -> None:
         tracks = station.channel("air.tracks", NewTrack, qos=PERSISTENT)
         tracks.push(NewTrack(2, 3.0, "north"))
         assert list(tracks.consumer(until="now")) == [NewTrack(1, 2.0), NewTrack(2, 3.0, "north")]
+
+
+def test_a_channel_may_refuse_events_that_lack_a_field(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data") as station:
+        station.channel("air.tracks", Track, qos=PERSISTENT).push(Track(1))
+    errors: list[BaseException] = []
+    strict = hg.QoS(durability="persistent", missing="refuse")
+    with hg.Station(tmp_path / "data", on_error=lambda _n, _h, error: errors.append(error)) as station:
+        tracks = station.channel("air.tracks", NewTrack, qos=strict)
+        tracks.push(NewTrack(2))
+        with tracks.consumer(until="now") as consumer, pytest.raises(IncompatibleFormats, match="region"):
+            list(consumer)
+        assert isinstance(errors[0], IncompatibleFormats)
+        assert [track.id for track in tracks.consumer(start=1, until="now")] == [2]
 
 
 def test_an_older_class_reads_what_a_newer_one_wrote(tmp_path: Path) -> None:
