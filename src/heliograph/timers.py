@@ -81,9 +81,12 @@ class Timers:
         due = self._clock.monotonic_ns() + period if first is None else first
         return self._add(Timer(self, due, call, period))
 
-    def at(self, due: int, call: Callable[[], object]) -> Timer:
-        """At an instant of the monotonic clock, in nanoseconds; at once when it has passed."""
-        return self._add(Timer(self, due, call, None))
+    def at(self, due: int, call: Callable[[], object], *, owed: bool = False) -> Timer:
+        """At an instant of the monotonic clock, in nanoseconds; at once when it has passed.
+
+        What is `owed` was promised before, by an earlier life: it counts, and is not refused.
+        """
+        return self._add(Timer(self, due, call, None), owed=owed)
 
     def cancel(self, timer: Timer) -> bool:
         with self._lock:
@@ -114,11 +117,11 @@ class Timers:
             self._cancelled = 0
             self._changed.notify_all()
 
-    def _add(self, timer: Timer) -> Timer:
+    def _add(self, timer: Timer, *, owed: bool = False) -> Timer:
         with self._lock:
             if self._closed:
                 raise Closed("timers")
-            if len(self) >= self._limit:
+            if len(self) >= self._limit and not owed:
                 raise TooManyTimers(self._limit)
             self._push(timer)
             if not self._running:

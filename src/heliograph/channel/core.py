@@ -148,7 +148,11 @@ class Channel(Generic[T]):
         self.push_many = self._own.push_many  # type: ignore[method-assign]  # likewise
         self.push_nowait = self._own.push_nowait  # type: ignore[method-assign]  # likewise
         self.apush = self._own.apush  # type: ignore[method-assign]  # likewise
-        self.delayed.restore()
+        try:
+            self.delayed.restore()
+        except BaseException:
+            self.close(0.0)  # else nobody could open it again
+            raise
 
     # The face
 
@@ -422,6 +426,9 @@ class Channel(Generic[T]):
             for supplier in self._members.suppliers:
                 supplier.retire(partial(Closed, self.name))
             receivers = list(self._members.receivers.values())
+            suppliers = tuple(self._members.suppliers)
+        for supplier in suppliers:
+            supplier.cancel_periodic()
         if self._journal is not None:
             self._journal.store.finish()  # what is in line is synced and fed first
         self._calling.close(seconds_until(self.ports.clock, deadline))

@@ -67,8 +67,15 @@ class LaterStore(Protocol):
     """Where durable events wait; each row is a `Waiting`."""
 
     def append_once(
-        self, item: Item, push_id: str, level: Level, timeout: float | None = None
-    ) -> StoreReceipt: ...
+        self,
+        item: Item,
+        push_id: str,
+        level: Level,
+        timeout: float | None = None,
+        check: Callable[[], object] | None = None,
+    ) -> StoreReceipt:
+        """`check` raises what bars the push, once it is its turn."""
+        ...
 
     def forget(self, gone: Tombstone, level: Level) -> StoreReceipt: ...
 
@@ -101,7 +108,8 @@ class _Due(Supplier[T]):
 
     names_itself = False
     _whole: Header
-    handed_on = 0
+    on_taken: Callable[[], object]
+    """Called when it is in the queues, in the same instant for whoever looks at the ledger."""
 
     @property
     def pushed(self) -> int:
@@ -118,19 +126,21 @@ class _Due(Supplier[T]):
 
     def _enqueue(self, route: Route, event: T, header: Header) -> Lane | None:
         full = super()._enqueue(route, event, header)
-        self.handed_on += full is None
+        if full is None:
+            self.on_taken()
         return full
 
 
 class _Entry:
     """One event that waits."""
 
-    __slots__ = ("event", "kept", "next_sequence", "push_id")
+    __slots__ = ("event", "header", "kept", "next_sequence", "push_id")
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: Event, header: Header, push_id: str = "") -> None:
         self.event = event
+        self.header = header
+        self.push_id = push_id
         self.next_sequence: Callable[[], int] | None = None
-        self.push_id = ""
         self.kept: Callable[[], object] | None = None
         """Of a durable one: waits until it is in the journal; raises when it is not."""
 
@@ -146,8 +156,8 @@ class Delayed:
         self._timers: dict[_Entry, Timer] = {}
         self.accepted = 0
         """Events that were put off since the channel was opened."""
-        self._restored = 0
-        self._handed_on = 0
+        self._waiting: dict[object, _Entry] = {}
+        """What no receiver was given yet: by itself, or by the id of a durable push."""
         self._closed = False
         self._rounds = 0
         self._due: _Due[Any] | None = None
@@ -164,8 +174,7 @@ class Delayed:
     @property
     def waiting(self) -> int:
         """How many wait. While the channel is still, exactly those that no receiver was given."""
-        handed_on = self._handed_on + (0 if self._due is None else self._due.handed_on)
-        return self.accepted + self._restored - handed_on
+        return len(self._waiting)
 
     def put(self, item: Item, due: int, next_sequence: Callable[[], int]) -> None:
         """Have an event delivered at an instant of the monotonic clock.
@@ -176,9 +185,14 @@ class Delayed:
             if self._due is None:
                 self._due = _Due(self._channel, self._services.new_supplier_name(), 1)
                 self._channel.add_supplier(self._due)
-        entry = _Entry(item[0])
+        entry = _Entry(item[0], item[1])
         entry.next_sequence = next_sequence
-        self._wait(due, entry, item[1])
+        self._waiting[entry] = entry
+        try:
+            self._wait(due, entry)
+        except HeliographError:
+            del self._waiting[entry]
+            raise
         self.accepted += 1
 
     def keep(self, item: Item, later: Later, level: Level, timeout: float | None) -> StoreReceipt:
@@ -221,28 +235,31 @@ class Delayed:
 
     # Inside
 
-    def _wait(self, due: int, entry: _Entry, header: Header) -> None:
+    def _wait(self, due: int, entry: _Entry, *, owed: bool = False) -> None:
+        """See to it that it is handed on; `owed`: it was accepted before, so no limit refuses it now."""
         with self._lock:
             if self._closed:
                 raise Closed(f"channel {self._channel.name}")
             if due > self._clock.monotonic_ns():
-                self._timers[entry] = self._services.timers.at(due, partial(self._ring, entry, header))
+                timers = self._services.timers
+                self._timers[entry] = timers.at(due, partial(self._ring, entry), owed=owed)
                 return
-        self._ready(entry, header)
+        self._ready(entry)
 
-    def _ring(self, entry: _Entry, header: Header) -> None:
+    def _ring(self, entry: _Entry) -> None:
         with self._lock:
             cancelled = self._timers.pop(entry, None) is None
         if not cancelled:
-            self._ready(entry, header)
+            self._ready(entry)
 
-    def _ready(self, entry: _Entry, header: Header) -> None:
-        self.lane.put((entry, header, 0))  # type: ignore[arg-type]  # no event yet
+    def _ready(self, entry: _Entry) -> None:
+        self.lane.put((entry, entry.header, 0))  # type: ignore[arg-type]  # no event yet
 
     def _hand_on(self, items: list[Any]) -> None:
         assert self._due is not None
         for entry, header, _ in items:
             whole = self._now_pushed(header, sequence=entry.next_sequence())
+            self._due.on_taken = partial(self._waiting.pop, entry)
             # However long a queue stays full, as long as the channel is open.
             while not self._handed_on_one(self._due, entry.event, whole):
                 self._rounds += 1
@@ -269,8 +286,6 @@ class DurableDelayed(Delayed):
         self._store = store
         self._later: LaterStore | None = None
         self._keeping = services.ports.tasks.lock(f"journal of delayed events of {channel.name}")
-        self._known: set[str] = set()
-        """The ids of what waits."""
         self._unread: list[tuple[Waiting, Header]] = []
         """Of types that the channel does not carry, yet."""
 
@@ -287,50 +302,69 @@ class DurableDelayed(Delayed):
             return
         classes = {info_of(cls).name: cls for cls in self._channel.types}
         unread, self._unread = self._unread, []
-        now, wall = self._clock.monotonic_ns(), self._clock.time_ns()
         for row, header in unread:
             cls = classes.get(row.type)
-            if cls is None:
+            if cls is None or not self._restored(row, header, cls):
                 self._unread.append((row, header))
-                continue
+
+    def _restored(self, row: Waiting, header: Header, cls: type[Event]) -> bool:
+        """Have one row wait again; False when it cannot be read: it stays in the journal."""
+        try:
             event = decoder(Format.from_description(row.format), cls)(row.body)
-            entry = _Entry(event)
-            entry.push_id = row.push_id
-            self._known.add(row.push_id)
-            self._restored += 1
-            self._wait(now + max(0, row.due_ns - wall), entry, _as_pushed(header, event, self._channel.name))
+        except Exception as error:  # noqa: BLE001 - whatever is in that row, the others go on
+            self._channel.report(self.lane.name, header, error)
+            return False
+        entry = _Entry(event, _as_pushed(header, event, self._channel.name), row.push_id)
+        self._waiting[row.push_id] = entry
+        wait_ns = max(0, row.due_ns - self._clock.time_ns())
+        with suppress(Closed):  # the next life goes on with it
+            self._wait(self._clock.monotonic_ns() + wait_ns, entry, owed=True)
+        return True
 
     def keep(self, item: Item, later: Later, level: Level, timeout: float | None) -> StoreReceipt:
         """Keep an event until its time; the receipt is that of the journal in which it waits."""
         event, header, _ = item
-        self._store.check_holder(header.supplier, later.holder)
+        check = partial(self._store.check_holder, header.supplier, later.holder)
+        check()
         info = info_of(type(event))
         body = encoder(type(event)).encode(event)
         waiting = Waiting(later.push_id, later.due_ns, info.name, info.format.description, body)
         row = (waiting, msgspec.structs.replace(header, format_id=info_of(Waiting).format.id), 0)
         with self._keeping:
+            if self._closed:
+                raise Closed(f"channel {self._channel.name}")
             if self._later is None:
                 self._later = self._open(create=True)
             assert self._later is not None
-            if later.push_id in self._known:
-                return self._later.append_once(row, later.push_id, level, timeout)
-            entry = _Entry(event)
-            entry.push_id = later.push_id
-            # The timer comes first: there may be no room for it.
-            self._wait(self._clock.monotonic_ns() + later.wait_ns, entry, header)
+            if later.push_id in self._waiting:
+                return self._later.append_once(row, later.push_id, level, timeout, check)
+            entry = _Entry(event, header, later.push_id)
             entry.kept = _refused
-            receipt = self._later.append_once(row, later.push_id, level, timeout)
+            # The timer comes first: there may be no room for it.
+            self._wait(self._clock.monotonic_ns() + later.wait_ns, entry)
+            try:
+                receipt = self._later.append_once(row, later.push_id, level, timeout, check)
+            except BaseException:
+                self._cancel(entry)
+                raise
             entry.kept = receipt.result
-            self._known.add(later.push_id)
+            self._waiting[later.push_id] = entry
             self.accepted += 1
         return receipt
 
     def close(self, timeout: float) -> int:
         """What waits stays in its journal: nothing is given up."""
         super().close(timeout)
-        if self._later is not None:
-            self._later.close()
+        with self._keeping:  # a push that came before may just open it
+            if self._later is not None:
+                self._later.close()
         return 0
+
+    def _cancel(self, entry: _Entry) -> None:
+        with self._lock:
+            timer = self._timers.pop(entry, None)
+        if timer is not None:
+            timer.cancel()
 
     def _open(self, *, create: bool) -> LaterStore | None:
         assert self._services.open_later is not None, "who keeps the history keeps this too"
@@ -342,35 +376,42 @@ class DurableDelayed(Delayed):
         for entry, header, _ in items:
             with self._keeping:  # its push may not have come back yet
                 kept = entry.kept
-            if kept is not None and not _succeeded(kept):
-                self._forget_entry(entry)
-                continue
+            is_kept = kept is None or _succeeded(kept)
+            self._waits_no_more(entry)
+            if not is_kept:
+                continue  # its push has raised: nobody is to get it
             whole = self._now_pushed(header)
             deadline = 0 if whole.lifetime_ns is None else self._clock.monotonic_ns() + whole.lifetime_ns
-            self._handed_on += 1
             try:
                 receipt = self._store.append_due((entry.event, whole, deadline), entry.push_id)  # (1)
             except HeliographError as error:
-                self._try_again(entry, header, error)
+                self._try_again(entry, error)
             else:
-                appended.append((entry, header, receipt))
-        for entry, header, receipt in appended:
+                appended.append((entry, receipt))
+        for entry, receipt in appended:
             try:
                 receipt.result()
             except HeliographError as error:
-                self._try_again(entry, header, error)
+                self._try_again(entry, error)
             else:
-                self._forget(entry, header)  # (2)
+                self._forget(entry)  # (2)
 
-    def _try_again(self, entry: _Entry, header: Header, error: HeliographError) -> None:
+    def _waits_no_more(self, entry: _Entry) -> None:
+        with self._keeping:  # another may wait under the id of one that was refused
+            if self._waiting.get(entry.push_id) is entry:
+                del self._waiting[entry.push_id]
+
+    def _try_again(self, entry: _Entry, error: HeliographError) -> None:
         """It stays in the journal in which it waits, whatever happens."""
-        self._handed_on -= 1
-        log.warning("%s: %s is not in the history yet: %s", self.lane.name, header.id, error)
+        with self._keeping:
+            self._waiting[entry.push_id] = entry
+        log.warning("%s: %s is not in the history yet: %s", self.lane.name, entry.header.id, error)
         with suppress(HeliographError):  # closed: the next life goes on with it
-            self._wait(self._clock.monotonic_ns() + round(TRY_AGAIN * 1e9), entry, header)
+            self._wait(self._clock.monotonic_ns() + round(TRY_AGAIN * 1e9), entry, owed=True)
 
-    def _forget(self, entry: _Entry, header: Header) -> None:
+    def _forget(self, entry: _Entry) -> None:
         assert self._later is not None
+        header = entry.header
         gone = Tombstone(
             Waiting,
             (entry.push_id,),
@@ -385,15 +426,6 @@ class DurableDelayed(Delayed):
         except HeliographError as error:
             # The next life finds it in the history.
             log.warning("%s: that %s was delivered is not noted: %s", self.lane.name, header.id, error)
-        with self._keeping:
-            self._known.discard(entry.push_id)
-
-    def _forget_entry(self, entry: _Entry) -> None:
-        """It was never kept, and its push has raised: nobody is to get it."""
-        with self._keeping:
-            if entry.push_id in self._known:
-                self._known.discard(entry.push_id)
-                self._handed_on += 1
 
 
 class DelayedElsewhere(Delayed):

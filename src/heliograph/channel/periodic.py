@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 
 from heliograph.channel.lane import Lane
+from heliograph.channel.stamp import stamp
 from heliograph.errors import Closed, ForkedStation, NotPossible
 from heliograph.event import Event
 
@@ -67,6 +68,7 @@ class Periodic(Generic[T]):
             raise NotPossible(channel.name, f"{make!r:.60} cannot be called; every(0.1, lambda: Beat(...))")
         if type(period) not in (int, float) or not MIN_PERIOD <= period <= 1e9:
             raise NotPossible(channel.name, f"a period of {period!r:.60}: seconds from {MIN_PERIOD:g} to 1e9")
+        stamp(priority=priority)  # refused here as by a push
         self.name = f"{supplier.name} every {period:g} s"
         self._supplier = supplier
         self._channel = channel
@@ -94,6 +96,7 @@ class Periodic(Generic[T]):
         """Make no more; False when it had been cancelled before."""
         cancelled = self._timer.cancel()
         self.lane.close()
+        self._supplier.forget_periodic(self)
         return cancelled
 
     def stats(self) -> PeriodicStats:

@@ -98,7 +98,7 @@ class Supplier(Generic[T]):
         self._sequences = count(last_sequence + 1)
         self._next_sequence = self._sequences.__next__
         self._later: tuple[int, count[int]] | None = None
-        self._periodic: list[Periodic[T]] = []
+        self._periodic: set[Periodic[T]] = set()
         self.filtered = 0
         """Events that a filter of its own, or of its admin, has stopped."""
 
@@ -178,14 +178,21 @@ class Supplier(Generic[T]):
         from heliograph.channel.periodic import Periodic  # noqa: PLC0415 - few suppliers go by the clock
 
         periodic = Periodic(self, self._channel, period, make, priority)
-        self._periodic.append(periodic)
+        self._periodic.add(periodic)
         return periodic
 
     def close(self) -> None:
         """No more pushes; what was pushed is still delivered."""
-        for periodic in self._periodic:
-            periodic.cancel()
+        self.cancel_periodic()
         self._channel.drop_supplier(self)
+
+    def cancel_periodic(self) -> None:
+        """Make nothing by the clock any more."""
+        for periodic in tuple(self._periodic):
+            periodic.cancel()
+
+    def forget_periodic(self, periodic: Periodic[T]) -> None:
+        self._periodic.discard(periodic)
 
     def __enter__(self) -> Supplier[T]:
         return self

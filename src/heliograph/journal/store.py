@@ -193,10 +193,16 @@ class JournalStore:
         return receipt
 
     def append_once(
-        self, item: Item, push_id: str, level: Level, timeout: float | None = None
+        self,
+        item: Item,
+        push_id: str,
+        level: Level,
+        timeout: float | None = None,
+        check: Callable[[], object] | None = None,
     ) -> StoreReceipt:
-        self._suppliers.held(item[1])
-        check = partial(self._suppliers.held, item[1])
+        if check is None:
+            check = partial(self._suppliers.held, item[1])
+        check()
         return self._append_once(item, push_id, level, timeout, check)
 
     def append_due(self, item: Item, push_id: str) -> StoreReceipt:

@@ -15,6 +15,7 @@ from heliograph.errors import (
     AppendFailed,
     Closed,
     DiskFull,
+    IncompatibleFormats,
     InvalidEvent,
     NotPossible,
     SupplierFenced,
@@ -418,3 +419,109 @@ def test_events_of_a_type_that_is_not_carried_yet_wait_for_it() -> None:
     after.clock.advance(0)
     after.settle()
     assert list(both.consumer(start="earliest", until="now")) == [Weather(3.0)]
+
+
+def class_of(field: Any) -> type[Any]:
+    class Plan(hg.Event, name="air.plan"):
+        x: field
+
+    return Plan
+
+
+def test_what_waits_and_cannot_be_read_is_reported_and_waits_on() -> None:
+    old, new = class_of(int), class_of(list[str])
+    rig = Rig()
+    plans = rig.station.channel("air", old, Track, qos=PERSISTENT)
+    plans.push(old(1), deliver_after=1.0)
+    plans.push(Track(2), deliver_after=2.0)
+    disk = rig.disk.crash()
+
+    told: list[BaseException] = []
+    after = Rig(disk=disk, seed=1, on_error=lambda *what: told.append(what[2]))
+    changed = after.station.channel("air", new, Track, qos=PERSISTENT)
+    assert [type(error) for error in told] == [IncompatibleFormats]
+    after.clock.advance(5)
+    after.settle()
+    assert list(changed.consumer(start="earliest", until="now")) == [Track(2)]
+
+    last = Rig(disk=after.disk.crash(), seed=2)
+    again = last.station.channel("air", old, Track, qos=PERSISTENT)
+    last.clock.advance(5)
+    last.settle()
+    assert list(again.consumer(start="earliest", until="now")) == [Track(2), old(1)]
+
+
+def test_what_was_accepted_in_an_earlier_life_is_owed_whatever_the_limit() -> None:
+    rig = Rig()
+    tracks = persistent(rig)
+    for i in range(5):
+        tracks.push(Track(i), deliver_after=10.0)
+    after = Rig(disk=rig.disk.crash(), seed=1)
+    after.station.timers._limit = 2
+    tracks = persistent(after)
+    assert tracks.stats().delayed == 5
+    with pytest.raises(TooManyTimers):
+        tracks.push(Track(9), deliver_after=1.0)
+    after.clock.advance(20)
+    after.settle()
+    assert sorted(history(tracks)) == [0, 1, 2, 3, 4]
+
+
+def test_a_channel_whose_delayed_events_cannot_be_looked_for_can_be_opened_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    persistent(rig).push(Track(1), deliver_after=1.0)
+    after = Rig(disk=rig.disk.crash(), seed=1)
+
+    def fails(_: object) -> None:
+        raise DiskFull("open", "a head", "no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr(DurableDelayed, "restore", fails)
+        with pytest.raises(DiskFull):
+            persistent(after)
+    assert persistent(after).stats().delayed == 1
+
+
+def test_a_push_that_was_refused_and_repeated_is_counted_once(
+    helio: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracks = persistent(helio)
+    tracks.push(Track(0), deliver_after=0)
+    helio.clock.advance(0)
+    helio.settle()
+    later: Any = tracks.delayed._later  # type: ignore[attr-defined] # it is durable
+
+    def busy(*_: object) -> None:
+        raise DiskFull("sync", "a head", "no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr(later, "append_once", busy)
+        with pytest.raises(DiskFull):
+            tracks.push(Track(1), id="one", deliver_after=1.0)
+    tracks.push(Track(1), id="one", deliver_after=3.0)
+    seen = []
+    for _ in range(4):
+        seen.append(tracks.stats().delayed)
+        helio.clock.advance(1)
+        helio.settle()
+    assert seen == [1, 1, 1, 0]
+    assert history(tracks) == [0, 1]
+
+
+def test_a_push_that_comes_while_the_channel_closes_opens_nothing(
+    helio: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracks = persistent(helio)
+    close = tracks.delayed.close
+
+    def and_push(timeout: float) -> int:
+        given_up = close(timeout)
+        with pytest.raises(Closed):
+            tracks.push(Track(1), deliver_after=1.0)
+        return given_up
+
+    monkeypatch.setattr(tracks.delayed, "close", and_push)
+    tracks.close()
+    assert tracks.delayed._later is None  # type: ignore[attr-defined] # it is durable

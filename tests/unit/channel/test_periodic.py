@@ -10,7 +10,7 @@ import pytest
 import heliograph as hg
 from heliograph import testing
 from heliograph.channel.periodic import Periodic, PeriodicStats
-from heliograph.errors import NotPossible, TooManyTimers
+from heliograph.errors import InvalidEvent, NotPossible, TooManyTimers
 from heliograph.testing import Rig
 
 if TYPE_CHECKING:
@@ -180,3 +180,27 @@ def test_what_makes_no_sense_is_refused(helio: Rig) -> None:
     helio.station.timers._limit = 0
     with pytest.raises(TooManyTimers):
         supplier.every(1.0, Numbered())
+
+
+def test_a_priority_that_no_push_could_have_is_refused_at_once(helio: Rig) -> None:
+    roof = helio.station.channel("site.beats", Beat).supplier("roof")
+    with pytest.raises(InvalidEvent, match="priority"):
+        roof.every(PERIOD, Numbered(), priority=9)
+    assert len(helio.station.timers) == 0
+
+
+def test_one_that_is_cancelled_is_forgotten_by_its_supplier(helio: Rig) -> None:
+    roof = helio.station.channel("site.beats", Beat).supplier("roof")
+    roof.every(PERIOD, Numbered()).cancel()
+    assert not roof._periodic
+
+
+def test_nothing_is_made_once_the_channel_is_closed(helio: Rig) -> None:
+    beats = helio.station.channel("site.beats", Beat)
+    make = Numbered()
+    beats.supplier("roof").every(PERIOD, make)
+    beats.close()
+    assert len(helio.station.timers) == 0
+    helio.clock.advance(PERIOD)
+    helio.settle()
+    assert make.made == 0
