@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -29,9 +30,10 @@ from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.selection import QUEUE_OPTIONS
 from heliograph.errors import HeliographError, NotPossible
 from heliograph.event import Event
+from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from heliograph.channel.asking import Asking
     from heliograph.channel.consumer import Consumer
@@ -104,12 +106,16 @@ class Calling(Generic[T]):
 
     def of(self, callback: Callable[..., object]) -> list[Receiver]:
         """The subscriptions of a function in groups that acknowledge; the channel knows the others."""
-        return [one for one in self._in_groups if one.callback == callback]
+        return [one for one in tuple(self._in_groups) if one.callback == callback]
 
-    def close(self, seconds: float) -> None:
-        """Have no function of a group called any more."""
-        for one in tuple(self._in_groups):
-            one.stop(seconds)
+    def close(self, seconds: float) -> dict[str, int]:
+        """Have no function of a group called any more; those whose call had not returned in time."""
+        clock = self._channel.ports.clock
+        deadline = clock.monotonic_ns() + round(seconds * 1e9)
+        called = tuple(self._in_groups)
+        for one in called:
+            one.finish()
+        return {one.name: 1 for one in called if not one.stop(seconds_until(clock, deadline))}
 
     def left(self, one: GroupSubscription) -> None:
         self._in_groups.discard(one)
@@ -167,7 +173,8 @@ class GroupSubscription(Receiver):
         self._lock = tasks.lock(f"calls of {member.name}")
         self._ended = tasks.event(f"end of {member.name}")
         self._is_busy = self._is_closing = False
-        self._has_failed = False
+        self._asks_on = True
+        """Whether to ask for the next event when a call is over."""
         self._delivered = self._failed = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -185,16 +192,24 @@ class GroupSubscription(Receiver):
         """Be called no more. Waits for the call that is running; from inside of it, it is the last."""
         self.stop(IN_HAND_LIMIT)
 
-    def stop(self, seconds: float) -> None:
-        """As `close`, waiting so long at most. What is running by then comes again, to another member."""
+    def finish(self) -> bool:
+        """Begin no other call; whether one is running."""
         with self._lock:
             self._is_closing = True
-            is_busy = self._is_busy
-        if is_busy:
+            return self._is_busy
+
+    def stop(self, seconds: float) -> bool:
+        """As `close`, waiting so long at most; whether the call that was running has returned.
+
+        If not, its event comes again, to another member.
+        """
+        has_returned = True
+        if self.finish():
             if _calling.get() is self or self._is_on_loop():
-                return  # it ends when the call does
-            self._ended.wait(seconds)
+                return True  # it ends when the call does
+            has_returned = self._ended.wait(seconds)
         self._end()
+        return has_returned
 
     def shut(self, reason: str) -> None:
         """It is no receiver of the channel: its group is."""
@@ -203,24 +218,24 @@ class GroupSubscription(Receiver):
 
     def _run(self) -> None:
         _calling.set(self)
-        while not self._is_closing:
-            try:
-                for delivery in self._member.deliveries():
-                    if not self._enter(delivery):
+        try:
+            while not self._is_closing:
+                try:
+                    for delivery in self._member.deliveries():
+                        if not self._enter(delivery):
+                            break
+                        with self._call(delivery):
+                            self.callback(*self._arguments(delivery))
+                        if not self._asks_on:
+                            break
+                    else:
                         break
-                    try:
-                        self.callback(*self._arguments(delivery))
-                    except BaseException as error:  # noqa: BLE001 - whatever a callback raises stays with it
-                        self._raised(delivery, error)
-                    if not self._leave(delivery):
+                except HeliographError as error:
+                    if not self._goes_on_after(error):
                         break
-                else:
-                    break
-            except HeliographError as error:
-                if not self._goes_on_after(error):
-                    break
-                self._channel.ports.tasks.sleep(FIRST_DELAY)
-        self._end()
+                    self._channel.ports.tasks.sleep(FIRST_DELAY)
+        finally:
+            self._end()
 
     # On a loop
 
@@ -231,24 +246,24 @@ class GroupSubscription(Receiver):
 
     async def _run_async(self) -> None:
         _calling.set(self)
-        while not self._is_closing:
-            try:
-                async for delivery in self._member.deliveries():
-                    if not self._enter(delivery):
+        try:
+            while not self._is_closing:
+                try:
+                    async for delivery in self._member.deliveries():
+                        if not self._enter(delivery):
+                            break
+                        with self._call(delivery):
+                            await self.callback(*self._arguments(delivery))
+                        if not self._asks_on:
+                            break
+                    else:
                         break
-                    try:
-                        await self.callback(*self._arguments(delivery))
-                    except Exception as error:  # noqa: BLE001 - likewise
-                        self._raised(delivery, error)
-                    if not self._leave(delivery):
+                except HeliographError as error:
+                    if not self._goes_on_after(error):
                         break
-                else:
-                    break
-            except HeliographError as error:
-                if not self._goes_on_after(error):
-                    break
-                await asyncio.sleep(FIRST_DELAY)
-        self._end()
+                    await asyncio.sleep(FIRST_DELAY)
+        finally:
+            self._end()
 
     # Both
 
@@ -261,22 +276,31 @@ class GroupSubscription(Receiver):
             self._is_busy = not self._is_closing
         if not self._is_busy:
             delivery.nak()
-        self._has_failed = False
         return self._is_busy
 
-    def _leave(self, delivery: Delivery[Any]) -> bool:
-        """Whether to go on. Asking for the next would acknowledge this one; who asks no more says so."""
-        with self._lock:
-            self._is_busy = False
-            is_closing = self._is_closing
-        if not self._has_failed:
+    @contextmanager
+    def _call(self, delivery: Delivery[Any]) -> Iterator[None]:
+        """Around a call. Whatever it raises stays with it, but for what ends a task on a loop.
+
+        That ends this member too, and who leaves gives back what it had in hand.
+        """
+        has_returned = False
+        try:
+            yield
+            has_returned = True
+        except BaseException as error:
+            if self._loop is not None and not isinstance(error, Exception):
+                raise
+            self._raised(delivery, error)
+        finally:
+            with self._lock:
+                self._is_busy, self._asks_on = False, not self._is_closing
+        if has_returned:
             self._delivered += 1
-            if is_closing:
-                delivery.ack()
-        return not is_closing
+            if not self._asks_on:
+                delivery.ack()  # as asking for the next would
 
     def _raised(self, delivery: Delivery[Any], error: BaseException) -> None:
-        self._has_failed = True
         self._failed += 1
         self._channel.report(self.name, delivery.header, error)
         delivery.nak(min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(delivery.attempt - 1, 16)))
@@ -294,6 +318,8 @@ class GroupSubscription(Receiver):
 
     def _end(self) -> None:
         self._is_closing = True
-        self._member.close()
-        self._ended.set()
-        self._on_end(self)
+        try:
+            self._member.close()
+        finally:
+            self._ended.set()
+            self._on_end(self)

@@ -415,7 +415,7 @@ class Channel(Generic[T]):
         """Take no more events, deliver what waits for up to `timeout` seconds, then close the receivers.
 
         Returns:
-            How many events each receiver had not been given in time; empty when all were delivered.
+            How many events each receiver had not dealt with in time; empty when all were delivered.
         """
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
         given_up = 0 if self._members.closed else self.delayed.close(timeout)
@@ -431,9 +431,9 @@ class Channel(Generic[T]):
             supplier.cancel_periodic()
         if self._journal is not None:
             self._journal.store.finish()  # what is in line is synced and fed first
-        self._calling.close(seconds_until(self.ports.clock, deadline))
-        self.asking.close()
         left: dict[str, int] = {"delayed": given_up} if given_up else {}
+        left |= self._calling.close(seconds_until(self.ports.clock, deadline))
+        self.asking.close()
         for receiver in receivers:
             if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
                 receiver.lane.wait_empty(seconds_until(self.ports.clock, deadline))

@@ -11,6 +11,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.channel import calling
+from heliograph.channel.calling import GroupSubscription
 from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
@@ -234,3 +235,69 @@ def test_without_a_journal_functions_acknowledge_when_that_is_asked_for(station:
     tracks.subscribe(shaky, group="workers", max_deliveries=5)
     tracks.push(Track(7))
     assert wait_until(lambda: calls == [7, 7])
+
+
+def test_an_async_function_whose_loop_ends_leaves_its_group_and_what_it_had_comes_again(
+    tracks: hg.Channel[Track],
+) -> None:
+    async def run() -> None:
+        came = asyncio.Event()
+
+        async def stuck(_: Track) -> None:
+            came.set()
+            await asyncio.sleep(LIMIT)
+
+        tracks.subscribe(stuck, group="workers", order="key")
+        tracks.push(Track(7))
+        await asyncio.wait_for(came.wait(), LIMIT)
+
+    asyncio.run(run())  # cancels what still runs
+    assert not tracks.stats().consumers
+    got: list[tuple[int, bool]] = []
+    tracks.subscribe(
+        lambda track, header: got.append((track.id, header.redelivered)), group="workers", order="key"
+    )
+    tracks.push(Track(8))
+    assert wait_until(lambda: len(got) == 2)
+    assert sorted(got) == [(7, True), (8, False)]
+
+
+def test_a_member_whose_reading_breaks_leaves_its_group(
+    tracks: hg.Channel[Track], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupSubscription, "_enter", lambda *_: 1 // 0)
+        broken = tracks.subscribe(lambda _: None, group="workers")
+        tracks.push(Track(1))
+        assert wait_until(lambda: not tracks.stats().consumers)
+    broken.close()
+    with tracks.consumer(group="workers", start="earliest", until="now") as consumer:
+        assert [track.id for track in consumer] == [1]
+
+
+def test_closing_waits_once_for_all_functions_and_tells_whose_call_has_not_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came, go = threading.Semaphore(0), threading.Event()
+
+    def stuck(_: Track) -> None:
+        came.release()
+        go.wait(LIMIT)
+
+    limits: list[float] = []
+    stop = GroupSubscription.stop
+
+    def stopped(one: GroupSubscription, seconds: float) -> bool:
+        limits.append(seconds)
+        return stop(one, seconds)
+
+    monkeypatch.setattr(GroupSubscription, "stop", stopped)
+    with hg.Station(tmp_path / "data") as station:
+        tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
+        for number in range(3):
+            tracks.subscribe(stuck, group=f"workers-{number}", name=f"stuck-{number}")
+        tracks.push(Track(1))
+        assert all(came.acquire(timeout=LIMIT) for _ in range(3))
+        assert tracks.close(0.05) == {f"stuck-{number}": 1 for number in range(3)}
+        go.set()
+    assert (len(limits), limits[1:]) == (3, [0.0, 0.0])
