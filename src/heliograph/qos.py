@@ -254,10 +254,14 @@ POLICIES: Final = (
 )
 
 
+LOCAL: Final = frozenset({"dispatch", "latency", "threads"})
+"""How a process calls its callbacks is its own affair: neither written down nor told to others."""
+
+
 def policies_of(qos: QoS) -> dict[str, Any]:
     """Those that are not the default: how a QoS is written down, and told to other stations."""
     plain = QoS()
-    given = {field: getattr(qos, field) for field in QoS.__struct_fields__}
+    given = {field: getattr(qos, field) for field in QoS.__struct_fields__ if field not in LOCAL}
     return {field: value for field, value in given.items() if value != getattr(plain, field)}
 
 

@@ -214,6 +214,14 @@ def test_what_a_push_says_survives_the_journal(tmp_path: Any) -> None:
             assert [note.text for note in consumer] == ["sooner", "soon", "late"]
 
 
+def test_how_a_process_dispatches_is_not_kept_with_the_history(tmp_path: Any) -> None:
+    qos = hg.QoS(durability="persistent", dispatch=RoundRobin(), threads=hg.Threads("pool", workers=3))
+    with hg.Station(tmp_path) as station:
+        station.channel("c", Note, qos=qos).push(Note("n"))
+    with hg.Station(tmp_path) as station:
+        assert station.channel("c", Note).qos == hg.QoS(durability="persistent")
+
+
 def test_what_a_push_said_does_not_keep_its_event_from_the_dead_letters(station: Station) -> None:
     channel = station.channel(
         "c", Note, qos=hg.QoS(ack="delivered", ack_timeout=0.05, resends=0, dead_letter="dead")
