@@ -19,21 +19,19 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, overload
 
 from heliograph.channel.core import Channel, Services
-from heliograph.channel.dispatch import CALLBACK_LIMIT
-from heliograph.channel.pools import Pools
-from heliograph.channel.selection import check_options
+from heliograph.channel.naming import PatternSubscription
+from heliograph.channel.pools import CALLBACK_LIMIT, Pools
+from heliograph.configuration import load
 from heliograph.delivery.desk import Desk
 from heliograph.delivery.records import RESERVED, Recorder
 from heliograph.delivery.watch import Watching
 from heliograph.errors import (
     ChannelExists,
     Closed,
-    ExpressionError,
     ForkedStation,
     NoSuchChannel,
     NotPossible,
     WorkerFailed,
-    WrongEventType,
 )
 from heliograph.event import Event, info_of
 from heliograph.journal.keeping import Keeping
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from heliograph.bandworker import BandWorker
-    from heliograph.channel.consumer import Receiver
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.scheduling import Schedule
     from heliograph.channel.together import Together
@@ -81,6 +78,8 @@ class Station:
             or "spinning-ring", which is faster where all consumers are inline; or what makes another
             transport, given this station's id.
         priority: of consumers that name none; without it events have their own.
+        config: a TOML file that says what its channels have and how they dispatch; see
+            `heliograph.configuration`. It takes the place of what the program says.
         journal: when the files of persistent channels are rotated, and how much of them is kept.
         callback_limit: seconds after which a callback that does not return is reported and detached.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
@@ -97,6 +96,7 @@ class Station:
         name: str = "",
         transport: Callable[[int], Transport] | Carrier = "socket",
         priority: int | None = None,
+        config: str | os.PathLike[str] | None = None,
         journal: Limits | None = None,
         callback_limit: float = CALLBACK_LIMIT,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
@@ -109,11 +109,18 @@ class Station:
                 f"transport={transport!r:.60}",
                 f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
             )
+        self._configuration = load(config)
+        modules = self._configuration.modules
         self.ports = ports or system_ports(folder)
         self.id = self.ports.random.id64()
         station_seq = count(1).__next__
         self._keeping = None if self.ports.disk is None else Keeping(self.ports, journal, station_seq)
-        self._pools = Pools(self.ports.clock, self.ports.tasks, callback_limit=callback_limit)
+        self._pools = Pools(
+            self.ports.clock,
+            self.ports.tasks,
+            callback_limit=self._configuration.callback_limit or callback_limit,
+            dispatching=modules.dispatching,
+        )
         self._lock = self.ports.tasks.lock("station")
         self._channels: dict[str, Channel[Any]] = {}
         self._patterns: list[PatternSubscription] = []
@@ -154,6 +161,7 @@ class Station:
             None if self.mesh is None else self.mesh.fetch_kept,
             open_later=None if self._keeping is None else self._keeping.open_later,
             priority=priority,
+            filtering=modules.filtering,
             observe=self._recorder.observe,
         )
         _STATIONS.add(self)
@@ -182,7 +190,7 @@ class Station:
                 channel = self._create(name, types, qos or recorded, mode)
             elif mode == "create":
                 raise ChannelExists(name)
-            elif qos is not None and qos != channel.qos:
+            elif qos is not None and self._configuration.qos(name, qos) != channel.qos:
                 raise NotPossible(name, f"is open with {channel.qos}; leave out qos= to use that")
             else:
                 channel.add_types(types)
@@ -220,7 +228,9 @@ class Station:
         self._check_usable()
         if not isinstance(pattern, str):
             return self._together(pattern, callback, **options)
-        subscription = PatternSubscription(self, pattern, callback, options)
+        subscription = PatternSubscription(
+            pattern, callback, options, reserved=RESERVED, forget=self.forget_pattern
+        )
         with self._lock:
             self._patterns.append(subscription)
             channels = list(self._channels.values())
@@ -229,6 +239,12 @@ class Station:
         return subscription
 
     def _together(self, pattern: Pattern, callback: Callable[[Any], object], **options: Any) -> Together:
+        modules = self._configuration.modules
+        if not (modules.filtering and modules.dispatching):
+            missing = "dispatching" if modules.filtering else "filtering"
+            raise NotPossible(
+                "subscribe", f"a pattern of events: this station's configuration has no {missing}"
+            )
         from heliograph.channel.together import Together  # noqa: PLC0415 - few programs have patterns
 
         unknown = sorted(options.keys() - {"name", "priority", "replayable"})
@@ -424,6 +440,7 @@ class Station:
             )
         if qos is None:
             qos = self._keeping.charter(name).qos() if kept and self._keeping is not None else QoS()
+        qos = self._configuration.qos(name, qos)
         if not types:
             raise NotPossible(
                 name, f"a new channel needs its event types: station.channel({name!r}, MyEvent)"
@@ -531,38 +548,6 @@ class Station:
             worker.abandon()
 
 
-class PatternSubscription:
-    """One callback on every channel whose name fits a pattern."""
-
-    def __init__(
-        self, station: Station, pattern: str, callback: Callable[..., object], options: dict[str, Any]
-    ) -> None:
-        self.pattern = pattern
-        self._station = station
-        self._callback = callback
-        self._options = options
-        self._regex = re.compile(_pattern_regex(pattern))
-        check_options("subscribe", options, "inline", "name", "start")
-        self._met: dict[str, Receiver] = {}
-
-    def meet(self, channel: Channel[Any]) -> None:
-        """Subscribe to a channel if its name fits and it has not been met before."""
-        if channel.name in self._met or not self._regex.fullmatch(channel.name):
-            return
-        if channel.name.startswith(RESERVED) and not self.pattern.startswith(RESERVED):
-            return  # channels about channels are meant by name only
-        try:
-            self._met[channel.name] = channel.subscribe(self._callback, **self._options)
-        except (ExpressionError, WrongEventType) as error:
-            # What it asks for is about other events. Who opens the channel has nothing to do with it.
-            log.info("pattern %r passes over %s: %s", self.pattern, channel.name, error)
-
-    def close(self) -> None:
-        self._station.forget_pattern(self)
-        for receiver in self._met.values():
-            receiver.close()
-
-
 def _check_channel(name: str, types: tuple[type[Any], ...], qos: object, mode: object) -> None:
     if type(name) is not str or not _CHANNEL_NAME.fullmatch(name) or len(name) > MAX_CHANNEL_NAME:
         raise NotPossible(
@@ -576,18 +561,6 @@ def _check_channel(name: str, types: tuple[type[Any], ...], qos: object, mode: o
         raise NotPossible(name, f"qos is a hg.QoS(...), not {qos!r:.60}")
     if mode not in (None, "create", "open"):
         raise NotPossible(name, f"mode={mode!r}: allowed are 'create' and 'open'")
-
-
-def _pattern_regex(pattern: str) -> str:
-    """Parts are matched as they are; only a whole part can be `*` or `**`."""
-    if not pattern:
-        raise NotPossible("subscribe", "a pattern has at least one part, such as 'air.*' or '**'")
-    parts = []
-    for part in pattern.split("."):
-        if "*" in part and part not in ("*", "**"):
-            raise NotPossible(f"pattern {pattern!r}", "'*' and '**' stand for whole parts of a name")
-        parts.append({"*": r"[^.]+", "**": r"[^.]+(?:\.[^.]+)*"}.get(part, re.escape(part)))
-    return r"\.".join(parts)
 
 
 # After a fork the child has no threads: its copies of open stations must refuse instead of waiting for ever.

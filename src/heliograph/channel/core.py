@@ -24,7 +24,7 @@ from heliograph.channel.consumer import Consumer, QueuedReceiver, Receiver, Shar
 from heliograph.channel.delayed import delayed_for
 from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
-from heliograph.channel.handing import Acking
+from heliograph.channel.handing import Acking, split
 from heliograph.channel.journalled import Journalled, check_keyed
 from heliograph.channel.lane import Lane
 from heliograph.channel.lanes import Lanes
@@ -98,6 +98,7 @@ class Services(msgspec.Struct, frozen=True):
     """Opens where events wait that are delivered later: (channel, types, whether to make it)."""
     priority: int | None = None
     """Of receivers that name none; None: events have their own."""
+    filtering: bool = True
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""
 
@@ -114,7 +115,8 @@ class Channel(Generic[T]):
         self.qos = qos
         self.ports = services.ports
         self.pools, self.timers = services.pools, services.timers
-        services.pools.of(qos.dispatch, qos.threads)  # refused here, before anything is opened
+        if qos.threads.kind != "inline":
+            services.pools.of(qos.dispatch, qos.threads)  # refused here, before anything is opened
         self.next_station_seq = services.next_station_seq
         self._recording = services.observe(name, qos)
         self.observer: Observer | None = self._recording
@@ -304,7 +306,7 @@ class Channel(Generic[T]):
             return self._decorator(inline=inline, name=name, start=start, **options)
         if not callable(callback):
             raise TypeError(f"{callback!r} cannot be called; a filter goes into where=")
-        selected, acking = _split(options)
+        selected, acking = split(options)
         selection = self._placed(self.select(**selected), start, None)
         return self._calling.open(callback, selection, acking, inline=inline, name=name, start=start)
 
@@ -362,7 +364,7 @@ class Channel(Generic[T]):
         check_name(self.name, "name", name)
         if gap not in ("notice", "error"):
             raise NotPossible(self.name, f"gap={gap!r}: allowed are 'notice' and 'error'")
-        selected, acking = _split(options)
+        selected, acking = split(options)
         selection = self._placed(self.select(**selected), start, until)
         how = Asked(name, start, ends=until is not None, raises_gaps=gap == "error")
         return self.asking.open(how, selection, acking)
@@ -453,6 +455,8 @@ class Channel(Generic[T]):
 
     def select(self, **options: Unpack[Options]) -> Selection:
         """Check what a receiver asks for; see `heliograph.channel.selection.select`."""
+        if not self._services.filtering and options.get("where") is not None:
+            raise NotPossible(self.name, "where=: this station's configuration has no filtering")
         if options.get("priority") is None:
             options["priority"] = self._services.priority
         return select(self.name, self._members.types, self.qos, **options)
@@ -596,11 +600,3 @@ class Channel(Generic[T]):
                 "start='earliest' or 'now' and until='now'",
             )
         return selection
-
-
-def _split(options: ConsumerOptions) -> tuple[Options, Acking]:
-    """What a receiver wants, and how it acknowledges."""
-    acks = Acking.__annotations__
-    wanted: Any = {option: value for option, value in options.items() if option not in acks}
-    acking: Any = {option: value for option, value in options.items() if option in acks}
-    return wanted, acking

@@ -37,8 +37,6 @@ WATCH_EVERY: Final = 0.02
 """Seconds: how long ready lanes wait behind blocked callbacks before a worker is added."""
 LINGER: Final = 5.0
 """Seconds that an extra worker waits for work before it ends."""
-CALLBACK_LIMIT: Final = 30.0
-"""Seconds after which a callback counts as stuck."""
 
 
 class Runnable(Protocol):
@@ -177,7 +175,7 @@ class DispatchPool:
         tasks: Tasks,
         *,
         name: str = "dispatch",
-        callback_limit: float = CALLBACK_LIMIT,
+        callback_limit: float,
         order: Order | None = None,
         workers: int | None = None,
         band: Band | None = None,

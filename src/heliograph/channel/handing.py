@@ -14,10 +14,11 @@ from heliograph.errors import NotPossible
 from heliograph.event import info_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.places import Cursors
+    from heliograph.channel.selection import Options
     from heliograph.event import Event, Header
 
 Ack: TypeAlias = Literal["auto", "manual", "before"]
@@ -210,3 +211,11 @@ def _check_count(channel: str, option: str, value: Any) -> None:
 
 def _is_number(value: Any, least: float) -> bool:
     return type(value) in (int, float) and least <= value <= 1e9
+
+
+def split(options: Mapping[str, Any]) -> tuple[Options, Acking]:
+    """What a receiver wants, and how it acknowledges."""
+    acks = Acking.__annotations__
+    wanted: Any = {option: value for option, value in options.items() if option not in acks}
+    acking: Any = {option: value for option, value in options.items() if option in acks}
+    return wanted, acking

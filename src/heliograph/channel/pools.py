@@ -6,78 +6,51 @@ pools there is no order: the interpreter, or the OS, decides.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from heliograph.channel.dispatch import CALLBACK_LIMIT, Band, DispatchPool, Runnable
+from heliograph.errors import NotPossible
 from heliograph.order import order_named
-from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from heliograph.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from heliograph.channel.bands import BandPools
+    from heliograph.channel.dispatch import Band, DispatchPool
     from heliograph.channel.lane import Lane
     from heliograph.order import Order, OrderName
     from heliograph.ports import Clock, Tasks
     from heliograph.realtime import RealTime
 
 
-class BandPools:
-    """A pool of one worker for each priority: a lane goes to that of the highest that waits in it."""
+Pool: TypeAlias = "DispatchPool | BandPools"
 
-    def __init__(self, new_pool: Callable[[str, Band], DispatchPool], real_time: RealTime | None) -> None:
-        self._real_time = real_time
-        self._pools = {
-            priority: new_pool(f"band {priority}", self._band(priority))
-            for priority in range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1)
-        }
-
-    def schedule(self, run: Runnable, priority: int) -> None:
-        self._pools[priority].schedule(run, priority)
-
-    def raise_to(self, run: Runnable, priority: int) -> None:
-        """Something higher waits in a lane that may be ready in a lower band."""
-        for lower in range(LOWEST_PRIORITY, priority):
-            if self._pools[lower].withdraw(run):
-                self.schedule(run, priority)
-                return
-
-    def withdraw(self, run: Runnable) -> bool:
-        return any(pool.withdraw(run) for pool in self._pools.values())
-
-    def runs_here(self, lane: Lane) -> bool:
-        return any(pool.runs_here(lane) for pool in self._pools.values())
-
-    def workers(self) -> int:
-        return sum(pool.workers() for pool in self._pools.values())
-
-    def close(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
-        if self._real_time is not None:
-            self._real_time.close()
-
-    def _band(self, priority: int) -> Band:
-        if self._real_time is None:
-            return Band(priority, self.schedule, lambda: None, lambda: None)
-        return Band(priority, self.schedule, partial(self._real_time.enter, priority), self._real_time.leave)
-
-
-Pool: TypeAlias = DispatchPool | BandPools
+CALLBACK_LIMIT: Final = 30.0
+"""Seconds after which a callback counts as stuck."""
 
 
 class Pools:
     """See the module."""
 
-    def __init__(self, clock: Clock, tasks: Tasks, *, callback_limit: float = CALLBACK_LIMIT) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        tasks: Tasks,
+        *,
+        callback_limit: float = CALLBACK_LIMIT,
+        dispatching: bool = True,
+    ) -> None:
         self._clock = clock
         self._tasks = tasks
         self._callback_limit = callback_limit
+        self._dispatching = dispatching
         self._lock = tasks.lock("pools")
-        self.strict = self._new("dispatch")
         # With the order, so that its identity stays its own.
         self._others: dict[tuple[int, Threads], tuple[Order | None, Pool]] = {}
+
+    @cached_property
+    def strict(self) -> DispatchPool:
+        """The usual one. Its room is loaded when the first callback is queued."""
+        return self._new("dispatch")
 
     def of(self, order: OrderName | Order, threads: Threads) -> Pool:
         """The pool of an order and arrangement; orders of the user's own are told apart by identity."""
@@ -103,6 +76,8 @@ class Pools:
 
     def _opened(self, order: OrderName | Order, chosen: Order | None, threads: Threads) -> Pool:
         if threads.kind == "bands":
+            from heliograph.channel.bands import BandPools  # noqa: PLC0415 - few channels have them
+
             return BandPools(lambda name, band: self._new(name, workers=1, band=band), _real_time(threads))
         name = order if isinstance(order, str) else type(order).__name__
         return self._new(f"dispatch {name}", order=chosen, workers=threads.workers)
@@ -115,6 +90,13 @@ class Pools:
         workers: int | None = None,
         band: Band | None = None,
     ) -> DispatchPool:
+        if not self._dispatching:
+            raise NotPossible(
+                "dispatch",
+                "this station's configuration has no dispatching: callbacks run inside push, inline=",
+            )
+        from heliograph.channel.dispatch import DispatchPool  # noqa: PLC0415 - not every configuration has it
+
         return DispatchPool(
             self._clock,
             self._tasks,
@@ -127,7 +109,8 @@ class Pools:
 
     def _all(self) -> list[Pool]:
         with self._lock:
-            return [self.strict, *(pool for _, pool in self._others.values())]
+            others = [pool for _, pool in self._others.values()]
+        return [self.strict, *others] if "strict" in self.__dict__ else others
 
 
 def _real_time(threads: Threads) -> RealTime | None:

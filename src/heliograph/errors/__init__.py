@@ -70,6 +70,7 @@
     ├── WorkerError                 a process of its own for consumers is not there
     │   ├── WorkerFailed            it could not begin its work; says what went wrong there
     │   └── WorkerDied              it ended though nobody closed it; says how, and what is done
+    ├── InvalidConfiguration        a configuration file with a mistake; names the line and what is allowed
     ├── RealTimeRefused             the OS does not allow real-time threads; says what to do
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
     ├── NoJava                      Spark needs a Java and none will do; says what to set or install
@@ -156,6 +157,7 @@ from heliograph.errors.outside import (
     DiskFull,
     FileExists,
     FileLocked,
+    InvalidConfiguration,
     InvalidFileName,
     InvalidOption,
     NoJava,
@@ -212,6 +214,7 @@ __all__ = [
     "HistoryDamaged",
     "HistoryGone",
     "IncompatibleFormats",
+    "InvalidConfiguration",
     "InvalidEvent",
     "InvalidFileName",
     "InvalidOption",

@@ -26,6 +26,25 @@ class DiskError(HeliographError):
         return f"{self.operation} of {self.file!r} failed: {self.reason}"
 
 
+class InvalidConfiguration(HeliographError):
+    """A configuration file that cannot be followed; nothing of it was.
+
+    Attributes:
+        file: its name.
+        line: of the mistake, from 1.
+        problem: what is wrong, and what is allowed.
+    """
+
+    def __init__(self, file: str, line: int, problem: str) -> None:
+        super().__init__(file, line, problem)
+        self.file = file
+        self.line = line
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}: {self.problem}"
+
+
 class RealTimeRefused(HeliographError):
     """The operating system, or this process, does not allow what real-time threads need.
 
