@@ -75,7 +75,7 @@ def test_the_file_takes_the_place_of_what_the_program_says(tmp_path: Path) -> No
         ("\n[station]\ncallback_limit = -1", 3, "seconds above 0"),
         ("[channels]\npriority = 1\ndispatch = 'fifo'", 3, "one of strict, ranked, aged, deadline"),
         ("[channels]\ndispatch = 'aged'\n\n[channel.a]\nlatency = 1.0", 5, "None unless dispatch='deadline'"),
-        ('[channel."a.b"]\nqueue = 3\nquee = 4', 3, "quee is not known here; allowed are reliability"),
+        ('[channel."a.b"]\nqueue = 3\nqueues = 4', 3, "queues is not known here; allowed are reliability"),
         ("[channel.a]\nthreads = 'fibres'", 2, "kind|threads = 'fibres': one of pool, bands, inline"),
         ("[channel.a]\n\nthreads = { kind = 'pool', cores = 2 }", 3, "cores is not known here"),
         ("[channel.a]\ndispatch = 'no.such:Order'", 2, "no object of it could be made"),

@@ -205,8 +205,9 @@ class Lane:
     def take(self, most: int = BATCH) -> list[Item]:
         """The next events, which count as pending until `settle`. Empty: `on_ready` will call again."""
         items = self._take(most)
-        if items and self._ranking is not None:
-            self._ranking.told(items[0][1])
+        ranking = self._ranking
+        if items and ranking is not None:
+            ranking.told(items[0][1])
         return items
 
     def _take(self, most: int) -> list[Item]:
@@ -231,6 +232,8 @@ class Lane:
         if ranking is None:
             return None
         with self._lock:
+            if self._ranking is not ranking:
+                return None  # it has just been swapped, and the lines are no longer its own
             heads = sorted(self._heads(), key=ARRIVAL)
         return heads[ranking.first(heads)] if heads else None
 
