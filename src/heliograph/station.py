@@ -159,6 +159,7 @@ class Station:
             self._open_beside,
             self._channel_changed,
             None if self.mesh is None else self.mesh.fetch_kept,
+            open_kept=self._open_kept,
             open_later=None if self._keeping is None else self._keeping.open_later,
             priority=priority,
             filtering=modules.filtering,
@@ -511,9 +512,13 @@ class Station:
 
     def _open_beside(self, name: str, types: tuple[type[Event], ...], qos: QoS) -> Channel[Any]:
         """A channel that another one of this station needs; one that is there is taken as it is."""
-        if self._channels.get(name) is not None or self._keeps(name):
-            return self.channel(name, *types)
-        return self.channel(name, *types, qos=qos)
+        return self._open_kept(name, types) or self.channel(name, *types, qos=qos)
+
+    def _open_kept(self, name: str, types: tuple[type[Event], ...]) -> Channel[Any] | None:
+        """One that is open, or whose history is here."""
+        if self._channels.get(name) is None and not self._keeps(name):
+            return None
+        return self.channel(name, *types)
 
     def _channel_changed(self, channel: Channel[Any]) -> None:
         if self.mesh is not None:

@@ -18,13 +18,13 @@ in before it. A match is given to the callback once the rows that led to it are 
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.correlate.machine import Correlator
 from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, leaves_of
-from heliograph.errors import NotPossible
+from heliograph.errors import HistoryGone, NotPossible
 from heliograph.event import Event
 from heliograph.qos import QoS
 
@@ -88,7 +88,7 @@ class InputLog:
 
 
 def check_streams(name: str, pattern: Pattern) -> None:
-    """NotPossible unless this station keeps the history of every stream."""
+    """NotPossible unless this station keeps the whole history of every stream."""
     for leaf in leaves_of(pattern):
         if isinstance(leaf, Leaf):
             store = leaf.stream.channel.store
@@ -97,6 +97,12 @@ def check_streams(name: str, pattern: Pattern) -> None:
                     name,
                     f"replayable=True: {leaf.stream.channel.name!r} is not persistent and kept by this "
                     "station, so what it carried cannot be read again",
+                )
+            if leaf.stream.channel.qos.compaction == "key":
+                raise NotPossible(
+                    name,
+                    f"replayable=True: {leaf.stream.channel.name!r} is compacted by key, which removes what "
+                    "led to a match; use a channel without compaction",
                 )
 
 
@@ -137,7 +143,7 @@ def plain_key(key: Any) -> Any:
         case Enum():
             return key.value
         case datetime():
-            return key.isoformat()
+            return (key if key.tzinfo is None else key.astimezone(UTC)).isoformat()
         case _:
             return key
 
@@ -147,7 +153,9 @@ def described(node: Node) -> str:
     match node:
         case Leaf(stream=stream):
             said = (
-                f"{name}={value!r}" for name, value in sorted(stream.options.items()) if value is not None
+                f"{name}={_in_order(value)!r}"
+                for name, value in sorted(stream.options.items())
+                if value is not None
             )
             return f"{stream.channel.name}({', '.join(said)})"
         case Every(period=period):
@@ -163,6 +171,11 @@ def described(node: Node) -> str:
             )
             parts = (f"{name}={described(part)}" for name, part in node.parts.items())
             return f"{kind}({', '.join([*parts, *said])})"
+
+
+def _in_order(value: Any) -> Any:
+    """Without the order of a set, which differs from process to process."""
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
 
 
 def _rows(inputs: Channel[Input]) -> Iterator[Input]:
@@ -201,4 +214,6 @@ class _Events:
         while len(self._pages) >= PAGES:
             del self._pages[next(iter(self._pages))]
         self._pages[leaf, offset] = page
+        if offset not in page:
+            raise HistoryGone(store.partition, offset, min(page, default=offset + 1))
         return page[offset]

@@ -215,10 +215,14 @@ class Together:
                     self._give(self._machine.offer(number, key, event, self._now()))
                     return
                 matches = self._machine.offer(number, key, event, header.append_ts or 0)
-                receipt = self._inputs.event(number, header, key, self._machine.now)
-                if self._machine.evicted is not NOBODY:
-                    receipt = self._inputs.evict(self._machine.evicted, self._machine.now)
-                self._kept(receipt, matches)
+                try:
+                    receipt = self._inputs.event(number, header, key, self._machine.now)
+                    if self._machine.evicted is not NOBODY:
+                        receipt = self._inputs.evict(self._machine.evicted, self._machine.now)
+                except HeliographError as error:
+                    self._end_with(error)
+                else:
+                    self._kept(receipt, matches)
 
         options: Options = {**stream.options}
         if priority is not None:
@@ -234,8 +238,13 @@ class Together:
             matches = self._machine.advance(self._now())
             if self._inputs is None:
                 self._give(matches)
+                return
+            try:
+                receipt = self._inputs.tick(self._machine.now)
+            except HeliographError as error:
+                self._end_with(error)
             else:
-                self._kept(self._inputs.tick(self._machine.now), matches)
+                self._kept(receipt, matches)
 
     def _kept(self, receipt: Receipt, matches: list[Match]) -> None:
         """Give matches once what led to them is durable. Under the lock: that keeps them in order."""
@@ -248,10 +257,19 @@ class Together:
         if error is None:
             for match in matches:
                 self._put(match, 0)
-            return
-        # What could not be kept would be missing whenever this is replayed.
-        self._services.on_error(self.name, None, error)
-        self._services.ports.tasks.spawn(f"end of {self.name}", self.close)
+        else:
+            self._end_with(error)
+
+    def _end_with(self, error: BaseException) -> None:
+        """What could not be kept would be missing whenever this is replayed: take in nothing more."""
+        self._closed = True
+
+        def end() -> None:
+            self._services.on_error(self.name, None, error)
+            self.close()
+
+        # A task of its own: whoever is told may close this, and here its lock may be held.
+        self._services.ports.tasks.spawn(f"end of {self.name}", end)
 
     def _give(self, matches: list[Match]) -> None:
         """Queue matches for the callback and see to the next timer. Under the lock."""
@@ -288,7 +306,9 @@ def found_again(pattern: Pattern, services: Services, name: str, key: Any = EVER
     check(pattern)
     _check_replayable(name, pattern, services)
     make = _match_class(pattern)
-    inputs = services.open_channel(INPUTS + name, (Input,), QoS(durability="persistent"))
+    inputs = services.open_kept(INPUTS + name, (Input,))
+    if inputs is None:
+        raise NotPossible(name, "nothing was kept under this name; it is the one given with replayable=True")
     for match in matches(pattern, inputs, _key_fields(pattern), key):
         yield make(match, 0)
 

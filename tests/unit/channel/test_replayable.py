@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import heliograph as hg
-from heliograph.channel.replayable import Input
-from heliograph.errors import DiskFull, NotPossible
+from heliograph.channel.replayable import Input, described, plain_key
+from heliograph.errors import DiskFull, HistoryGone, JournalBusy, NotPossible
 from heliograph.testing import Rig
 
 if TYPE_CHECKING:
@@ -138,6 +140,9 @@ def test_what_cannot_be_replayed_is_refused(helio: Rig) -> None:
         helio.station.subscribe(hg.all_of(t=tracks, w=weather), print, replayable=True)
     with pytest.raises(NotPossible, match="'plain' is not persistent"):
         helio.station.subscribe(hg.all_of(t=plain, w=weather), print, name="storms", replayable=True)
+    compacted = helio.station.channel("c", Track, qos=hg.QoS(durability="persistent", compaction="key"))
+    with pytest.raises(NotPossible, match="'c' is compacted"):
+        helio.station.subscribe(hg.all_of(t=compacted, w=weather), print, name="storms", replayable=True)
     with hg.Station() as nowhere, pytest.raises(NotPossible, match="folder"):
         nowhere.subscribe(hg.every(1.0), print, name="storms", replayable=True)
     helio.station.subscribe(hg.all_of(t=tracks, w=weather), print, name="storms", replayable=True)
@@ -151,3 +156,67 @@ def test_another_pattern_under_the_name_is_told_apart(helio: Rig) -> None:
     assert helio.station.subscribe(pattern, print, name="storms", replayable=True).settle(LIMIT)
     with pytest.raises(NotPossible, match="was written for all_of"):
         list(helio.station.matches(hg.all_of(t=tracks, w=weather, within=2.0), name="storms"))
+
+
+@pytest.mark.parametrize("what", ["event", "tick"])
+def test_a_pattern_whose_input_is_refused_takes_in_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its machine has gone on, its log has not: any further match might not be found again."""
+    told: queue.Queue[BaseException] = queue.Queue()
+    rig = Rig(on_error=lambda *what: told.put(what[2]))
+    tracks, weather = channels(rig.station)
+    seen: list[Any] = []
+    pattern = hg.any_of(t=tracks, w=weather, e=hg.every(10.0))
+    together = rig.station.subscribe(pattern, seen.append, name="storms", replayable=True)
+    tracks.push(Track(1))
+    rig.settle()
+
+    def busy(*_: object) -> None:
+        raise JournalBusy("storms", 1)
+
+    with monkeypatch.context() as full:
+        full.setattr(together._inputs, what, busy)
+        if what == "event":
+            tracks.push_many([Track(2), Track(3)])
+        else:
+            rig.clock.advance(10.0)
+        rig.settle()
+    weather.push(Weather(4))
+    rig.settle()
+    assert not together.replayable
+    assert isinstance(told.get(timeout=LIMIT), JournalBusy)
+    rig.station.close()
+    assert told.empty()
+    assert [match.t for match in seen] == [Track(1)]
+
+
+def test_what_is_gone_from_a_stream_is_said(helio: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracks, weather = channels(helio.station)
+    pattern = hg.all_of(t=tracks, w=weather)
+    helio.station.subscribe(pattern, print, name="storms", replayable=True)
+    tracks.push(Track(1))
+    helio.settle()
+    monkeypatch.setattr(tracks.store, "read", lambda offset, _: ([], offset))
+    with pytest.raises(HistoryGone):
+        list(helio.station.matches(pattern, name="storms"))
+
+
+def test_a_name_that_nothing_was_kept_under_is_refused_and_makes_no_channel(helio: Rig) -> None:
+    tracks, weather = channels(helio.station)
+    before = helio.station.channels()
+    with pytest.raises(NotPossible, match="nothing was kept"):
+        list(helio.station.matches(hg.all_of(t=tracks, w=weather), name="strorms"))
+    assert helio.station.channels() == before
+
+
+def test_a_pattern_is_described_whatever_the_order_of_its_sets(helio: Rig) -> None:
+    tracks, _ = channels(helio.station)
+    names = {f"radar-{i}" for i in range(20)}
+    said = described(hg.all_of(a=tracks.where(sources=names), b=tracks))
+    assert str(sorted(names)) in said
+
+
+def test_a_key_is_an_instant_whatever_its_zone() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert plain_key(noon) == plain_key(noon.astimezone(timezone(timedelta(hours=2))))
