@@ -15,7 +15,7 @@ from heliograph.errors import Closed, ForkedStation
 from heliograph.event import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from heliograph.channel.feed import Feed
     from heliograph.channel.lane import Item, Lane
@@ -106,7 +106,7 @@ class Intake(Supplier[T]):
         Nothing is queued, so nothing is to be kept in step and the lock is not needed.
         """
         cls, done = arrived[first][0].__class__, first
-        for event, header, _ in arrived[first:] if first else arrived:
+        for event, header, _ in _from(arrived, first):
             if event.__class__ is not cls or self._routes is not routes:
                 break
             inline(event, header)
@@ -121,7 +121,7 @@ class Intake(Supplier[T]):
         with self._lock:
             if self._gone is not None:
                 raise self._gone()
-            for event, header, _ in arrived[first:]:
+            for event, header, _ in _from(arrived, first):
                 if header.priority != priority:
                     break
                 route = self._routes.get(event.__class__)
@@ -142,3 +142,8 @@ class Intake(Supplier[T]):
             inline(event, header)
         self._taken_in += done - first
         return done, full
+
+
+def _from(arrived: Sequence[Item], first: int) -> Iterator[Item]:
+    """Those from a place on, uncopied: where a queue is full it is asked again for every event."""
+    return map(arrived.__getitem__, range(first, len(arrived))) if first else iter(arrived)

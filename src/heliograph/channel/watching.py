@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from heliograph.channel.pipeline import Route
     from heliograph.channel.store import Store, StoreReceipt, SupplierLease
     from heliograph.event import Header
+    from heliograph.ports import Clock
 
 T = TypeVar("T", bound=Event)
 
@@ -106,17 +107,23 @@ def _not_postponed(channel: str, said: Stamp) -> Stamp:
 class MonitoredReceipt(Receipt):
     """The outcome of `push_nowait` where consumers acknowledge."""
 
-    __slots__ = ("_stored", "_ticket")
+    __slots__ = ("_clock", "_stored", "_ticket")
 
-    def __init__(self, header: Header, ticket: Ticket, stored: StoreReceipt | None = None) -> None:
+    def __init__(
+        self, header: Header, ticket: Ticket, clock: Clock, stored: StoreReceipt | None = None
+    ) -> None:
         super().__init__(header)
         self._ticket = ticket
+        self._clock = clock
         self._stored = stored
 
     def result(self, timeout: float | None = None) -> bool:
         """True when everybody has acknowledged it, False when the monitor has given up."""
         if self._stored is not None:
+            began = self._clock.monotonic_ns()
             self._stored.result(timeout)
+            if timeout is not None:
+                timeout = max(0.0, timeout - (self._clock.monotonic_ns() - began) / 1e9)
         return outcome(self._ticket, self.header, timeout)
 
 
@@ -137,7 +144,7 @@ class MonitoredSupplier(Supplier[T]):
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, without waiting; the receipt waits for the acknowledgements."""
-        return MonitoredReceipt(*self._pass(event, self._stamp(**said), 0.0))
+        return MonitoredReceipt(*self._pass(event, self._stamp(**said), 0.0), self._clock)
 
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order; True when all have acknowledged all of them."""
@@ -197,7 +204,8 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         """Keep an event; True when all have acknowledged it, False when the monitor has given up."""
         check_thread(self._channel)
         check_timeout(self._channel.name, timeout)
-        return self._pass([event], self._stamp(**said), timeout)[0].result(timeout)
+        until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
+        return self._pass([event], self._stamp(**said), timeout)[0].result(self._left(until))
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, without waiting."""
@@ -207,11 +215,13 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         """Push events in order; True when all have acknowledged all of them."""
         check_thread(self._channel)
         check_timeout(self._channel.name, timeout)
+        until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         batch = self.as_events(events)
         passed = [
-            self._pass(batch[start : start + MANY], PLAIN, timeout) for start in range(0, len(batch), MANY)
+            self._pass(batch[start : start + MANY], PLAIN, self._left(until))
+            for start in range(0, len(batch), MANY)
         ]
-        return all(receipt.result(timeout) for receipts in passed for receipt in receipts)
+        return all(receipt.result(self._left(until)) for receipts in passed for receipt in receipts)
 
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio."""
@@ -248,7 +258,8 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
 
         stored.add_done_callback(stored_or_not)
         return [
-            MonitoredReceipt(item[1], ticket, stored) for item, ticket in zip(items, tickets, strict=True)
+            MonitoredReceipt(item[1], ticket, self._clock, stored)
+            for item, ticket in zip(items, tickets, strict=True)
         ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import heliograph as hg
-from heliograph.channel.watching import MonitoredFeedIntake
+from heliograph.channel.watching import MonitoredDurableSupplier, MonitoredFeedIntake, MonitoredReceipt
 from heliograph.delivery import watch
 from heliograph.delivery.watch import Watching
 from heliograph.errors import DeliveryTimeout, GivenUp, QueueFull
@@ -21,6 +21,8 @@ from heliograph.testing import JumpingClock
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from heliograph.testing import Rig
 
 LIMIT = 20.0
 
@@ -315,3 +317,49 @@ def test_events_that_a_keeper_sent_and_nobody_is_passed_are_not_watched(
     with pytest.raises(QueueFull):
         intake.take_in([arrived(200, Track(200), "here")])
     watching.close()
+
+
+def test_the_time_of_a_push_is_one_for_the_disk_and_for_all_acknowledgements(
+    helio: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracks = opened(helio.station, "persistent")
+    store = tracks.store
+    assert store is not None
+    append, waits = store.append, list[float | None]()
+
+    def append_slowly(*asked: Any) -> Any:
+        helio.clock.advance(0.5)
+        return append(*asked)
+
+    def acknowledged_late(_: object, __: object, timeout: float | None) -> bool:
+        waits.append(timeout)
+        helio.clock.advance(0.25)
+        return True
+
+    monkeypatch.setattr(store, "append", append_slowly)
+    monkeypatch.setattr("heliograph.channel.watching.outcome", acknowledged_late)
+    supplier = tracks.supplier()
+    assert isinstance(supplier, MonitoredDurableSupplier)
+    assert supplier.push(Track(1), timeout=2.0)
+    assert supplier.push_many([Track(2), Track(3), Track(4)], timeout=2.0)
+    assert waits == [1.5, 1.5, 1.25, 1.0]
+
+
+def test_a_receipt_waits_for_the_disk_and_for_acknowledgements_in_one_time() -> None:
+    clock, waits = JumpingClock(), list[float | None]()
+
+    class Stored:
+        def result(self, timeout: float | None) -> None:
+            waits.append(timeout)
+            clock.advance(0.5)
+
+    class Acknowledged:
+        def wait(self, timeout: float | None) -> bool:
+            waits.append(timeout)
+            return True
+
+    header = Header("c", "t", "s", 1, 1, 0, b"")
+    receipt = MonitoredReceipt(header, cast("Any", Acknowledged()), clock, cast("Any", Stored()))
+    assert receipt.result(2.0)
+    assert receipt.result()
+    assert waits == [2.0, 1.5, None, None]
