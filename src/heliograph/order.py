@@ -192,9 +192,11 @@ class Ranking:
         self.line: Callable[[Waiting], Hashable] = attrgetter(*order.by)
         """The line of an event."""
 
-    def place(self, priority: int, sub_priority: int) -> None:
-        """What the consumer says from the next event on."""
+    def place(self, priority: int, sub_priority: int) -> bool:
+        """What the consumer says from the next event on; whether that is new."""
+        before = self._priority, self._sub_priority
         self._priority, self._sub_priority = priority, sub_priority
+        return before != (priority, sub_priority)
 
     def waiting(self, event: Event, header: Header, expires_ns: int) -> Waiting:
         """An event that comes in now."""

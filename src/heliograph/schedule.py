@@ -180,6 +180,11 @@ def admit(tasks: Iterable[Task], *, preemptive: bool = True, blocking: float = 0
     )
 
 
+def check_tasks(tasks: Iterable[Task]) -> None:
+    """InvalidTask when they make no sense together; nothing is proved."""
+    _ordered(list(tasks))
+
+
 def _is_exact(rows: Sequence[_Row], *, preemptive: bool) -> bool:
     shared = len({row.priority for row in rows}) < len(rows)
     return not any(row.task.after for row in rows) and not (shared and preemptive)

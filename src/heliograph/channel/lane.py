@@ -275,14 +275,9 @@ class Lane:
         """
         with self._lock:
             items = self._pop_all()
-            self._bands.clear()
             self._ranking = ranking
             self._plain_below = self.limit if ranking is None else 0
-            self.level = LOWEST_PRIORITY
-            for item in items:
-                held, line = self._held(item)
-                self.waiting += 1
-                self._enter(self._band(line), held)
+            self._enter_again(items)
 
     def hand_over(self) -> list[Item]:
         """Close, and give what waits to somebody else instead of dropping it."""
@@ -323,11 +318,15 @@ class Lane:
             return max((p for p, band in self._bands.items() if band), default=LOWEST_PRIORITY)
 
     def place(self, priority: int, sub_priority: int) -> None:
-        """Take the place of what events say, from the next one on; what waits stays where it is."""
+        """Take the place of what events say. What waits moves too, or what comes later overtook it."""
         with self._lock:
-            self.priority = priority
+            is_new = self.priority != priority
             if self._ranking is not None:
-                self._ranking.place(priority, sub_priority)
+                is_new = self._ranking.place(priority, sub_priority)
+            if is_new:
+                items = self._pop_all()
+                self.priority = priority
+                self._enter_again(items)
 
     def counts(self) -> LaneCounts:
         with self._lock:
@@ -414,6 +413,15 @@ class Lane:
             return held
         self._bands.clear()
         return [item[:3] for item in sorted(held, key=ARRIVAL)]
+
+    def _enter_again(self, items: Iterable[Item]) -> None:
+        """What `_pop_all` took, in the lines of now."""
+        self._bands.clear()
+        self.level = LOWEST_PRIORITY
+        for item in items:
+            held, line = self._held(item)
+            self.waiting += 1
+            self._enter(self._band(line), held)
 
     def _put_back(self, items: Sequence[Item]) -> None:
         """These wait again, before the others of their band."""

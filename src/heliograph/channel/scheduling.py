@@ -33,7 +33,7 @@ from heliograph.channel.selection import Options, check_options
 from heliograph.errors import InvalidTask, NotPossible
 from heliograph.order import MAX_SUB_PRIORITY
 from heliograph.qos import LOWEST_PRIORITY
-from heliograph.schedule import Proof, Task, admit
+from heliograph.schedule import Proof, Task, admit, check_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +71,8 @@ class Statement(Options, total=False):
     after: tuple[str, ...]
 
 
+LEAST_COST: Final = 1e-9
+"""Seconds, of a task on trial as long as only its statement is checked."""
 _STATED: Final = ("period", "deadline", "importance", "after")
 
 
@@ -273,6 +275,12 @@ class Schedule:
         order = said.get("dispatch") or channel.qos.dispatch
         if order not in ("strict", "ranked"):
             raise NotPossible(channel.name, f"dispatch={order!r:.60} of a task: the analysis is of 'strict'")
+        if channel.qos.threads.kind == "inline":
+            raise NotPossible(channel.name, "a task where callbacks are inline: each runs when it is pushed")
+        if said.get("group") is not None and (channel.qos.journalled or channel.monitor is not None):
+            raise NotPossible(
+                channel.name, "group= of a task: such a group hands out one event at a time, in its own order"
+            )
         name = said.pop("name", None) or getattr(callback, "__name__", type(callback).__name__)
         cost = said.pop("cost", None)
         stated: dict[str, Any] = {field: said.pop(field) for field in _STATED if field in said}
@@ -283,7 +291,9 @@ class Schedule:
             if name in self._members:
                 raise InvalidTask(name, "is there twice; names are unique")
             proof = self.proof
-            if cost is not None:
+            if cost is None:
+                check_tasks(map(_as_stated, [*self._members.values(), member]))
+            else:
                 member.task = Task(name, cost, **stated)
                 proof = self._analysed({**self._admitted(), name: member.task})
             timed = member.timed(callback, self._clock)
@@ -358,3 +368,7 @@ class Schedule:
             laxity,
             member.missed,
         )
+
+
+def _as_stated(member: _Member) -> Task:
+    return member.task or Task(member.name, LEAST_COST, **member.statement)

@@ -7,6 +7,7 @@ back as ids are looked for. They are merged, dropped and damaged with the file, 
 
 from __future__ import annotations
 
+import logging
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,8 @@ from heliograph.event import PUSH_ID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+log = logging.getLogger(__name__)
 
 KEY: Final = b"heliograph.left-out"
 """Names them in the metadata of a Parquet file."""
@@ -51,10 +54,15 @@ def packed(rows: Sequence[LeftOut]) -> bytes:
 
 
 def unpacked(data: bytes | None) -> list[LeftOut]:
-    """What `packed` made; nothing of what it did not make, or of nothing."""
+    """What `packed` made; nothing of what it did not make, which is logged, or of nothing."""
     if not data:
         return []
     try:
         return msgspec.msgpack.decode(zlib.decompressobj().decompress(data, MAX_SIZE), type=list[LeftOut])
-    except (zlib.error, msgspec.MsgspecError):
+    except (zlib.error, msgspec.MsgspecError) as error:
+        log.warning(
+            "the ids of rows that compaction left out of a segment cannot be read (%s): a push that is "
+            "repeated under one of them is taken for a new one",
+            error,
+        )
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.testing import Rig
+
+
+LIMIT = 10.0
 
 
 class Track(hg.Event, name="air.track", key="id"):
@@ -216,3 +220,52 @@ def test_a_percentile_is_never_too_short_and_hardly_too_long(durations: list[int
     exact = next(d for d in sorted(durations) if sum(e <= d for e in durations) >= part * len(durations))
     assert exact <= memory.percentile(part) <= exact * 1.016 + 1
     assert (memory.least, memory.most) == (min(durations), max(durations))
+
+
+@pytest.mark.parametrize("dispatch", ["strict", "ranked"])
+def test_what_waits_keeps_its_order_when_its_task_gets_another_priority(helio: Rig, dispatch: Any) -> None:
+    tracks, fast = helio.station.channel("slow", Track), helio.station.channel("fast", Track)
+    schedule = helio.station.schedule()
+    gate, seen = threading.Event(), []
+
+    def slow(track: Track) -> None:
+        gate.wait(LIMIT)
+        seen.append(track.id)
+
+    one = schedule.task(tracks, slow, period=1.0, cost=0.001, dispatch=dispatch)
+    other = schedule.task(fast, nothing, period=0.01, cost=0.001)
+    assert one.lane.priority == 4
+    for i in range(200):
+        tracks.push(Track(i))
+    other.close()
+    schedule.admit()
+    assert one.lane.priority == 5
+    for i in range(200, 210):
+        tracks.push(Track(i))
+    gate.set()
+    helio.settle()
+    assert seen == list(range(210))
+
+
+def test_a_task_that_could_not_be_ordered_is_refused_and_nothing_has_changed(helio: Rig) -> None:
+    schedule = helio.station.schedule()
+    kept = helio.station.channel("kept", Track, qos=hg.QoS(durability="persistent"))
+    with pytest.raises(NotPossible, match="group="):
+        schedule.task(kept, nothing, period=0.1, cost=0.001, group="g")
+    inline = helio.station.channel("inline", Track, qos=hg.QoS(threads=hg.Threads("inline")))
+    with pytest.raises(NotPossible, match="inline"):
+        schedule.task(inline, nothing, period=0.1, cost=0.001)
+    assert kept.stats().consumers == {}
+    schedule.task(kept, nothing, period=0.1, cost=0.001)
+    assert len(schedule.admit().tasks) == 1
+
+
+@pytest.mark.parametrize(
+    "said", [{"period": -3.0}, {"period": 1.0, "deadline": "soon"}, {"after": ("nobody",)}]
+)
+def test_what_is_said_of_a_task_on_trial_is_checked_at_once(
+    helio: Rig, tracks: hg.Channel[Track], said: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidTask):
+        helio.station.schedule().task(tracks, nothing, name="trial", **said)
+    assert tracks.stats().consumers == {}
