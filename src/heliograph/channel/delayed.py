@@ -193,7 +193,8 @@ class Delayed:
         except HeliographError:
             del self._waiting[entry]
             raise
-        self.accepted += 1
+        with self._lock:
+            self.accepted += 1
 
     def keep(self, item: Item, later: Later, level: Level, timeout: float | None) -> StoreReceipt:
         """Keep an event until its time, where there is a history."""
@@ -259,7 +260,7 @@ class Delayed:
         assert self._due is not None
         for entry, header, _ in items:
             whole = self._now_pushed(header, sequence=entry.next_sequence())
-            self._due.on_taken = partial(self._waiting.pop, entry)
+            self._due.on_taken = partial(self._waiting.pop, entry, None)
             # However long a queue stays full, as long as the channel is open.
             while not self._handed_on_one(self._due, entry.event, whole):
                 self._rounds += 1

@@ -114,14 +114,20 @@ class Together:
             priority=priority or QoS().priority,
             on_ready=lambda lane: services.pools.strict.schedule(self, lane.highest()),
         )
-        if self._inputs is not None:
-            self._kept(self._inputs.connect(self._machine.now, pattern), [])
         self._receivers: list[Receiver] = []
+        if self._inputs is not None:
+            try:
+                self._kept(self._inputs.connect(self._machine.now, pattern), [])
+            except HeliographError:
+                self._inputs.close()
+                raise
         for number, leaf in enumerate(leaves_of(pattern)):
             if isinstance(leaf, Leaf):
                 self._receivers.append(self._joined(number, leaf.stream, priority))
         with self._lock:
             self._set_timer()
+        if self._closed:  # that it connects could not be kept, which came out meanwhile
+            self.close()
 
     def __repr__(self) -> str:
         return f"<Together {self.name!r} over {', '.join(r.name for r in self._receivers)}>"

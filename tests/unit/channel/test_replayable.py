@@ -220,3 +220,19 @@ def test_a_pattern_is_described_whatever_the_order_of_its_sets(helio: Rig) -> No
 def test_a_key_is_an_instant_whatever_its_zone() -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert plain_key(noon) == plain_key(noon.astimezone(timezone(timedelta(hours=2))))
+
+
+def test_one_that_cannot_connect_is_refused_and_leaves_nothing_behind(
+    helio: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracks, weather = channels(helio.station)
+
+    def busy(*_: object) -> None:
+        raise JournalBusy("storms", 1)
+
+    with monkeypatch.context() as full:
+        full.setattr("heliograph.channel.replayable.InputLog.connect", busy)
+        with pytest.raises(JournalBusy):
+            helio.station.subscribe(hg.all_of(t=tracks, w=weather), print, name="storms", replayable=True)
+    assert helio.station.channel("_helio.inputs.storms", Input).stats().suppliers == 1
+    assert tracks.stats().consumers == {}
