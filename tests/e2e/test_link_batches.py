@@ -179,6 +179,13 @@ def found(
     return got
 
 
+def test_a_filter_on_the_links_crossed_is_asked_where_they_have_been(
+    stations: tuple[hg.Station, hg.Station],
+) -> None:
+    assert found(*stations, "hops.here", "header.hops = 1", many=True, inline=False) == [-1, *range(20), 99]
+    assert found(*stations, "hops.there", "header.hops = 0", many=True, inline=False) == [-1, 99]
+
+
 @pytest.mark.parametrize("inline", [True, False], ids=["inline", "queued"])
 def test_a_filter_on_the_header_finds_in_a_batch_what_it_finds_one_by_one(
     stations: tuple[hg.Station, hg.Station], *, inline: bool

@@ -5,7 +5,8 @@ kinds, within the limits that the parser keeps, and then checked against the for
 that was written here.
 
 A source may let through more than was asked for, never less, because the receiver filters again. So where
-the two stations' classes differ in a field that the condition reads, the source does not filter at all.
+the two stations' classes differ in a field that the condition reads, or where it reads how many links an
+event has crossed, the source does not filter at all.
 """
 
 from __future__ import annotations
@@ -163,12 +164,14 @@ def condition_for(
 
 
 def _same_fields(tree: Tree, own: Format, theirs: Format) -> bool:
-    """Whether every field that a condition reads is the same on both sides."""
+    """Whether every field that a condition reads is the same on both sides; links crossed are not."""
     from heliograph.expr import tree as t  # noqa: PLC0415 - as above
 
     waiting = [tree]
     while waiting:
         node = waiting.pop()
+        if isinstance(node, t.Name) and node.header and node.name == "hops":
+            return False
         if isinstance(node, t.Name) and not node.header:
             ours, other = own.by_name.get(node.name), theirs.by_name.get(node.name)
             if ours is None or other is None or ours.type != other.type:
