@@ -123,7 +123,7 @@ class BandWorker:
         self._failed: WorkerFailed | None = None
         self._restarts = 0
         self._deaths = Deaths()
-        self._task = ports.tasks.spawn(f"worker {order.name}", self._keep_alive)
+        self._task = ports.tasks.spawn(f"worker {order.name}", self._watch)
 
     @property
     def name(self) -> str:
@@ -155,8 +155,7 @@ class BandWorker:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds_until(self._clock, deadline))
             self._process.kill()
-        with suppress(Exception):  # what ended it was logged then
-            self._task.join(END_LIMIT)
+        self._task.join(END_LIMIT)
         self._on_closed(self)
 
     def abandon(self) -> None:
@@ -164,8 +163,25 @@ class BandWorker:
         if self._wire is not None:
             self._wire.close()
 
+    def _watch(self) -> None:
+        """The watching task. Should it fail itself, the worker is given up: nobody would notice its end."""
+        try:
+            self._keep_alive()
+        except Exception as error:  # noqa: BLE001 - no process to be had, no descriptor left, ...
+            with self._changed:
+                was_there = bool(self._station)
+                self._failed = WorkerFailed(self.name, f"cannot be kept running: {error!r}")
+                if self._state != "closed":
+                    self._state = "given up"
+                if self._wire is not None:  # a process that is there ends by that
+                    self._wire.close()
+                    self._wire = None
+                self._changed.notify_all()
+            if was_there:  # else `wait_ready` raises it
+                self._on_error(f"band worker {self.name}", None, self._failed)
+
     def _keep_alive(self) -> None:
-        """The watching task: one life of the process after the other."""
+        """One life of the process after the other."""
         while self._start():
             reason = self._live()
             pause = self._deaths.pause_after(self._clock.monotonic_ns())

@@ -153,6 +153,24 @@ def test_an_on_error_that_raises_stops_neither_the_worker_nor_the_closing(
     hg.Station(tmp_path / "data").close()  # the folder is free
 
 
+def test_a_worker_for_which_there_is_no_process_is_given_up(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    with monkeypatch.context() as full:
+        full.setattr("heliograph.bandworker.subprocess.Popen", refused)
+        with pytest.raises(WorkerFailed, match="no more processes"):
+            plant.station.band_worker(band_setups.answer, priority=5)
+    worker = plant.station.band_worker(band_setups.answer, priority=5)
+    with monkeypatch.context() as full:
+        full.setattr("heliograph.bandworker.subprocess.Popen", refused)
+        os.kill(plant.does(2).process, 9)
+        assert wait_until(lambda: worker.stats().state == "given up")
+        assert wait_until(lambda: [type(error) for error in plant.errors] == [WorkerDied, WorkerFailed])
+
+
 def test_closing_the_station_lets_a_worker_finish_what_it_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

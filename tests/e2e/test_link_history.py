@@ -108,7 +108,7 @@ def test_a_history_of_large_events_comes_in_pages_that_fit(tmp_path: Path) -> No
     with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
         kept = keeper.channel("scans", Scan, qos=PERSISTENT)
         for i in range(30):
-            kept.push_nowait(Scan(i, bytes(3 << 20)))
+            kept.push(Scan(i, bytes(3 << 20)))
         theirs = other.channel("scans", Scan, qos=PERSISTENT)
         assert ids(theirs.consumer(start="earliest"), 30) == list(range(30))
         with pytest.raises(BatchTooLarge):
