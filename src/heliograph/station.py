@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import weakref
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, overload
 
 from heliograph.channel.core import Channel, Services
-from heliograph.channel.naming import PatternSubscription
+from heliograph.channel.naming import PatternSubscription, check_channel
+from heliograph.channel.ownloop import OwnLoop
 from heliograph.channel.pools import CALLBACK_LIMIT, Pools
 from heliograph.configuration import load
 from heliograph.delivery.desk import Desk
@@ -33,7 +33,7 @@ from heliograph.errors import (
     NotPossible,
     WorkerFailed,
 )
-from heliograph.event import Event, info_of
+from heliograph.event import Event
 from heliograph.journal.keeping import Keeping
 from heliograph.journal.limits import Limits
 from heliograph.link import Carrier, Identity, join
@@ -53,17 +53,13 @@ if TYPE_CHECKING:
     from heliograph.event import Header
     from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
-    from heliograph.ports import Task
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 
-MAX_CHANNEL_NAME = 255
 DRAIN_LIMIT = 5.0
 """Seconds that closing waits for deliveries."""
-
-_CHANNEL_NAME = re.compile(r"[^\s.*\x00-\x1f/\\]+(\.[^\s.*\x00-\x1f/\\]+)*")
 
 
 class Station:
@@ -127,8 +123,7 @@ class Station:
         # What is open keeps itself alive through its streams and timers.
         self._togethers: weakref.WeakSet[Together] = weakref.WeakSet()
         self.timers = Timers(self.ports.clock, self.ports.tasks)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_task: Task | None = None
+        self._loop = OwnLoop(self.ports.tasks)
         self._schedule: Schedule | None = None
         self._closed = False
         self._forked = False
@@ -151,7 +146,7 @@ class Station:
             self.timers,
             station_seq,
             lambda: f"{self.id:016x}-{next(suppliers)}",
-            self._own_loop,
+            self._loop.get,
             reporter(on_error),
             self._store_opener(),
             partial(Desk, self.ports),
@@ -183,7 +178,7 @@ class Station:
             mode: "create" or "open".
         """
         self._check_usable()
-        _check_channel(name, types, qos, mode)
+        check_channel(name, types, qos, mode)
         recorded = self._recorded(name, qos)
         with self._lock:
             channel = self._channels.get(name)
@@ -392,7 +387,7 @@ class Station:
                 self.timers.close,
                 self._pools.close,
                 lambda: None if self._keeping is None else self._keeping.close(),
-                partial(self._stop_loop, timeout),
+                partial(self._loop.stop, timeout),
             ]
         )
         return left
@@ -497,12 +492,6 @@ class Station:
     def _close_worker(self, worker: BandWorker, deadline: int) -> None:
         worker.close(seconds_until(self.ports.clock, deadline))
 
-    def _stop_loop(self, timeout: float) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            assert self._loop_task is not None
-            self._loop_task.join(timeout)
-
     def _open_monitor(
         self, channel: str, qos: QoS, resend: Callable[..., object], bury: Callable[..., object]
     ) -> Watching:
@@ -530,19 +519,6 @@ class Station:
         if self._closed:
             raise Closed("this station")
 
-    def _own_loop(self) -> asyncio.AbstractEventLoop:
-        """A loop for `async def` callbacks that were subscribed outside of one."""
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._loop_task = self.ports.tasks.spawn("asyncio callbacks", self._run_loop)
-            return self._loop
-
-    def _run_loop(self) -> None:
-        assert self._loop is not None
-        self._loop.run_forever()
-        self._loop.close()
-
     def _after_fork(self) -> None:
         self._forked = True
         for channel in self._channels.values():
@@ -551,21 +527,6 @@ class Station:
             self.mesh.abandon()
         for worker in self._workers:
             worker.abandon()
-
-
-def _check_channel(name: str, types: tuple[type[Any], ...], qos: object, mode: object) -> None:
-    if type(name) is not str or not _CHANNEL_NAME.fullmatch(name) or len(name) > MAX_CHANNEL_NAME:
-        raise NotPossible(
-            repr(name)[:40],
-            f"a channel's name has 1 to {MAX_CHANNEL_NAME} characters: parts joined by dots, "
-            "without spaces, slashes and asterisks",
-        )
-    for cls in types:
-        info_of(cls)
-    if qos is not None and not isinstance(qos, QoS):
-        raise NotPossible(name, f"qos is a hg.QoS(...), not {qos!r:.60}")
-    if mode not in (None, "create", "open"):
-        raise NotPossible(name, f"mode={mode!r}: allowed are 'create' and 'open'")
 
 
 # After a fork the child has no threads: its copies of open stations must refuse instead of waiting for ever.

@@ -1,13 +1,15 @@
-"""One callback on every channel whose name fits a pattern, now and later."""
+"""Names of channels: what they may be, and one callback on every channel whose name fits a pattern."""
 
 from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.selection import check_options
 from heliograph.errors import ExpressionError, NotPossible, WrongEventType
+from heliograph.event import info_of
+from heliograph.qos import QoS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +18,26 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel
 
 log = logging.getLogger(__name__)
+
+MAX_CHANNEL_NAME: Final = 255
+
+_CHANNEL_NAME = re.compile(r"[^\s.*\x00-\x1f/\\]+(\.[^\s.*\x00-\x1f/\\]+)*")
+
+
+def check_channel(name: str, types: tuple[type[Any], ...], qos: object, mode: object) -> None:
+    """Refuse what no station could open."""
+    if type(name) is not str or not _CHANNEL_NAME.fullmatch(name) or len(name) > MAX_CHANNEL_NAME:
+        raise NotPossible(
+            repr(name)[:40],
+            f"a channel's name has 1 to {MAX_CHANNEL_NAME} characters: parts joined by dots, "
+            "without spaces, slashes and asterisks",
+        )
+    for cls in types:
+        info_of(cls)
+    if qos is not None and not isinstance(qos, QoS):
+        raise NotPossible(name, f"qos is a hg.QoS(...), not {qos!r:.60}")
+    if mode not in (None, "create", "open"):
+        raise NotPossible(name, f"mode={mode!r}: allowed are 'create' and 'open'")
 
 
 class PatternSubscription:
