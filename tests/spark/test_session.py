@@ -28,12 +28,13 @@ from pyspark.sql.functions import udf
 spark = heliograph.spark.session(app="job", master="local[1]", config={"spark.driver.memory": "600m"})
 double = udf(lambda n: 2 * n, "long")
 rows = spark.range(100).select(double("id").alias("n")).groupBy().sum("n").collect()
+worker = udf(lambda n: __import__("sys").executable, "string")
 runtime = spark.sparkContext._jvm.java.lang
 print(json.dumps({
     "sum": rows[0][0],
     "java_home": runtime.System.getenv("JAVA_HOME"),
     "heap": runtime.Runtime.getRuntime().maxMemory(),
-    "python": spark.sparkContext.pythonExec,
+    "python": spark.range(1).select(worker("id")).first()[0],
 }))
 spark.stop()
 """
@@ -72,7 +73,7 @@ def test_a_job_runs_on_a_machine_without_java(without_java: dict[str, str], tmp_
     result = result_of(job)
     assert result["sum"] == 2 * sum(range(100))
     assert result["java_home"].startswith(str(tmp_path / "cache" / "heliograph"))
-    assert result["python"] == sys.executable
+    assert result["python"] == sys.executable, "workers run in the Python of their driver"
     assert 500 << 20 < result["heap"] <= 600 << 20
     assert "WARN" not in job.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"tools", "cache"}, "a job leaves no files behind"
