@@ -246,7 +246,9 @@ class Station:
         unknown = sorted(options.keys() - {"name", "priority", "replayable"})
         if unknown:
             raise NotPossible(
-                "subscribe", f"{unknown[0]}= is not for a pattern of events; say it in channel.where()"
+                "subscribe",
+                f"{unknown[0]}= is not for a pattern of events, which begins with what comes next; "
+                "filters are said in channel.where()",
             )
         if options.get("replayable"):
             name = options.get("name")

@@ -5,7 +5,8 @@
 
 Every stream of the pattern is a queued subscription of its own; what they bring goes into one machine
 (`heliograph.correlate.machine`), whose matches wait in a lane for the workers. So a callback is called for
-one match at a time, at its priority, and never in the thread that pushes or that keeps the timers.
+one match at a time, at its priority, and never in the thread that pushes or that keeps the timers. It begins
+with what comes next, whatever a channel has kept.
 """
 
 from __future__ import annotations
@@ -233,8 +234,8 @@ class Together:
         options: Options = {**stream.options}
         if priority is not None:
             options["priority"] = priority
-        start = None if self._inputs is None else "now"
-        return stream.channel.subscribe(take, name=f"{self.name} {number}", start=start, **options)
+        # What was kept comes all at once: by the clock of those who watch it would be within any time.
+        return stream.channel.subscribe(take, name=f"{self.name} {number}", start="now", **options)
 
     def _advance(self) -> None:
         with self._lock:

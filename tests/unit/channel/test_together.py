@@ -159,6 +159,24 @@ def test_persistent_channels_take_part(helio: Rig) -> None:
     assert [m.t.id for m in seen] == [1]
 
 
+@pytest.mark.parametrize("durability", ["transient-local", "transient", "persistent"])
+def test_what_channels_have_kept_makes_no_match(helio: Rig, durability: Any) -> None:
+    qos = hg.QoS(durability=durability)
+    tracks = helio.station.channel("t", Track, qos=qos)
+    weather = helio.station.channel("w", Weather, qos=qos)
+    tracks.push(Track(1))
+    helio.clock.advance(1.5)
+    weather.push(Weather("north"))
+    seen: list[Any] = []
+    helio.station.subscribe(hg.all_of(t=tracks, w=weather, within=1.0, by="region"), seen.append)
+    helio.settle()
+    assert seen == []
+    tracks.push(Track(2))
+    weather.push(Weather("north"))
+    helio.settle()
+    assert [m.t.id for m in seen] == [2]
+
+
 def two_arguments(event: Any, header: Any) -> None:
     """As a channel's callbacks may be."""
 
