@@ -114,6 +114,10 @@ def repair_cursors(ports: Ports, folder: str, watermarks: Mapping[str, int]) -> 
         if report is None or report.sound:
             return report
         with disk.lock(f"{folder}/{LOCK}", note="to repair it"):
+            # A station that had it until now may have committed since, or written the file anew.
+            report = inspect_cursors(disk, folder)
+            if report is None or report.sound:
+                return report
             _set_aside(disk, folder)
             _write_anew(disk, folder, [_mended(*kept, watermarks) for kept in report.places])
     except FileLocked as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from heliograph.journal.cursorrepair import EPOCHS, inspect_cursors, repair_curs
 from heliograph.journal.cursors import HEADER, CursorStore
 from heliograph.ports import Ports, system_ports
 from heliograph.sim import PowerCut, PowerLoss, SimDisk
+
+if TYPE_CHECKING:
+    from heliograph.sim.disk import SimFileLock
 
 FOLDER = "consumers"
 FILE = f"{FOLDER}/cursors"
@@ -119,6 +123,34 @@ def test_a_file_that_a_station_has_open_is_not_touched() -> None:
     broken = damaged(disk, ends["early 10"] - 3)
     with broken.lock(f"{FOLDER}/lock"), pytest.raises(PartitionInUse):
         repair_cursors(ports_of(broken), FOLDER, {})
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_what_a_station_committed_until_the_lock_was_taken_is_kept(
+    monkeypatch: pytest.MonkeyPatch, mended: bool
+) -> None:
+    """The file is read again under the lock: it may be whole by then, or damaged with later places in it."""
+    disk, ends = written()
+    with CursorStore(ports_of(disk), FOLDER) as store, store.open("late", "me") as cursor:
+        cursor.commit({"p1": 500}, reach={"p1": 505})
+    later = bytearray(disk.read(FILE))
+    at = ends["early 10"] - 3
+    if not mended:
+        later[at] ^= 1
+    broken = damaged(written()[0], at)
+    lock = broken.lock
+
+    def lock_late(name: str, *, note: str = "") -> SimFileLock:
+        broken.remove(FILE)
+        broken.create(FILE).append(bytes(later))
+        return lock(name, note=note)
+
+    monkeypatch.setattr(broken, "lock", lock_late)
+    report = repair_cursors(ports_of(broken), FOLDER, {"p1": 510})
+    monkeypatch.undo()
+    assert report is not None
+    assert report.sound is mended
+    assert places(broken)["late"] == 500
 
 
 def test_a_repair_may_be_interrupted_anywhere() -> None:
