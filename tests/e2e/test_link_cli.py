@@ -156,7 +156,10 @@ def test_sub_with_json_prints_one_document(station: hg.Station) -> None:
     assert run(["sub", "air.tracks", "--json", "--domain", "cli"]) == 2
 
 
-def test_a_station_on_its_own_keeps_histories_for_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_a_station_on_its_own_keeps_histories_for_others_and_is_closed_in_order_by_a_signal(
+    tmp_path: Path, ended_by: signal.Signals
+) -> None:
     qos = hg.QoS(durability="persistent")
     with hg.Station(tmp_path / "data") as first:
         first.channel("air.tracks", Track, qos=qos).push_many([Track(i) for i in range(10)])
@@ -170,7 +173,7 @@ def test_a_station_on_its_own_keeps_histories_for_others(tmp_path: Path) -> None
             consumer = tracks.consumer(start="earliest")
             assert [consumer.pull(LIMIT) for _ in range(11)] == [Track(i) for i in range(11)]
     finally:
-        program.send_signal(signal.SIGINT)
+        program.send_signal(ended_by)
         program.communicate(timeout=LIMIT)
     assert program.returncode == 0
     assert wait_until(lambda: not list((tmp_path / "run" / "heliograph" / "cli").iterdir()))

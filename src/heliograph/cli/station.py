@@ -6,6 +6,8 @@ helio ls --domain airspace                        stations, their channels, type
 
 from __future__ import annotations
 
+import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -39,13 +41,13 @@ def station(
     name: Annotated[str, typer.Option(help="How others see this station.", show_default=False)] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a station until it is interrupted.
+    """Run a station until Ctrl-C or SIGTERM ends it.
 
     With a folder it keeps the channels with a history there, and those that others open and nobody keeps.
     """
     from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
 
-    with Station(folder, domain=domain, name=name or "helio station") as running:
+    with _ended_by_sigterm(), Station(folder, domain=domain, name=name or "helio station") as running:
         channels = _keep_all(running, folder) if folder is not None else []
         if folder is not None:
             running.keep_for_others()
@@ -61,6 +63,16 @@ def station(
                 pass
         except KeyboardInterrupt:
             return
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """What ends services is as good as Ctrl-C: the station is closed in order."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def ls(*, domain: Domain = "default", as_json: JsonFlag = False) -> None:
