@@ -176,6 +176,28 @@ def test_a_durable_consumer_goes_on_in_any_station(channels: list[hg.Channel[Tra
         assert [i for i in seen if first <= i < first + 100] == list(range(first, first + 100))
 
 
+@pytest.mark.parametrize("reopened_by", [0, 1])
+def test_a_durable_consumer_gets_what_a_new_keeper_kept_while_it_was_closed(
+    tmp_path: Path, reopened_by: int
+) -> None:
+    with hg.Station(tmp_path / "a", domain="air") as one:
+        ours = one.channel("air.tracks", Track, qos=PERSISTENT)
+        ours.push(Track(0))
+        with ours.consumer(name="billing", start="now") as consumer:
+            ours.push(Track(1))
+            assert ids(consumer, 1) == [1]
+            assert consumer.pull(0.01) is None  # asking for the next acknowledges
+        with hg.Station(tmp_path / "b", domain="air") as two:
+            theirs = two.channel("air.tracks", Track, qos=PERSISTENT)
+            assert meets(ours, 2)
+            assert meets(theirs, 2)
+            ours.push(Track(2))
+            theirs.push_many([Track(100), Track(101)])
+            with (ours, theirs)[reopened_by].consumer(name="billing", start="now") as consumer:
+                assert sorted(ids(consumer, 3)) == [2, 100, 101]
+                assert consumer.pull(0.01) is None
+
+
 def test_a_durable_consumer_is_exclusive_among_keepers(channels: list[hg.Channel[Track]]) -> None:
     for holder in channels:
         with holder.consumer(name="billing"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from heliograph.event import info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     from heliograph.channel.core import Services
     from heliograph.channel.lane import Lane
@@ -73,17 +75,24 @@ class Journalled:
     def resume(self, selection: Selection, name: str) -> tuple[Selection, Cursors]:
         """The cursors of a durable consumer, and a selection that goes on where it was."""
         span = selection.span
-        cursors = Cursors(name, lambda partition, met: self._first_begin(span, partition, met))
+        cursors = Cursors(name, lambda partition, met: self._first_begin(span, partition, met, cursors))
         begins: dict[str, int] = {}
+        wanted = [p for p in self._within_reach() if span.ends is None or p.partition in span.ends]
+
+        def unless_away(partition: Partition) -> AbstractContextManager[None]:
+            can_wait = span.ends is None and partition is not self.store
+            return suppress(QueryFailed) if can_wait else nullcontext()
+
+        held: list[Partition] = []
         try:
-            for partition in self._within_reach():
-                if span.ends is not None and partition.partition not in span.ends:
-                    continue
-                try:
+            # All are held before it begins in any: where depends on whether it was in one of them.
+            for partition in wanted:
+                with unless_away(partition):
+                    cursors.hold(partition)
+                    held.append(partition)
+            for partition in held:
+                with unless_away(partition):
                     begins[partition.partition] = cursors.open(partition, partition.watermark)
-                except QueryFailed:
-                    if span.ends is not None or partition is self.store:
-                        raise
         except BaseException:
             cursors.close()
             raise
@@ -171,8 +180,13 @@ class Journalled:
         # An offset was one of the partition that was known then.
         return self._offset(partition, "earliest" if type(start) is int else start)
 
-    def _first_begin(self, span: Span, partition: Partition, met: int) -> int:
-        """Where a durable consumer begins that has never been in a partition."""
+    def _first_begin(self, span: Span, partition: Partition, met: int, cursors: Cursors) -> int:
+        """Where a durable consumer begins that has never been in a partition.
+
+        If it was in others before, its "now" is long past, and what was kept here since then is for it.
+        """
+        if span.start in NOW and cursors.goes_on:
+            return partition.earliest
         begin = span.begins.get(partition.partition)
         return self._begin(span.start, partition, met) if begin is None else begin
 

@@ -143,11 +143,21 @@ class Cursors:
     def __init__(self, name: str, begin: Begin) -> None:
         self._name = name
         self._begin = begin
+        self._held: dict[str, Cursor] = {}
         self._open: dict[str, Cursor] = {}
+        self.goes_on = False
+        """Whether it had a place in any of the partitions before they were opened here."""
+
+    def hold(self, partition: Partition) -> None:
+        """Keep others from its place in a partition until it is opened; CursorHeld if it is another's."""
+        cursor = self._held[partition.partition] = partition.cursor(self._name)
+        self.goes_on = self.goes_on or cursor.position is not None
 
     def open(self, partition: Partition, met: int) -> int:
         """Take its place in a partition: where it was, or where it begins; CursorHeld if it is another's."""
-        cursor = partition.cursor(self._name)
+        if partition.partition not in self._held:
+            self.hold(partition)
+        cursor = self._held.pop(partition.partition)
         try:
             position = cursor.position
             if position is None:
@@ -170,5 +180,5 @@ class Cursors:
 
     def close(self) -> None:
         """Give all of them back, so that somebody else can go on."""
-        for cursor in self._open.values():
+        for cursor in (*self._held.values(), *self._open.values()):
             cursor.close()
