@@ -51,6 +51,31 @@ class Published(TypedDict, total=False):
     types: Iterable[type[Event]] | None
 
 
+class _Filter:
+    """What a point lets through. Never changed but replaced whole: a push asks the old one or the new one."""
+
+    def __init__(self, declared: tuple[type[Event], ...] | None, tree: Any) -> None:
+        self.declared = declared
+        self._tree = tree
+        self._tests: dict[type, Callable[..., Any] | None] = {}
+
+    def holds(self, event: Event) -> bool:
+        if self._tree is None:
+            return True
+        cls = event.__class__
+        if cls not in self._tests:
+            self._tests[cls] = self._test(cls)
+        test = self._tests[cls]
+        return test is not None and test(event, None)
+
+    def _test(self, cls: type[Event]) -> Callable[..., Any] | None:
+        """None for a type that lacks what the filter is about: nothing of it is let through."""
+        try:
+            return conditions_for((cls,), self._tree, None)[cls].holds
+        except ExpressionError:
+            return None
+
+
 class FilterPoint:
     """One filter on the way in."""
 
@@ -70,29 +95,18 @@ class FilterPoint:
         tree = None if where is None else parsed(where, params)
         if tree is not None:
             self._check(tree, declared or self._channel.types)
-        self._declared, self._tree = declared, tree
-        self._tests: dict[type, Callable[..., Any] | None] = {}
+        self._filter = _Filter(declared, tree)
 
     def lets_through(self, event: Event) -> bool:
         """WrongEventType for what is not published."""
-        cls = event.__class__
-        if self._declared is not None and cls not in self._declared:
+        current = self._filter
+        if current.declared is not None and event.__class__ not in current.declared:
             raise WrongEventType(
-                self._channel.name, info_of(cls).name, tuple(info_of(c).name for c in self._declared)
+                self._channel.name,
+                info_of(event.__class__).name,
+                tuple(info_of(cls).name for cls in current.declared),
             )
-        if self._tree is None:
-            return True
-        if cls not in self._tests:
-            self._tests[cls] = self._test(cls)
-        test = self._tests[cls]
-        return test is not None and test(event, None)
-
-    def _test(self, cls: type[Event]) -> Callable[..., Any] | None:
-        """None for a type that lacks what the filter is about: nothing of it is let through."""
-        try:
-            return conditions_for((cls,), self._tree, None)[cls].holds
-        except ExpressionError:
-            return None
+        return current.holds(event)
 
     def _check(self, tree: Any, types: tuple[type[Event], ...]) -> None:
         from heliograph.expr.tree import Name, children  # noqa: PLC0415 - loaded when a filter is used

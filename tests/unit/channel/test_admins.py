@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.channel.selection import conditions_for
 from heliograph.errors import (
     ExpressionError,
     InvalidEvent,
@@ -132,6 +133,28 @@ def test_an_admin_changes_the_filter_of_all_it_opened(helio: Rig, air: hg.Channe
     assert receiver.name not in air.stats().consumers
     with pytest.raises(hg.Closed):
         radar.push(Track(1))
+
+
+def test_a_filter_that_changes_during_a_push_is_the_new_one_for_the_next(
+    helio: Rig, air: hg.Channel[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first push of a type compiles the filter; one that replaces it meanwhile must not be forgotten."""
+    seen = seen_by(air)
+    suppliers = air.for_suppliers(where="id > 0")
+    radar = suppliers.supplier()
+
+    def compiled_late(*asked: Any) -> Any:
+        monkeypatch.undo()
+        found = conditions_for(*asked)
+        suppliers.change(where="id < 0")
+        return found
+
+    monkeypatch.setattr("heliograph.channel.admins.conditions_for", compiled_late)
+    for i in (1, 2, -3):
+        radar.push(Track(i))
+    helio.settle()
+    assert seen == [Track(1), Track(-3)]
+    assert radar.filtered == 1
 
 
 def test_consumers_of_an_admin_can_be_asked_and_decorated(helio: Rig, air: hg.Channel[Any]) -> None:
