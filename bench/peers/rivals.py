@@ -40,6 +40,8 @@ class Client(Protocol):
     def push(self, count: int) -> None:
         """Send so many events, and wait until all of them are acknowledged."""
 
+    def close(self) -> None: ...
+
 
 class Jetstream:
     """One connection to a NATS server."""
@@ -78,13 +80,21 @@ class Jetstream:
         if b'"error"' in answer:
             raise ConnectionError(answer.decode())
 
+    def close(self) -> None:
+        self._answers.close()
+        self._socket.close()
+
 
 class Redis:
     """One connection to a Redis server."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(path)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
         self._answers = self._socket.makefile("rb")
         words = (b"XADD", b"tracks", b"*", b"row", ROW)
         self._row = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
@@ -96,6 +106,10 @@ class Redis:
             if not head.startswith(b"$"):
                 raise ConnectionError(head.decode())
             self._answers.readline()
+
+    def close(self) -> None:
+        self._answers.close()
+        self._socket.close()
 
 
 def jetstream(stack: ExitStack, folder: str) -> Callable[[], Client] | None:
@@ -109,9 +123,10 @@ def jetstream(stack: ExitStack, folder: str) -> Callable[[], Client] | None:
     stored = f"jetstream {{ store_dir: {folder}/nats, sync_interval: always }}"
     settings.write_text(f"listen: {address[0]}:{address[1]}\n{stored}\n")
     _start(stack, [program, "--config", str(settings)])
-    connect = partial(Jetstream, address)
-    _once_it_listens(connect).create()
-    return connect
+    first = _once_it_listens(partial(Jetstream, address))
+    first.create()
+    first.close()
+    return partial(_connected, stack, partial(Jetstream, address))
 
 
 def redis(stack: ExitStack, folder: str) -> Callable[[], Client] | None:
@@ -122,9 +137,15 @@ def redis(stack: ExitStack, folder: str) -> Callable[[], Client] | None:
     path = f"{folder}/redis.sock"
     kept = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", folder]
     _start(stack, [program, "--port", "0", "--unixsocket", path, *kept])
-    connect = partial(Redis, path)
-    _once_it_listens(connect)
-    return connect
+    _once_it_listens(partial(Redis, path)).close()
+    return partial(_connected, stack, partial(Redis, path))
+
+
+def _connected(stack: ExitStack, connect: Callable[[], Client]) -> Client:
+    """A connection that is closed with the benchmark."""
+    client = connect()
+    stack.callback(client.close)
+    return client
 
 
 def _program(name: str) -> str | None:
