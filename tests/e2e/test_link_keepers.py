@@ -155,6 +155,20 @@ def test_an_instant_is_one_in_every_partition(channels: list[hg.Channel[Track]])
         assert [track.id for track in consumer] == [3, 4]
 
 
+def test_stations_without_a_folder_agree_on_a_keeper_so_that_a_repeated_push_is_found(
+    channels: list[hg.Channel[Track]],
+) -> None:
+    first = min(channel.store.partition for channel in channels[:2])  # type: ignore[union-attr]  # persistent
+    for _ in range(12):
+        with hg.Station(domain="air") as station:
+            channel = station.channel("air.tracks", Track, qos=PERSISTENT)
+            assert channel.store is not None
+            assert channel.store.partition == first
+            assert channel.push(Track(7), id="order-7")
+    with channels[0].consumer(until="now") as consumer:
+        assert [track.id for track in consumer] == [7]
+
+
 def test_an_offset_alone_says_too_little_of_several_partitions(channels: list[hg.Channel[Track]]) -> None:
     with pytest.raises(hg.NotPossible, match=r"several partitions: say \{partition: offset\}"):
         channels[0].consumer(start=3)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEET_LIMIT: Final = 1.0
-"""Seconds for the stations that are there to say what they keep, when a channel is opened without history."""
+"""Seconds for the stations that are there to say what they keep, when a channel is opened: one
+that has no history here, or whose history is kept elsewhere."""
 
 
 class KeepAsk(msgspec.Struct, array_like=True):
@@ -82,13 +83,19 @@ def check_state(channel: str, state: m.ChannelState, qos: QoS) -> None:
 def find_keepers(
     mesh: Mesh, channel: str, types: tuple[type[Event], ...], qos: QoS
 ) -> dict[str, m.ChannelState]:
-    """Those who keep a channel, by partition, and as it is asked for; NotPossible when there is none."""
+    """Those who keep a channel, by partition, and as it is asked for; NotPossible when there is none.
+
+    All stations that are there are met first: who knows the same keepers chooses the same one, and nobody is
+    asked to keep what another keeps already.
+    """
+    mesh.meet_all(MEET_LIMIT)
     asked: set[int] = set()
 
     def is_kept(_: Mesh) -> bool:
         return bool(mesh.keepers_of(channel)) or _ask(mesh, channel, types, qos, asked)
 
-    mesh.wait_for(is_kept, KEEPER_LIMIT)
+    if not mesh.keepers_of(channel) and mesh.wait_for(is_kept, KEEPER_LIMIT):
+        mesh.meet_all(MEET_LIMIT)  # the first of several that have just begun
     keepers = mesh.keepers_of(channel)
     if not keepers:
         raise NotPossible(
