@@ -211,15 +211,27 @@ def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     return ()
 
 
+def _identity(descriptor: int) -> tuple[int, int, int]:
+    """Of an open file in this process; a child that was forked off has others."""
+    found = os.fstat(descriptor)
+    return os.getpid(), found.st_dev, found.st_ino
+
+
+_held_here: Final[set[tuple[int, int, int]]] = set()
+"""Locks of this process. What a holder wrote does not tell: another container can have the same pid."""
+
+
 class LocalLock:
     """A held lock of a `LocalDisk`; see `heliograph.ports.FileLock`."""
 
-    __slots__ = ("__weakref__", "_descriptor", "name")
+    __slots__ = ("__weakref__", "_descriptor", "_file", "name")
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name
         self._descriptor = descriptor
+        self._file = _identity(descriptor)
         _held.add(self)
+        _held_here.add(self._file)
 
     def forget(self) -> None:
         """In the child of a fork: the lock is the parent's, and ends with it."""
@@ -230,6 +242,7 @@ class LocalLock:
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
+            _held_here.discard(self._file)
             # The file stays: removing it would let a third process lock a new file of the same name.
             with suppress(OSError):
                 os.ftruncate(descriptor, 0)
@@ -383,6 +396,8 @@ class LocalDisk:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 1024, 0).decode(errors="replace").strip()
+            if _identity(descriptor) in _held_here:
+                holder = f"{holder}, in this process"
             raise FileLocked(name, holder) from None
         since = datetime.now(UTC).isoformat(timespec="seconds")
         os.ftruncate(descriptor, 0)

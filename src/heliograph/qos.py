@@ -282,6 +282,12 @@ def conflicts(kept: QoS, asked: QoS) -> tuple[Mismatch, ...]:
     return tuple(Mismatch(*row) for row in rows if row[1] != row[2])
 
 
+def differences(offered: QoS, requested: QoS) -> tuple[Mismatch, ...]:
+    """Every policy in which the two are not equal."""
+    rows = [(field, getattr(offered, field), getattr(requested, field)) for field in QoS.__struct_fields__]
+    return tuple(Mismatch(*row) for row in rows if row[1] != row[2])
+
+
 def mismatches(offered: QoS, requested: QoS) -> tuple[Mismatch, ...]:
     """Every policy that keeps the two apart, in the order of the table; empty when they go together."""
     found = []

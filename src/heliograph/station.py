@@ -38,7 +38,7 @@ from heliograph.journal.keeping import Keeping
 from heliograph.journal.limits import Limits
 from heliograph.link import Carrier, Identity, join
 from heliograph.ports import Ports, seconds_until, system_ports
-from heliograph.qos import QoS
+from heliograph.qos import QoS, differences
 from heliograph.timers import Timers
 from heliograph.trouble import reporter, run_all
 
@@ -186,8 +186,9 @@ class Station:
                 channel = self._create(name, types, qos or recorded, mode)
             elif mode == "create":
                 raise ChannelExists(name)
-            elif qos is not None and self._configuration.qos(name, qos) != channel.qos:
-                raise NotPossible(name, f"is open with {channel.qos}; leave out qos= to use that")
+            elif qos is not None and (other := differences(channel.qos, self._configuration.qos(name, qos))):
+                had = ", ".join(f"{row.policy}={row.offered!r}, not {row.requested!r}" for row in other)
+                raise NotPossible(name, f"is open with {had}; leave out qos= to use that")
             else:
                 channel.add_types(types)
             patterns = list(self._patterns)

@@ -156,6 +156,16 @@ def test_sub_with_json_prints_one_document(station: hg.Station) -> None:
     assert run(["sub", "air.tracks", "--json", "--domain", "cli"]) == 2
 
 
+def test_sub_begins_at_an_offset(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="cli") as keeper:
+        tracks = keeper.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        tracks.push_many([Track(i) for i in range(5)])
+        command = ["sub", "air.tracks", "--domain", "cli", "--count", "2", "--json", "--start"]
+        result = CliRunner().invoke(app, [*command, "3"])
+        assert [event["id"] for event in msgspec.json.decode(result.stdout)] == [3, 4]
+        assert run([*command, "third"]) == 2
+
+
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
 def test_a_station_on_its_own_keeps_histories_for_others_and_is_closed_in_order_by_a_signal(
     tmp_path: Path, ended_by: signal.Signals

@@ -234,7 +234,7 @@ class Schedule:
 
         Raises NotSchedulable when the set would not fit any more, or InvalidTask; nothing has changed then.
         """
-        check_options("task", statement, *Statement.__annotations__)
+        check_options("task", statement, *Statement.__annotations__, refused="priority")
         if callback is not None:
             return self._subscribe(channel, callback, dict(statement))
 

@@ -190,12 +190,15 @@ def check_name(channel: str, option: str, name: Any) -> None:
         raise NotPossible(channel, f"{option}={name!r:.60}: {kind} of 1 to {MAX_NAME} printable characters")
 
 
-def check_options(call: str, given: Iterable[str], *more: str) -> None:
-    """UnknownOption for an option that does not exist, with those that do."""
-    known = (*Options.__annotations__, *more)
+def check_options(call: str, given: Iterable[str], *more: str, refused: str = "") -> None:
+    """UnknownOption for an option that does not exist, with those that do.
+
+    One that is refused is not offered, and passes: the call itself says why not.
+    """
+    known = dict.fromkeys((*Options.__annotations__, *more))
     unknown = [name for name in given if name not in known]
     if unknown:
-        raise UnknownOption(call, unknown[0], known)
+        raise UnknownOption(call, unknown[0], tuple(name for name in known if name != refused))
 
 
 def _check_overflow(

@@ -121,7 +121,7 @@ def cat(
 
     from heliograph.cli.history import History, shown  # noqa: PLC0415 - as above
 
-    rows = islice(History(folder, channel, _point(start), _point(until), where).rows(), limit)
+    rows = islice(History(folder, channel, point(start), point(until), where).rows(), limit)
     documents = (shown(channel, row, headers=headers) for row in rows)
     if as_json:
         print_json(list(documents))
@@ -251,7 +251,7 @@ def export(
         raise CommandFailed(f"{file.name!r} ends in neither .jsonl nor .parquet, which say what to write")
     if file.exists():
         raise CommandFailed(f"{str(file)!r} is there already; name a new file")
-    history = History(folder, channel, _point(start), _point(until), where, skip_damage=True)
+    history = History(folder, channel, point(start), point(until), where, skip_damage=True)
     events = write(history, channel, file)
     if as_json:
         print_json(
@@ -337,7 +337,7 @@ def _print_verdict(verdict: dict[str, Any]) -> None:
         print_line(f"  not listed: {file}")
 
 
-def _point(text: str | None) -> str | int | datetime | None:
+def point(text: str | None) -> str | int | datetime | None:
     """A place in a history as it is written on a command line."""
     if text is None or text in ("earliest", "now", "latest"):
         return text

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heliograph.cli.journal import Point, point
 from heliograph.cli.output import CommandFailed, JsonFlag, print_json, print_line, print_problem, printable
 from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
 
@@ -75,21 +76,23 @@ def sub(
     number: Annotated[
         int | None, typer.Option("--count", min=1, help="End after so many events.", show_default=False)
     ] = None,
-    start: Annotated[
-        str | None, typer.Option(help="'earliest' begins with what has been kept.", show_default=False)
-    ] = None,
+    start: Point = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the events of a channel as they come, one JSON object per line."""
+    """Print the events of a channel as they come, one JSON object per line.
+
+    With --start it begins with what has been kept.
+    """
     if as_json and number is None:
         raise CommandFailed("--json prints one document, so it needs --count")
     import msgspec  # noqa: PLC0415 - as above
 
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
+    place = point(start or "now")
     taken: list[Any] = []
     with Station(domain=domain, name="helio sub") as here:
-        events = _events(here, channel, where, start or "now")
+        events = _events(here, channel, where, place)
         try:
             for count, event in enumerate(events, 1):
                 line = event.to_json()
@@ -106,7 +109,7 @@ def sub(
         print_json(taken)
 
 
-def _events(here: Station, name: str, where: str | None, start: str) -> Iterator[Event]:
+def _events(here: Station, name: str, where: str | None, start: Any) -> Iterator[Event]:
     """Events of a channel for ever, of types that it carries later too."""
     mesh = meet_all(here)
     if not mesh.wait_for(lambda known: bool(known.formats(name)), MEET_LIMIT):

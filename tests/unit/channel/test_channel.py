@@ -770,8 +770,8 @@ class TestStation:
         assert station.channel("air.tracks", mode="open").type_names == ("air.track",)
 
     def test_another_quality_of_service_is_refused(self, station: Station) -> None:
-        station.channel("air.tracks", Track)
-        with pytest.raises(NotPossible, match="leave out qos="):
+        station.channel("air.tracks", Track, qos=QoS(queue=7))
+        with pytest.raises(NotPossible, match="is open with queue=7, not 5; leave out qos="):
             station.channel("air.tracks", Track, qos=QoS(queue=5))
 
     @pytest.mark.parametrize("name", ["", ".", "a..b", "a/b", "../x", "a b", "a\0b", "x" * 256, "*", "a.*"])

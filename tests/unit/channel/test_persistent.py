@@ -372,7 +372,7 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
             tracks.subscribe(print, group="workers", ack="manual")
         with pytest.raises(hg.NotPossible, match="reads the journal"):
             tracks.subscribe(print, overflow="drop_oldest")
-        with pytest.raises(FolderInUse, match="belongs to another station"):
+        with pytest.raises(FolderInUse, match=r"belongs to another station \(pid .*, in this process\)"):
             hg.Station(tmp_path / "data")
 
 

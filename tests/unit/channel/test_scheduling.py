@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import heliograph as hg
 from heliograph.channel.scheduling import RUNS, Durations
-from heliograph.errors import InvalidTask, NotPossible, NotSchedulable
+from heliograph.errors import InvalidTask, NotPossible, NotSchedulable, UnknownOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,6 +203,17 @@ def test_what_makes_no_sense_is_refused(
         schedule.task(tracks, **said)
     assert len(schedule.compare()) == 1
     assert list(tracks.stats().consumers) == ["first"]
+
+
+def test_a_misspelled_option_is_refused_with_each_that_a_task_has(
+    helio: Rig, tracks: hg.Channel[Track]
+) -> None:
+    misspelled: dict[str, Any] = {"perod": 2}
+    with pytest.raises(UnknownOption, match="did you mean period=") as caught:
+        helio.station.schedule().task(tracks, nothing, **misspelled)
+    known = caught.value.known
+    assert len(known) == len(set(known))
+    assert "priority" not in known
 
 
 def test_a_station_has_one_set_of_tasks(helio: Rig) -> None:
