@@ -70,6 +70,10 @@ class Waiting(NamedTuple):
         """The monotonic instant by which it should be delivered; `NEVER` when nothing was said."""
         return NEVER if self.latency_ns is None else self.since_ns + self.latency_ns
 
+    def as_old_as(self, other: Waiting) -> Waiting:
+        """The same in the place of another."""
+        return self._replace(since_ns=other.since_ns, arrival=other.arrival)
+
     @property
     def supplier(self) -> str:
         return self.header.supplier
@@ -189,6 +193,9 @@ class Ranking:
         self._sub_priority = sub_priority
         self._latency_ns = latency_ns
         self._default_latency_ns = default_latency_ns
+        # Of what was taken under the order before this one, and comes back.
+        self._since_ns = now()
+        self._before_all = _next_arrival()
         self.line: Callable[[Waiting], Hashable] = attrgetter(*order.by)
         """The line of an event."""
 
@@ -210,6 +217,17 @@ class Ranking:
         return Waiting(
             event, header, expires_ns, self._now(), priority, sub_priority, latency_ns, _next_arrival()
         )
+
+    def returned(self, held: Waiting, taken: Waiting | None) -> Waiting:
+        """One that comes back, as old as it was; of several, the last comes back first.
+
+        Unless it is what was taken last, it was taken under another order: before all that wait in this one.
+        """
+        if taken is not None and taken.header is held.header:
+            return held.as_old_as(taken)
+        arrival = self._before_all
+        self._before_all -= 1
+        return held._replace(since_ns=self._since_ns, arrival=arrival)
 
     def first(self, heads: Sequence[Waiting]) -> int:
         return choose(self.order, heads, self._now())

@@ -8,6 +8,8 @@ from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import heliograph as hg
 from tests.support import examples
@@ -173,3 +175,42 @@ def test_what_cannot_be_is_refused_whole(wanted: dict[str, Any], sentence: str) 
         assert channel.qos == qos
         assert channel.push(Reading(0, 0))
         assert channel.settle(LIMIT)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 4), st.sampled_from(STRATEGIES), st.integers(1, 4), st.sampled_from(STRATEGIES)
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_what_a_halted_batch_gives_back_keeps_its_order_through_swaps(rounds: list[Any]) -> None:
+    """Something higher halts the batch in a consumer's hand: the rest goes back into another order."""
+    got: dict[int, list[int]] = defaultdict(list)
+    pushed: dict[int, list[int]] = defaultdict(list)
+    with hg.Station() as station:
+        channel = station.channel("c", Reading)
+        consumer = channel.consumer()
+
+        def push(priority: int) -> None:
+            number = len(pushed[priority])
+            channel.push(Reading(priority, number), priority=priority)
+            pushed[priority].append(number)
+
+        def read(most: int) -> None:
+            for reading in consumer.read(max=most, timeout=0):
+                got[reading.supplier].append(reading.number)
+
+        for low, first, some, second in rounds:
+            for _ in range(4):
+                push(low)
+            read(1)
+            push(5)
+            channel.reconfigure(**first)
+            read(some)
+            channel.reconfigure(**second)
+        read(100)
+    assert got == pushed

@@ -60,6 +60,7 @@ class Lane:
         "_dropped",
         "_expired",
         "_failed",
+        "_in_hand",
         "_lock",
         "_observed",
         "_on_ready",
@@ -133,6 +134,7 @@ class Lane:
         self.done = 0
         """How many of the taken events were delivered. The taker alone writes it, without the lock."""
         self._observed: list[Item] = []
+        self._in_hand: Waiting | None = None  # with an order, what was taken last
         self._waiters = 0
         self._delivered = 0
         self._failed = 0
@@ -398,7 +400,8 @@ class Lane:
         if not self._bands.get(line):
             line = self._ranking.line(min(self._heads(), key=ARRIVAL))
         band = self._bands[line]
-        popped = self._pop(band, 1)
+        self._in_hand = held = self._pop_held(band, 1)[0]
+        popped: list[Item] = [held[:3]]
         self.waiting -= 1
         if not band:
             del self._bands[line]
@@ -424,9 +427,11 @@ class Lane:
             self._enter(self._band(line), held)
 
     def _put_back(self, items: Sequence[Item]) -> None:
-        """These wait again, before the others of their band."""
+        """These wait again, before the others of their band and as old as they were."""
         for item in reversed(items):
             held, line = self._held(item)
+            if self._ranking is not None:
+                held = self._ranking.returned(held, self._in_hand)
             self.waiting += 1
             self._push_left(self._band(line), held)
 
@@ -546,7 +551,7 @@ class CoalescingLane(Lane):
             before = band[key]
             self._drop(before, "coalesced")
             if self._ranking is not None:  # in the place of the first, and as old
-                held = held._replace(since_ns=before.since_ns, arrival=before.arrival)
+                held = held.as_old_as(before)
             band[key] = held
             return False
         if self.waiting >= self.limit:
@@ -579,7 +584,7 @@ class CoalescingLane(Lane):
         if key in band:
             self._drop(held, "coalesced")
             self.waiting -= 1
-            held = band.pop(key)
+            held = band.pop(key) if self._ranking is None else band.pop(key).as_old_as(held)
         behind = dict(band)
         band.clear()
         band[key] = held

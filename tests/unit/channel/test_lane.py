@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import heliograph as hg
 from heliograph.channel.lane import CoalescingLane, Item, Lane, LanePolicy
 from heliograph.event import Header
+from heliograph.order import Aged, Ranked, Ranking
 from heliograph.ports import SystemClock, ThreadTasks
 from tests.support import examples
 
@@ -185,3 +186,30 @@ def test_handing_over_gives_what_waits_without_counting_it() -> None:
     put(queue, item(1), item(2))
     assert len(queue.hand_over()) == 2
     assert queue.counts().total == 0
+
+
+def ranking() -> Ranking:
+    return Ranking(Ranked(), SystemClock().monotonic_ns)
+
+
+@pytest.mark.parametrize("policy", ["block", "coalesce"])
+def test_what_a_halted_batch_gives_back_keeps_its_order_through_swaps(policy: LanePolicy) -> None:
+    queue = lane(policy, limit=10)
+    put(queue, *(item(n, n) for n in range(1, 6)))
+    items = queue.take(4)
+    queue.use(ranking())
+    put(queue, item(6, 6))
+    queue.done += 1
+    queue.settle(items)
+    queue.use(None)
+    assert taken(queue) == [(n, n) for n in range(2, 7)]
+
+
+def test_what_an_order_chose_and_comes_back_is_handed_over_first_and_is_as_old_as_it_was() -> None:
+    queue = lane(limit=10)
+    queue.use(Ranking(Aged(), SystemClock().monotonic_ns))
+    put(queue, item(1, 1), item(2, 2))
+    before = queue.head()
+    queue.settle(queue.take())
+    assert queue.head() == before
+    assert [event.value for event, _, _ in queue.hand_over() if isinstance(event, Reading)] == [1, 2]
