@@ -20,6 +20,7 @@ one. `change` gives an admin another filter, for all that were opened with it, f
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from heliograph.channel.selection import Wanted, classes_of, conditions_for, parsed
@@ -168,19 +169,31 @@ def guard(supplier: Supplier[T], points: Sequence[FilterPoint]) -> Supplier[T]:
     return supplier
 
 
+def _on_close(opened: Supplier[Any] | Receiver, forget: Callable[[], object]) -> None:
+    """Have what is closed forgotten, however long its admin is used after that."""
+    close = opened.close
+
+    def forgotten_and_closed() -> None:
+        forget()
+        close()
+
+    opened.close = forgotten_and_closed  # type: ignore[method-assign]  # of this one alone
+
+
 class SupplierAdmin(Generic[T]):
     """Suppliers that share a filter. Made by `channel.for_suppliers`."""
 
     def __init__(self, channel: Channel[T], published: Published) -> None:
         self._channel = channel
         self._point = FilterPoint(channel, published)
-        self._suppliers: list[Supplier[T]] = []
+        self._suppliers: set[Supplier[T]] = set()
 
     def supplier(self, name: str | None = None, **published: Unpack[Published]) -> Supplier[T]:
         """As `channel.supplier`, behind this filter as well."""
         own = FilterPoint(self._channel, published)
         supplier = guard(self._channel.supplier(name), (own, self._point))
-        self._suppliers.append(supplier)
+        self._suppliers.add(supplier)
+        _on_close(supplier, partial(self._suppliers.discard, supplier))
         return supplier
 
     def change(self, **published: Unpack[Published]) -> None:
@@ -189,7 +202,7 @@ class SupplierAdmin(Generic[T]):
 
     def close(self) -> None:
         """Close all of its suppliers."""
-        for supplier in self._suppliers:
+        for supplier in tuple(self._suppliers):
             supplier.close()
 
 
@@ -200,7 +213,7 @@ class ConsumerAdmin(Generic[T]):
         self._channel = channel
         self._wanted: Wanted = wanted
         channel.select(**wanted)
-        self._receivers: list[tuple[Receiver, Wanted]] = []
+        self._receivers: dict[Receiver, Wanted] = {}
 
     @overload
     def subscribe(self, callback: Callable[..., object], **options: Any) -> Receiver: ...
@@ -229,20 +242,21 @@ class ConsumerAdmin(Generic[T]):
         """Another filter for all of its receivers, from the next push on; each keeps its own as well."""
         self._channel.select(**wanted)
         self._wanted = wanted
-        for receiver, own in list(self._receivers):
+        for receiver, own in list(self._receivers.items()):
             try:
                 receiver.change(**both(self._channel, wanted, own))
             except Closed:
-                self._receivers.remove((receiver, own))
+                self._receivers.pop(receiver, None)
 
     def close(self) -> None:
         """Close all of its receivers."""
-        for receiver, _ in self._receivers:
+        for receiver in tuple(self._receivers):
             receiver.close()
 
     def _note(self, receiver: Receiver, options: dict[str, Any]) -> None:
         own: Any = {name: options[name] for name in Wanted.__annotations__ if name in options}
-        self._receivers.append((receiver, own))
+        self._receivers[receiver] = own
+        _on_close(receiver, partial(self._receivers.pop, receiver, None))
 
     def _with_both(self, options: dict[str, Any]) -> dict[str, Any]:
         own: Any = {name: options[name] for name in Wanted.__annotations__ if name in options}

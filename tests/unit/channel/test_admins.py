@@ -157,6 +157,19 @@ def test_a_filter_that_changes_during_a_push_is_the_new_one_for_the_next(
     assert radar.filtered == 1
 
 
+def test_what_is_closed_is_not_held_by_its_admin(air: hg.Channel[Any]) -> None:
+    suppliers, consumers = air.for_suppliers(), air.for_consumers()
+    with suppliers.supplier(), consumers.consumer(), consumers.subscribe(print):
+        member = consumers.subscribe(print, group="printers", ack="auto")
+        assert len(suppliers._suppliers) == 1
+        assert len(consumers._receivers) == 3
+        air.unsubscribe(print)
+        assert len(consumers._receivers) == 1
+    assert not suppliers._suppliers
+    assert not consumers._receivers
+    member.close()
+
+
 def test_consumers_of_an_admin_can_be_asked_and_decorated(helio: Rig, air: hg.Channel[Any]) -> None:
     admin = air.for_consumers(types=[Track], sources=["radar", "sonar"])
     consumer = admin.consumer(sources=["radar"])
