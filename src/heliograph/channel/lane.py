@@ -64,6 +64,7 @@ class Lane:
         "_lock",
         "_observed",
         "_on_ready",
+        "_placed",
         "_plain_below",
         "_quiet",
         "_ranking",
@@ -103,6 +104,7 @@ class Lane:
         self.policy = policy
         self.priority = priority
         """Takes the place of the events' own priority."""
+        self._placed: tuple[int, int] | None = None
         self.blocks_at: float = limit if policy == "block" else inf
         """How many events wait when a supplier must wait too."""
         self.closed = False
@@ -277,6 +279,8 @@ class Lane:
         """
         with self._lock:
             items = self._pop_all()
+            if ranking is not None and self._placed is not None:
+                ranking.place(*self._placed)
             self._ranking = ranking
             self._plain_below = self.limit if ranking is None else 0
             self._enter_again(items)
@@ -322,6 +326,7 @@ class Lane:
     def place(self, priority: int, sub_priority: int) -> None:
         """Take the place of what events say. What waits moves too, or what comes later overtook it."""
         with self._lock:
+            self._placed = priority, sub_priority  # for the orders to come as well
             is_new = self.priority != priority
             if self._ranking is not None:
                 is_new = self._ranking.place(priority, sub_priority)
@@ -374,7 +379,7 @@ class Lane:
             return self._pop_chosen(chosen)
         while self.waiting and most:
             band = self._highest_band()
-            popped = self._pop(band, most)
+            popped = self._pop_held(band, most)
             self.waiting -= len(popped)
             if any(map(DEADLINE, popped)):
                 popped = self._in_time(popped)
@@ -480,7 +485,7 @@ class Lane:
             line: Any = min(p for p, band in self._bands.items() if band)
         else:
             line = self._ranking.line(min(self._heads(), key=lambda head: (head.priority, head.arrival)))
-        items = self._pop(self._bands[line], 1)
+        items = self._pop_held(self._bands[line], 1)
         self.waiting -= 1
         if self._ranking is not None and not self._bands[line]:
             del self._bands[line]
@@ -523,10 +528,6 @@ class Lane:
 
     def _push_left(self, band: Any, held: Any) -> None:
         band.appendleft(held)
-
-    def _pop(self, band: Any, most: int) -> list[Item]:
-        held = self._pop_held(band, most)
-        return held if self._ranking is None else [item[:3] for item in held]
 
     def _pop_held(self, band: Any, most: int) -> list[Any]:
         if len(band) <= most:

@@ -89,7 +89,7 @@ class GatewayLane(Lane):
         """Those in time; empty only when nothing waits any more."""
         while self.waiting:
             priority = max(p for p, band in self._bands.items() if band)
-            items = self._pop(self._bands[priority], most)
+            items = self._pop_held(self._bands[priority], most)
             self.waiting -= len(items)
             if self.expires:
                 items = self._in_time(items)

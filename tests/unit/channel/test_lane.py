@@ -213,3 +213,15 @@ def test_what_an_order_chose_and_comes_back_is_handed_over_first_and_is_as_old_a
     queue.settle(queue.take())
     assert queue.head() == before
     assert [event.value for event, _, _ in queue.hand_over() if isinstance(event, Reading)] == [1, 2]
+
+
+def test_a_place_is_kept_by_the_orders_that_come_after_it() -> None:
+    queue = lane(limit=10)
+    queue.use(ranking())
+    queue.place(4, 7)
+    put(queue, item(1, 1))
+    for order in (None, ranking(), ranking()):
+        queue.use(order)
+    head = queue.head()
+    assert head is not None
+    assert (head.priority, head.sub_priority) == (4, 7)
