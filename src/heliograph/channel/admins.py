@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, over
 
 from heliograph.channel.selection import Wanted, classes_of, conditions_for, parsed
 from heliograph.channel.supplier import Receipt, Supplier
-from heliograph.errors import Closed, ExpressionError, NotPossible, UnknownOption, WrongEventType
+from heliograph.errors import ExpressionError, NotPossible, UnknownOption, WrongEventType
 from heliograph.event import Event, Header, info_of
 
 if TYPE_CHECKING:
@@ -239,14 +239,19 @@ class ConsumerAdmin(Generic[T]):
         return consumer
 
     def change(self, **wanted: Unpack[Wanted]) -> None:
-        """Another filter for all of its receivers, from the next push on; each keeps its own as well."""
+        """Another filter for all of its receivers, from the next push on; each keeps its own as well.
+
+        When one of them cannot have it, what that raises is raised, and all keep the filter of before.
+        """
         self._channel.select(**wanted)
+        selections = {
+            receiver: receiver.could_want(**both(self._channel, wanted, own))
+            for receiver, own in list(self._receivers.items())
+        }
         self._wanted = wanted
-        for receiver, own in list(self._receivers.items()):
-            try:
-                receiver.change(**both(self._channel, wanted, own))
-            except Closed:
-                self._receivers.pop(receiver, None)
+        # The station closes some by itself: those whose function does not return.
+        for closed in selections.keys() - self._channel.change_receivers(selections):
+            self._receivers.pop(closed, None)
 
     def close(self) -> None:
         """Close all of its receivers."""

@@ -23,7 +23,7 @@ from heliograph.channel.deliveries import Deliveries, Delivery
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.observer import watched, watched_async
-from heliograph.errors import NotPossible
+from heliograph.errors import Closed, NotPossible
 from heliograph.event import Event, Header
 from heliograph.ports import seconds_until
 
@@ -85,7 +85,14 @@ class Receiver(ABC):
             **wanted: `where` and `params`, `types`, `sources`, as when it was opened; what is left out wants
                 all. What waits already was wanted when it came, and is delivered.
         """
-        self._channel.change_receiver(self, **wanted)
+        if not self._channel.change_receivers({self: self.could_want(**wanted)}):
+            raise Closed(self.name)
+
+    def could_want(self, **wanted: Unpack[Wanted]) -> Selection:
+        """What `change` would have it want, checked."""
+        if self.group is not None:
+            raise NotPossible(self.name, "its group shares one stream; open a group of another name")
+        return self._channel.select(**wanted)
 
     @abstractmethod
     def counts(self) -> LaneCounts:

@@ -485,16 +485,13 @@ class Channel(Generic[T]):
         if is_local:
             self._services.changed(self)
 
-    def change_receiver(self, receiver: Receiver, **wanted: Unpack[Wanted]) -> None:
-        """See `Receiver.change`."""
-        if receiver.group is not None:
-            raise NotPossible(receiver.name, "its group shares one stream; open a group of another name")
-        selection = self.select(**wanted)
+    def change_receivers(self, wanted: Mapping[Receiver, Selection]) -> list[Receiver]:
+        """From one push on, what they want is this; those of them that are open. See `Receiver.change`."""
         with self._members.still():
-            if self._members.receivers.get(receiver.name) is not receiver:
-                raise Closed(receiver.name)
-            self._members.change(receiver, selection)
+            present = [one for one in wanted if self._members.receivers.get(one.name) is one]
+            self._members.change({receiver: wanted[receiver] for receiver in present})
         self._services.changed(self)
+        return present
 
     def drop_supplier(self, supplier: Supplier[T]) -> None:
         with self._members.still():

@@ -144,8 +144,14 @@ class Members(Generic[T]):
         self.changed.notify_all()
         return matched
 
-    def change(self, receiver: Receiver, wanted: Selection) -> None:
-        """Route by another condition from the next event on."""
+    def change(self, wanted: Mapping[Receiver, Selection]) -> None:
+        """Route by other conditions from the next event on."""
+        needs_routes = [self._change(receiver, selection) for receiver, selection in wanted.items()]
+        if any(needs_routes):
+            self.rebuild()
+
+    def _change(self, receiver: Receiver, wanted: Selection) -> bool:
+        """Whether the routes of before do not do for it."""
         old = receiver.selection
         # The very mapping, type by type: a lane that catches up from the journal reads it at any time.
         old.conditions.update(wanted.conditions)
@@ -156,9 +162,9 @@ class Members(Generic[T]):
         )
         if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
             self._crowd.remove(receiver.lane)
-            if Crowd.takes(old.conditions) and not self._add_to_crowd(receiver):
-                return
-        self.rebuild()
+            if Crowd.takes(old.conditions):
+                return self._add_to_crowd(receiver)
+        return True
 
     def leave(self, receiver: Receiver, reason: str) -> None:
         """Shut a receiver that has been taken out of `receivers`."""

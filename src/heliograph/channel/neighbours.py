@@ -67,7 +67,7 @@ class Neighbours(Generic[T]):
     def change_gateway(self, gateway: QueuedReceiver, conditions: Mapping[type[Event], Any]) -> None:
         """From one event on, what the other station's receivers want is this."""
         with self._members.still():
-            self._members.change(gateway, Selection(dict(conditions)))
+            self._members.change({gateway: Selection(dict(conditions))})
 
     def local_receivers(self) -> tuple[Receiver, ...]:
         """All but the gateways."""

@@ -157,6 +157,31 @@ def test_a_filter_that_changes_during_a_push_is_the_new_one_for_the_next(
     assert radar.filtered == 1
 
 
+@pytest.mark.parametrize(
+    ("own", "error"), [({"where": "wind > 1.0"}, ExpressionError), ({"group": "displays"}, NotPossible)]
+)
+def test_when_one_receiver_cannot_have_a_filter_all_keep_the_one_before(
+    helio: Rig, air: hg.Channel[Any], own: dict[str, Any], error: type[Exception]
+) -> None:
+    consumers = air.for_consumers()
+    seen: dict[str, list[Any]] = {name: [] for name in ("first", "last", "later")}
+    consumers.subscribe(seen["first"].append)
+    refusing = consumers.consumer(**own)
+    consumers.subscribe(seen["last"].append)
+    with pytest.raises(error):
+        consumers.change(where="speed > 300")
+    consumers.subscribe(seen["later"].append)
+    air.push(Track(1))
+    helio.settle()
+    assert all(tracks == [Track(1)] for tracks in seen.values())
+    refusing.close()
+    consumers.change(where="speed > 300")
+    air.push(Track(2))
+    air.push(Track(3, 400.0))
+    helio.settle()
+    assert all(tracks == [Track(1), Track(3, 400.0)] for tracks in seen.values())
+
+
 def test_what_is_closed_is_not_held_by_its_admin(air: hg.Channel[Any]) -> None:
     suppliers, consumers = air.for_suppliers(), air.for_consumers()
     with suppliers.supplier(), consumers.consumer(), consumers.subscribe(print):
