@@ -142,24 +142,28 @@ def guard(supplier: Supplier[T], points: Sequence[FilterPoint]) -> Supplier[T]:
         supplier.apush,
     )
 
-    def passes(event: T) -> bool:
+    def passes(event: T, said: Mapping[str, Any] | None = None, *, waits: bool = False) -> bool:
         supplier.validate(event)
+        if said:
+            supplier.check_said(said, waits=waits)
         if all(point.lets_through(event) for point in points):
             return True
         supplier.filtered += 1
         return False
 
     def guarded_push(event: T, **said: Any) -> bool:
-        return push(event, **said) if passes(event) else True
+        return push(event, **said) if passes(event, said, waits=True) else True
 
     def guarded_push_nowait(event: T, **said: Any) -> Receipt:
-        return push_nowait(event, **said) if passes(event) else _Discarded(None)  # type: ignore[arg-type]  # it has none
+        if passes(event, said):
+            return push_nowait(event, **said)
+        return _Discarded(None)  # type: ignore[arg-type]  # it has none
 
     def guarded_push_many(events: Any, **said: Any) -> bool:
         return push_many([event for event in supplier.as_events(events) if passes(event)], **said)
 
     async def guarded_apush(event: T, **said: Any) -> bool:
-        return await apush(event, **said) if passes(event) else True
+        return await apush(event, **said) if passes(event, said) else True
 
     # Of this supplier alone: others have no further step on their way.
     supplier.push = guarded_push  # type: ignore[method-assign]

@@ -37,6 +37,8 @@ class DurableSupplier(Supplier[T]):
     `push` waits for the ack level, never for a consumer.
     """
 
+    takes_timeout = True
+
     def __init__(
         self, channel: Channel[T], name: str, epoch: int, store: Store, lease: SupplierLease | None = None
     ) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 from heliograph.channel.accounts import count_of
 from heliograph.channel.bulk import Bulk
 from heliograph.channel.entry import Own
-from heliograph.channel.stamp import PLAIN, Said, Stamp, stamp
+from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
 from heliograph.errors import NotPossible, QueueFull, WouldDeadlock, WrongEventType
 from heliograph.event import DELAYED_EPOCHS, Event, Header, info_of
 from heliograph.ports import seconds_until
@@ -72,6 +72,8 @@ class Supplier(Generic[T]):
 
     forwards = True
     """Whether its events go to other stations as well."""
+    takes_timeout = False
+    """Whether `push` can be told how long to wait."""
     names_itself = True
     """Whether its events carry its own name, so that only those who listen to that need to be routed to."""
 
@@ -441,6 +443,13 @@ class Supplier(Generic[T]):
     def validate(self, event: T) -> None:
         """Raise what a push of it would raise at once."""
         (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+
+    def check_said(self, said: Mapping[str, Any], *, waits: bool) -> None:
+        """Raise what a push that says this would raise at once: `push` if it waits, else any other."""
+        if waits and self.takes_timeout:
+            check_timeout(self._channel.name, said.get("timeout"))
+            said = {name: value for name, value in said.items() if name != "timeout"}
+        self._stamp(**said)
 
     def _refuse(self, event: Any) -> Any:
         if self._gone is not None:

@@ -130,6 +130,8 @@ class MonitoredReceipt(Receipt):
 class MonitoredSupplier(Supplier[T]):
     """A supplier whose `push` waits until every receiver has acknowledged."""
 
+    takes_timeout = True
+
     def __init__(self, channel: Channel[T], name: str, epoch: int, watching: Watching) -> None:
         super().__init__(channel, name, epoch)
         self._watching = watching

@@ -81,6 +81,41 @@ def test_every_way_to_push_is_filtered_and_counted(helio: Rig, air: hg.Channel[A
         supplier.push_nowait(Track(9)).header  # noqa: B018 - it raises
 
 
+@pytest.mark.parametrize("track", [Track(1), Track(1, 400.0)], ids=["stopped", "let through"])
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [({"bogus": 1}, UnknownOption), ({"priority": 99}, InvalidEvent), ({"deliver_after": -1}, InvalidEvent)],
+)
+def test_what_a_push_cannot_say_is_refused_also_of_what_is_stopped(
+    air: hg.Channel[Any], track: Track, said: dict[str, Any], error: type[Exception]
+) -> None:
+    supplier = air.supplier("radar", where="speed > 300")
+    with pytest.raises(error):
+        supplier.push(track, **said)
+    with pytest.raises(error):
+        supplier.push_nowait(track, **said)
+    with pytest.raises(error):
+        asyncio.run(supplier.apush(track, **said))
+    assert supplier.filtered == 0
+
+
+@pytest.mark.parametrize("track", [Track(1), Track(1, 400.0)], ids=["stopped", "let through"])
+def test_a_time_limit_is_for_pushes_that_wait_for_the_disk(helio: Rig, track: Track) -> None:
+    """Of what is stopped as well: a mistake does not wait for the first event that passes."""
+    suppliers: dict[str, Any] = {
+        durability: helio.station.channel(durability, Track, qos=hg.QoS(durability=durability)).supplier(
+            where="speed > 300"
+        )
+        for durability in ("volatile", "persistent")
+    }
+    assert suppliers["persistent"].push(track, timeout=5.0)
+    with pytest.raises(NotPossible, match="timeout"):
+        suppliers["persistent"].push(track, timeout=-1)
+    for push in (suppliers["volatile"].push, suppliers["persistent"].push_nowait):
+        with pytest.raises(UnknownOption):
+            push(track, timeout=5.0)
+
+
 def test_what_is_stopped_takes_no_sequence(helio: Rig, air: hg.Channel[Any]) -> None:
     headers: list[hg.Header] = []
     air.subscribe(lambda _, header: headers.append(header))
