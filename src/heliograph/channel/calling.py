@@ -97,11 +97,23 @@ class Calling(Generic[T]):
         elif inspect.iscoroutinefunction(callback):
             receiver = AsyncSubscription(self._channel, full_name, selection, callback, self._loop())
         else:
-            channel = self._channel
-            order = channel.qos.dispatch if selection.dispatch is None else selection.dispatch
-            pool = channel.pools.of(order, channel.qos.threads)
-            receiver = Subscription(channel, full_name, selection, callback, pool)
+            return self._join_workers(full_name, selection, callback, start)
         self._channel.join(receiver, start)
+        return receiver
+
+    def _join_workers(
+        self, name: str, selection: Selection, callback: Callable[..., object], start: Point
+    ) -> Subscription:
+        channel = self._channel
+        order = channel.qos.dispatch if selection.dispatch is None else selection.dispatch
+        pool = channel.pools.of(order, channel.qos.threads)
+        try:
+            receiver = Subscription(channel, name, selection, callback, pool)
+            channel.join(receiver, start)
+        except BaseException:
+            if name not in self._members.receivers:
+                channel.pools.leave(pool)
+            raise
         return receiver
 
     def of(self, callback: Callable[..., object]) -> list[Receiver]:

@@ -15,6 +15,7 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
@@ -139,6 +140,8 @@ class Subscription(QueuedReceiver):
         self._pool = pool
         # Whoever runs it next hands it to `_pool`, which may be another by now.
         self._is_moving = False
+        # Pools whose workers may have it in hand, or be about to: left when the next batch is done.
+        self._leaving: deque[Pool] = deque()
         self.lane = channel.new_lane(name, selection, self._schedule)
         self.lane.on_higher = partial(pool.raise_to, self)
         if self._watch is not None:
@@ -155,11 +158,30 @@ class Subscription(QueuedReceiver):
         self.lane.on_higher = partial(pool.raise_to, self)
         if before.withdraw(self):
             pool.schedule(self, self.lane.highest())
+            self._channel.pools.leave(before)
+        elif self.lane.wait_empty(0):  # no worker has it
+            self._channel.pools.leave(before)
         else:
             self._is_moving = True
+            self._leaving.append(before)
+
+    def shut(self, reason: str) -> None:
+        super().shut(reason)
+        self._leaving.append(self._pool)
+        if self.lane.wait_empty(0):
+            self._leave(self._left_before())
 
     def run_batch(self) -> bool:
         """Deliver one batch, for the pool."""
+        if not self._leaving:
+            return self._run_batch()
+        # Of those before now at most the worker's own has it in hand: it gives it away, or finds it empty.
+        leaving = self._left_before()
+        again = self._run_batch()
+        self._leave(leaving)
+        return again
+
+    def _run_batch(self) -> bool:
         lane, callback, with_header = self.lane, self._call, self._with_header
         items = lane.take()
         for event, header, _ in items:
@@ -182,6 +204,17 @@ class Subscription(QueuedReceiver):
                 self._schedule(lane)
                 return False
         return bool(items)
+
+    def _left_before(self) -> list[Pool]:
+        leaving: list[Pool] = []
+        with suppress(IndexError):
+            while True:
+                leaving.append(self._leaving.popleft())
+        return leaving
+
+    def _leave(self, pools: list[Pool]) -> None:
+        for pool in pools:
+            self._channel.pools.leave(pool)
 
     @property
     def progress(self) -> int:

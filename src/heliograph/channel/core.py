@@ -118,7 +118,7 @@ class Channel(Generic[T]):
         self.ports = services.ports
         self.pools, self.timers = services.pools, services.timers
         if qos.threads.kind != "inline":
-            services.pools.of(qos.dispatch, qos.threads)  # refused here, before anything is opened
+            services.pools.check(qos.dispatch, qos.threads)  # refused here, before anything is opened
         self.next_station_seq = services.next_station_seq
         self._recording = services.observe(name, qos)
         self.observer: Observer | None = self._recording

@@ -1,7 +1,8 @@
 """The pools of workers of a station: one for each dispatch order and thread arrangement that is in use.
 
 Channels that go by the same order and arrangement share workers (`heliograph.channel.dispatch`). Between
-pools there is no order: the interpreter, or the OS, decides.
+pools there is no order: the interpreter, or the OS, decides. A pool ends with the last who uses it;
+the usual one, and the few with a worker for each priority, end with the station.
 """
 
 from __future__ import annotations
@@ -28,6 +29,15 @@ CALLBACK_LIMIT: Final = 30.0
 """Seconds after which a callback counts as stuck."""
 
 
+class _Used:
+    """A pool and how many use it, with its order, so that the identity of that stays its own."""
+
+    def __init__(self, order: Order | None, pool: Pool) -> None:
+        self.order = order
+        self.pool = pool
+        self.users = 0
+
+
 class Pools:
     """See the module."""
 
@@ -44,8 +54,7 @@ class Pools:
         self._callback_limit = callback_limit
         self._dispatching = dispatching
         self._lock = tasks.lock("pools")
-        # With the order, so that its identity stays its own.
-        self._others: dict[tuple[int, Threads], tuple[Order | None, Pool]] = {}
+        self._others: dict[tuple[int, Threads], _Used] = {}
 
     @cached_property
     def strict(self) -> DispatchPool:
@@ -53,7 +62,7 @@ class Pools:
         return self._new("dispatch")
 
     def of(self, order: OrderName | Order, threads: Threads) -> Pool:
-        """The pool of an order and arrangement; orders of the user's own are told apart by identity."""
+        """The pool of an order and arrangement, until `leave`; a user's own orders go by identity."""
         chosen = order_named(order)
         if threads.kind == "inline" or (threads.kind == "bands" and chosen is not None):
             threads = Threads()  # for a receiver that has a queue, or goes by another order, even so
@@ -63,8 +72,26 @@ class Pools:
         with self._lock:
             found = self._others.get(key)
             if found is None:
-                found = self._others[key] = (chosen, self._opened(order, chosen, threads))
-            return found[1]
+                found = self._others[key] = _Used(chosen, self._opened(order, chosen, threads))
+            found.users += 1
+            return found.pool
+
+    def leave(self, pool: Pool) -> None:
+        """One who asked for it needs it no more. Without any its workers end, after what they are at."""
+        with self._lock:
+            key = next((key for key, used in self._others.items() if used.pool is pool), None)
+            if key is None:
+                return
+            used = self._others[key]
+            used.users -= 1
+            if used.users or key[1].kind == "bands":
+                return
+            del self._others[key]
+        pool.close()
+
+    def check(self, order: OrderName | Order, threads: Threads) -> None:
+        """Raise what asking for this pool would."""
+        self.leave(self.of(order, threads))
 
     def runs_here(self, lane: Lane) -> bool:
         """Whether the calling thread is just delivering from this lane."""
@@ -109,7 +136,7 @@ class Pools:
 
     def _all(self) -> list[Pool]:
         with self._lock:
-            others = [pool for _, pool in self._others.values()]
+            others = [used.pool for used in self._others.values()]
         return [self.strict, *others] if "strict" in self.__dict__ else others
 
 

@@ -40,7 +40,7 @@ class Arrangement(TypedDict, total=False):
 def reconfigure(channel: Channel[Any], members: Members[Any], lanes: Lanes, wanted: Arrangement) -> None:
     """See the module."""
     qos = _changed(channel, wanted)
-    channel.pools.of(qos.dispatch, qos.threads)
+    channel.pools.check(qos.dispatch, qos.threads)
     with members.still():
         members.check_open()
         receivers = [
@@ -53,12 +53,12 @@ def reconfigure(channel: Channel[Any], members: Members[Any], lanes: Lanes, want
             check_order(
                 receiver.name, qos, asked.dispatch, sub_priority=asked.sub_priority, latency=asked.latency
             )
-        pools = {receiver.name: _pool(channel, qos, receiver) for receiver in receivers}
+        called = [receiver for receiver in receivers if isinstance(receiver, Subscription)]
+        pools = [_pool(channel, qos, receiver) for receiver in called]
         channel.qos = qos
         lanes.use(qos, receivers)
-        for receiver in receivers:
-            if isinstance(receiver, Subscription):
-                receiver.use(pools[receiver.name])
+        for receiver, pool in zip(called, pools, strict=True):
+            receiver.use(pool)
 
 
 def _changed(channel: Channel[Any], wanted: Arrangement) -> QoS:

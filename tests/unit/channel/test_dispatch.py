@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 LIMIT = 10.0
 """Seconds that nothing here takes."""
+
+
+USUAL = {"dispatch-1", "dispatch-2", "dispatch-watch"}
+"""The threads of the usual pool."""
 
 
 class Note(hg.Event):
@@ -68,6 +73,13 @@ class Held:
 
     def let_go(self) -> None:
         self._free.set()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def hearing(calls: list[str], name: str = "") -> Callable[[Note], None]:
@@ -285,6 +297,25 @@ def test_a_push_that_takes_long_in_one_channel_holds_up_no_other(station: Statio
 def test_an_inline_callback_waits_nowhere_so_it_has_no_order(station: Station) -> None:
     with pytest.raises(hg.NotPossible, match="inline=True has no queue"):
         station.channel("c", Note).subscribe(print, inline=True, dispatch="aged")
+
+
+def test_workers_of_an_order_end_with_the_last_subscription_that_goes_by_it(station: Station) -> None:
+    before = set(threading.enumerate())
+    channel = station.channel("c", Note)
+    heard: SimpleQueue[str] = SimpleQueue()
+    channel.subscribe(lambda note: heard.put(note.text))
+    channel.push(Note("first"))
+    assert heard.get(timeout=LIMIT) == "first"
+    for number in range(20):
+        channel.reconfigure(dispatch=RoundRobin())
+        with channel.subscribe(lambda note: heard.put(note.text), dispatch=RoundRobin()):
+            channel.push(Note(str(number)))
+            assert [heard.get(timeout=LIMIT) for _ in range(2)] == [str(number)] * 2
+    channel.reconfigure(dispatch="strict")
+    channel.push(Note("last"))
+    assert heard.get(timeout=LIMIT) == "last"
+    assert channel.settle(LIMIT)
+    until(lambda: {t.name for t in set(threading.enumerate()) - before} <= USUAL)
 
 
 def test_channels_of_one_order_share_their_workers(station: Station) -> None:
