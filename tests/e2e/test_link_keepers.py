@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +220,30 @@ def test_a_durable_consumer_is_exclusive_among_keepers(channels: list[hg.Channel
                 if channel is not holder:
                     with pytest.raises(CursorHeld):
                         channel.consumer(name="billing")
+
+
+def test_of_stations_that_open_a_durable_consumer_at_once_one_has_it(tmp_path: Path) -> None:
+    for turn in range(6):
+        domain, begin = f"air{turn}", threading.Barrier(2)
+        has_it: list[hg.Consumer[Track]] = []
+        with (
+            hg.Station(tmp_path / f"a{turn}", domain=domain) as one,
+            hg.Station(tmp_path / f"b{turn}", domain=domain) as two,
+        ):
+
+            def take(station: hg.Station, begin: threading.Barrier, has_it: list[hg.Consumer[Track]]) -> None:
+                begin.wait(LIMIT)
+                channel = station.channel("air.tracks", Track, qos=PERSISTENT)
+                with suppress(CursorHeld):
+                    has_it.append(channel.consumer(name="billing"))
+
+            taking = [threading.Thread(target=take, args=(station, begin, has_it)) for station in (one, two)]
+            for thread in taking:
+                thread.start()
+            for thread in taking:
+                thread.join(LIMIT)
+            assert len(has_it) == 1
+            has_it[0].close()
 
 
 def test_a_group_takes_events_of_all_partitions(channels: list[hg.Channel[Track]]) -> None:

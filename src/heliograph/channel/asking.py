@@ -120,6 +120,7 @@ class Asking(Generic[T]):
         assert self._journal is not None
         self._members.claim_name(name, insist=True)
         try:
+            self._journal.meet_keepers()
             selection, cursors = self._journal.resume(selection, name)
         except BaseException:
             self._members.release_name(name)

@@ -72,12 +72,20 @@ class Journalled:
         later = None if ends is not None else partial(self._begin, start)
         return msgspec.structs.replace(selection, span=Span(start, begins, ends, later))
 
+    def meet_keepers(self) -> None:
+        """Before a name is taken that is exclusive: of two keepers that take it at once, one knows the other.
+
+        Each has said that it keeps the channel before it asks what the others keep.
+        """
+        self._services.meet_stations()
+
     def resume(self, selection: Selection, name: str) -> tuple[Selection, Cursors]:
         """The cursors of a durable consumer, and a selection that goes on where it was."""
         span = selection.span
         cursors = Cursors(name, lambda partition, met: self._first_begin(span, partition, met, cursors))
         begins: dict[str, int] = {}
-        wanted = [p for p in self._within_reach() if span.ends is None or p.partition in span.ends]
+        # In an order that all stations agree on: of two who try at once one has it.
+        wanted = [p for p in self.hosts() if span.ends is None or p.partition in span.ends]
 
         def unless_away(partition: Partition) -> AbstractContextManager[None]:
             can_wait = span.ends is None and partition is not self.store
@@ -106,7 +114,7 @@ class Journalled:
         """
         leases: dict[str, SupplierLease] = {}
         try:
-            for partition in sorted(self._within_reach(), key=lambda p: p.partition):
+            for partition in self.hosts():
                 leases[partition.partition] = partition.supplier(name)
             if self.store.partition not in leases:
                 leases[self.store.partition] = self.store.supplier(name)
@@ -119,7 +127,7 @@ class Journalled:
         return lease
 
     def hosts(self) -> list[Partition]:
-        """Whose keepers may hand out to a group, in an order that all stations agree on."""
+        """Those within reach, any of which may hand out to a group: in an order that all agree on."""
         return sorted(self._within_reach(), key=lambda p: p.partition)
 
     def close(self) -> None:
