@@ -17,10 +17,11 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, overload
 
-from heliograph.channel.core import Channel, Services
+from heliograph.channel.core import Channel
 from heliograph.channel.naming import PatternSubscription, check_channel
 from heliograph.channel.ownloop import OwnLoop
 from heliograph.channel.pools import CALLBACK_LIMIT, Pools
+from heliograph.channel.services import Services
 from heliograph.configuration import load
 from heliograph.delivery.desk import Desk
 from heliograph.delivery.records import RESERVED, Recorder

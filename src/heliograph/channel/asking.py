@@ -25,13 +25,14 @@ from heliograph.qos import QoS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from heliograph.channel.core import Channel, Services
+    from heliograph.channel.core import Channel
     from heliograph.channel.handing import Desk, Seat
     from heliograph.channel.journalled import Journalled
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.members import Members
     from heliograph.channel.places import Cursors, Point
     from heliograph.channel.selection import Selection
+    from heliograph.channel.services import Services
     from heliograph.channel.store import Partition
 
 T = TypeVar("T", bound=Event)

@@ -37,12 +37,13 @@ if TYPE_CHECKING:
 
     from heliograph.channel.asking import Asking
     from heliograph.channel.consumer import Consumer
-    from heliograph.channel.core import Channel, Services
+    from heliograph.channel.core import Channel
     from heliograph.channel.deliveries import Delivery
     from heliograph.channel.handing import Acking
     from heliograph.channel.members import Members
     from heliograph.channel.places import Point
     from heliograph.channel.selection import Selection
+    from heliograph.channel.services import Services
 
 T = TypeVar("T", bound=Event)
 

@@ -14,8 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 from weakref import WeakSet
 
-import msgspec
-
 from heliograph.channel.accounts import Accounts
 from heliograph.channel.admins import ConsumerAdmin, FilterPoint, SupplierAdmin, guard
 from heliograph.channel.asking import Asked, Asking, bury
@@ -51,60 +49,21 @@ from heliograph.ports import seconds_until
 from heliograph.qos import QoS
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.admins import Published
-    from heliograph.channel.delayed import LaterStore
-    from heliograph.channel.handing import OpenDesk
     from heliograph.channel.lane import Item
-    from heliograph.channel.observer import Observer, Recording
+    from heliograph.channel.observer import Observer
     from heliograph.channel.places import Point
-    from heliograph.channel.pools import Pools
+    from heliograph.channel.services import Services
     from heliograph.channel.stamp import Said
-    from heliograph.channel.store import OnDurable, Store, SupplierLease
+    from heliograph.channel.store import Store, SupplierLease
     from heliograph.channel.supplier import Receipt
-    from heliograph.ports import Ports
-    from heliograph.timers import Timers
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 Callback = TypeVar("Callback", bound="Callable[..., object]")
-
-
-class Services(msgspec.Struct, frozen=True):
-    """What a channel shares with the other channels of its station."""
-
-    ports: Ports
-    pools: Pools
-    timers: Timers
-    next_station_seq: Callable[[], int]
-    new_supplier_name: Callable[[], str]
-    loop: Callable[[], asyncio.AbstractEventLoop]
-    on_error: Callable[[str, Header | None, BaseException], None]
-    open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable, QoS], Store] | None
-    """Opens the store of a journalled channel: (name, types, what to tell, QoS); None without a folder."""
-    open_desk: OpenDesk
-    open_monitor: Callable[[str, QoS, Callable[..., object], Callable[..., object]], Watching]
-    """Makes the monitor of a channel: (channel, its QoS, how to send again, what to do when it gives up)."""
-    open_channel: Callable[[str, tuple[type[Event], ...], QoS], Channel[Any]]
-    """Opens another channel of the station; what is open keeps its quality of service."""
-    changed: Callable[[Channel[Any]], object] = lambda _: None
-    """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""
-    fetch_kept: Callable[[Channel[Any], LateLane], object] | None = None
-    """Fetches what other stations have kept in memory for a receiver that joined late; None without any."""
-    meet_stations: Callable[[], object] = lambda: None
-    """Waits, for a while, until the stations of the domain that are there have said what they keep."""
-    open_kept: Callable[[str, tuple[type[Event], ...]], Channel[Any] | None] = lambda _, __: None
-    """Opens a channel that is there or has a history; None when there is none of that name."""
-    open_later: Callable[[str, tuple[type[Event], ...], bool], LaterStore | None] | None = None
-    """Opens where events wait that are delivered later: (channel, types, whether to make it)."""
-    priority: int | None = None
-    """Of receivers that name none; None: events have their own."""
-    filtering: bool = True
-    observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
-    """Who wants to know what becomes of a channel's events; None: nobody."""
 
 
 class ConsumerOptions(Options, Acking, total=False):

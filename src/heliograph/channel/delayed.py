@@ -35,9 +35,10 @@ from heliograph.timers import MAX_TIMERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from heliograph.channel.core import Channel, Services
+    from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
     from heliograph.channel.pipeline import Route
+    from heliograph.channel.services import Services
     from heliograph.channel.stamp import Stamp
     from heliograph.channel.store import KeepingStore, Level, Store, StoreReceipt
     from heliograph.timers import Timer

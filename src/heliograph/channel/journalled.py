@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
-    from heliograph.channel.core import Services
     from heliograph.channel.lane import Lane
     from heliograph.channel.selection import Selection
+    from heliograph.channel.services import Services
     from heliograph.channel.store import Partition, Store, SupplierLease
     from heliograph.event import Event
     from heliograph.order import Ranking

@@ -31,7 +31,8 @@ from heliograph.qos import QoS
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from heliograph.channel.core import Channel, Services
+    from heliograph.channel.core import Channel
+    from heliograph.channel.services import Services
     from heliograph.channel.supplier import Receipt
     from heliograph.correlate.machine import Match
     from heliograph.correlate.pattern import Node, Pattern

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from heliograph.channel.consumer import Receiver
-    from heliograph.channel.core import Services
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.selection import Options, Stream
+    from heliograph.channel.services import Services
     from heliograph.channel.supplier import Receipt
     from heliograph.correlate.machine import Match
     from heliograph.correlate.pattern import Node, Pattern
