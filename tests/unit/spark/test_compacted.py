@@ -40,7 +40,8 @@ def kept(tmp_path: Path) -> Iterator[Keeper]:
 
 def compact(keeper: Keeper) -> None:
     keeper.writer._keeper._rewriter = rewrite
-    assert keeper.writer.tidy() == 1
+    keeper.writer.tidy()  # or the keeper's own task, which may have been faster
+    assert keeper.writer.stats().segments == 1
 
 
 def test_a_read_that_was_planned_before_finds_its_files_and_rows_after(kept: Keeper, tmp_path: Path) -> None:
