@@ -217,6 +217,27 @@ def reading(size: Size) -> Benchmark:
     )
 
 
+STREAMING = (
+    Target("200 rows, time", "heliograph, 200 each", "at most", 1.5, "constant rows, 200 each"),
+    # At least 0.4 of the rate. Spark tells the file source which columns are wanted, and a Python
+    # source not: only a schema does.
+    Target(
+        "to Parquet, columns named in a schema, time",
+        "heliograph to Parquet, columns named",
+        "at most",
+        2.5,
+        "files to Parquet",
+    ),
+    Target(
+        "to Parquet, columns selected later, time",
+        "heliograph to Parquet",
+        "at most",
+        2.5,
+        "files to Parquet",
+    ),
+)
+
+
 @benchmark("spark-stream", "Streams that end when they have all: small batches, and into Parquet; per event")
 def streaming(size: Size) -> Benchmark:
     stack = ExitStack()
@@ -268,25 +289,7 @@ def streaming(size: Size) -> Benchmark:
             case("heliograph to Parquet, columns named", lambda: named("sealed"), "parquet", events),
         ),
         baseline="constant rows, 200 each",
-        targets=(
-            Target("200 rows, time", "heliograph, 200 each", "at most", 1.5, "constant rows, 200 each"),
-            # At least 0.4 of the rate. Spark tells the file source which columns are wanted, and a Python
-            # source not: only a schema does.
-            Target(
-                "to Parquet, columns named in a schema, time",
-                "heliograph to Parquet, columns named",
-                "at most",
-                2.5,
-                "files to Parquet",
-            ),
-            Target(
-                "to Parquet, columns selected later, time",
-                "heliograph to Parquet",
-                "at most",
-                2.5,
-                "files to Parquet",
-            ),
-        ),
+        targets=STREAMING,
         rounds=size.fewer(5),
         close=stack.close,
         note=f"{events:,} events; {small // MICRO_BATCH} batches of {MICRO_BATCH}. "
