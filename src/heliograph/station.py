@@ -140,28 +140,7 @@ class Station:
             self.channels,
             durable=self._keeping is not None,
         )
-        suppliers = count(1)
-        self._services = Services(
-            self.ports,
-            self._pools,
-            self.timers,
-            station_seq,
-            lambda: f"{self.id:016x}-{next(suppliers)}",
-            self._loop.get,
-            reporter(on_error),
-            self._store_opener(),
-            partial(Desk, self.ports),
-            self._open_monitor,
-            self._open_beside,
-            self._channel_changed,
-            None if self.mesh is None else self.mesh.fetch_kept,
-            (lambda: None) if self.mesh is None else self.mesh.meet_all,
-            open_kept=self._open_kept,
-            open_later=None if self._keeping is None else self._keeping.open_later,
-            priority=priority,
-            filtering=modules.filtering,
-            observe=self._recorder.observe,
-        )
+        self._services = self._shared(station_seq, on_error, priority=priority, filtering=modules.filtering)
         _STATIONS.add(self)
 
     def channel(
@@ -470,6 +449,38 @@ class Station:
 
     def _keeps(self, name: str) -> bool:
         return self._keeping is not None and self._keeping.has(name)
+
+    def _shared(
+        self,
+        station_seq: Callable[[], int],
+        on_error: Callable[[str, Header | None, BaseException], None] | None,
+        *,
+        priority: int | None,
+        filtering: bool,
+    ) -> Services:
+        """What its channels have in common."""
+        suppliers = count(1)
+        return Services(
+            self.ports,
+            self._pools,
+            self.timers,
+            station_seq,
+            lambda: f"{self.id:016x}-{next(suppliers)}",
+            self._loop.get,
+            reporter(on_error),
+            self._store_opener(),
+            partial(Desk, self.ports),
+            self._open_monitor,
+            self._open_beside,
+            self._channel_changed,
+            None if self.mesh is None else self.mesh.fetch_kept,
+            (lambda: None) if self.mesh is None else self.mesh.meet_all,
+            open_kept=self._open_kept,
+            open_later=None if self._keeping is None else self._keeping.open_later,
+            priority=priority,
+            filtering=filtering,
+            observe=self._recorder.observe,
+        )
 
     def _joined(self, identity: Identity, transport: Callable[[int], Transport] | Carrier) -> Mesh:
         try:
