@@ -27,7 +27,7 @@ from heliograph.channel.stamp import PLAIN
 from heliograph.channel.store import Tombstone
 from heliograph.channel.supplier import Supplier
 from heliograph.codec import decoder, encoder
-from heliograph.errors import Closed, HeliographError, QueueFull
+from heliograph.errors import Closed, HeliographError, NotPossible, QueueFull
 from heliograph.event import Event, Header, info_of
 from heliograph.formats import Format
 from heliograph.timers import MAX_TIMERS
@@ -197,9 +197,11 @@ class Delayed:
         with self._lock:
             self.accepted += 1
 
-    def keep(self, item: Item, later: Later, level: Level, timeout: float | None) -> StoreReceipt:
+    def keep(self, item: Item, later: Later, level: Level, timeout: float | None) -> StoreReceipt:  # noqa: ARG002 - for those that can
         """Keep an event until its time, where there is a history."""
-        raise NotImplementedError
+        raise NotPossible(
+            self._channel.name, "deliver_at= across restarts: it keeps no history to wait beside"
+        )
 
     def restore(self) -> None:
         """Go on with what waits since an earlier life, if anything does."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.channel.delayed import DurableDelayed
+from heliograph.channel.delayed import DurableDelayed, Later
 from heliograph.errors import (
     AppendFailed,
     Closed,
@@ -525,3 +525,9 @@ def test_a_push_that_comes_while_the_channel_closes_opens_nothing(
     monkeypatch.setattr(tracks.delayed, "close", and_push)
     tracks.close()
     assert tracks.delayed._later is None  # type: ignore[attr-defined] # it is durable
+
+
+def test_a_channel_without_a_history_refuses_to_keep_an_event_across_restarts(helio: Rig) -> None:
+    tracks = helio.station.channel("t", Track)
+    with pytest.raises(hg.NotPossible, match="keeps no history"):
+        tracks.delayed.keep((Track(1), None, 0), Later("one", 0, 0, 0), "synced", None)  # type: ignore[arg-type] # as a question from another station
