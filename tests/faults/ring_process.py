@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING
 from heliograph.errors import LeaseLost, RingClosed
 from heliograph.ring import RingFolder, RingReader, RingWriter
 from heliograph.ring.layout import COMMITTED
+from heliograph.ring.waiting import LOOK_EVERY
 from tests.ring_support import LIMIT, PORTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LARGEST = 700
+LATEST_BELL = 5.0
+"""Seconds after which a bell that has not rung is lost, and not late: the kernel stops nobody that long."""
 PATTERNS = (0, 2**64 - 1, 0x00000000FFFFFFFF, 0x0123456789ABCDEF)
 
 
@@ -54,13 +57,15 @@ def check(data: bytes) -> int:
     return n
 
 
-def ring_of(folder: RingFolder, station: int, *, reliable: bool) -> RingReader:
+def ring_of(
+    folder: RingFolder, station: int, *, reliable: bool, look_every: float = LOOK_EVERY
+) -> RingReader:
     """A reader of a station's ring, once it is there."""
     end = time.monotonic() + LIMIT
     while time.monotonic() < end:
         for name in folder.rings():
             if name.station == station:
-                return folder.open(name, PORTS, reliable=reliable, wait="block")
+                return folder.open(name, PORTS, reliable=reliable, wait="block", look_every=look_every)
         time.sleep(0.001)
     raise TimeoutError(f"no ring of station {station}")
 
@@ -113,7 +118,7 @@ def flip(folder: RingFolder) -> None:
 def echo(folder: RingFolder) -> None:
     with (
         folder.create(2, 0, PORTS, slots=1024, wait="block") as answers,
-        ring_of(folder, 1, reliable=True) as questions,
+        ring_of(folder, 1, reliable=True, look_every=LATEST_BELL) as questions,
     ):
         try:
             while True:
