@@ -45,10 +45,19 @@ T = TypeVar("T", bound=Event)
 A = TypeVar("A")
 
 
+def _signature(callback: Callable[..., object]) -> inspect.Signature:
+    try:
+        return inspect.signature(callback)
+    except SystemError:
+        # Signatures of builtins are parsed, and CPython 3.11 now and then miscounts the depth of a parse
+        # while other threads run (python/cpython#106905). The next parse counts anew.
+        return inspect.signature(callback)
+
+
 def takes_header(callback: Callable[..., object]) -> bool:
     """Whether a callback wants (event, header) rather than (event)."""
     try:
-        parameters = inspect.signature(callback).parameters.values()
+        parameters = _signature(callback).parameters.values()
     except (TypeError, ValueError):
         return False  # a builtin that does not tell: it gets the event
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
