@@ -20,8 +20,7 @@ The configurations are TAO's:
 
     full    filtering, correlation and dispatching
     erd     event real-time dispatching: no filters, no patterns
-    efd     event forwarding discriminator: no dispatching, callbacks run inside push; patterns, whose
-            matches are dispatched, need "full"
+    efd     event forwarding discriminator: no dispatching, callbacks run inside push
     erm     event registration multiplexer: neither
 """
 

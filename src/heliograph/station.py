@@ -217,11 +217,9 @@ class Station:
         return subscription
 
     def _together(self, pattern: Pattern, callback: Callable[[Any], object], **options: Any) -> Together:
-        modules = self._configuration.modules
-        if not (modules.filtering and modules.dispatching):
-            missing = "dispatching" if modules.filtering else "filtering"
+        if not self._configuration.modules.filtering:
             raise NotPossible(
-                "subscribe", f"a pattern of events: this station's configuration has no {missing}"
+                "subscribe", "a pattern of events: this station's configuration has no filtering"
             )
         from heliograph.channel.together import Together  # noqa: PLC0415 - few programs have patterns
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
+from heliograph import testing
 from heliograph.configuration import CONFIGURATIONS, line_of, load
 from heliograph.errors import InvalidConfiguration
 from tests.support import examples
@@ -129,8 +130,30 @@ def test_without_dispatching_callbacks_run_inside_push(tmp_path: Path) -> None:
         assert threads == [threading.get_ident()]
         with pytest.raises(hg.NotPossible, match="has no dispatching"):
             channel.subscribe(print, inline=False)
+
+
+@pytest.mark.parametrize("configuration", ["efd", "erm"])
+def test_without_dispatching_there_are_timers_and_histories(tmp_path: Path, configuration: str) -> None:
+    file = written(tmp_path, f"configuration = '{configuration}'")
+    with testing.rig(config=file) as helio:
+        channel = helio.station.channel("c", Note)
+        heard: list[str] = []
+        channel.subscribe(lambda note: heard.append(note.text))
+        channel.push(Note("later"), deliver_after=3.0)
+        ticking = channel.supplier("clock").every(2.0, lambda: Note("tick"))
+        for _ in range(3):
+            helio.clock.advance(1.0)
+            helio.settle()
+        ticking.cancel()
+        assert heard.count("later") == 1
+        assert heard.count("tick") == ticking.stats().pushed >= 1  # where its grid begins is the clock's
+
+        kept = helio.station.channel("kept", Note, qos=hg.QoS(durability="persistent"))
+        kept.push(Note("kept"))
         with pytest.raises(hg.NotPossible, match="has no dispatching"):
-            station.subscribe(hg.all_of(a=channel, b=channel), print)
+            kept.subscribe(print)
+        with kept.consumer(start="earliest", until="now") as consumer:
+            assert [note.text for note in consumer] == ["kept"]
 
 
 PROGRAM = """
@@ -145,7 +168,7 @@ with hg.Station(config=sys.argv[2]) as station:
     channel = station.channel("c", Note)
     where = "text = 'a'" if configuration in ("full", "efd") else None
     channel.subscribe(lambda note: None, where=where)
-    if configuration == "full":
+    if configuration in ("full", "efd"):
         station.subscribe(hg.all_of(a=channel, b=channel), lambda match: None)
     channel.push(Note("a"))
 print(*sorted(name for name in sys.modules if name.startswith("heliograph")))

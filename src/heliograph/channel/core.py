@@ -78,7 +78,7 @@ class Channel(Generic[T]):
         self.qos = qos
         self.ports = services.ports
         self.pools, self.timers = services.pools, services.timers
-        if qos.threads.kind != "inline":
+        if qos.threads.kind != "inline" and services.pools.dispatching:
             services.pools.check(qos.dispatch, qos.threads)  # refused here, before anything is opened
         self.next_station_seq = services.next_station_seq
         self._recording = services.observe(name, qos)

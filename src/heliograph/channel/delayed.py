@@ -168,7 +168,7 @@ class Delayed:
             tasks=services.ports.tasks,
             limit=MAX_TIMERS,
             policy="drop_newest",
-            on_ready=lambda lane: services.pools.strict.schedule(self, lane.highest()),
+            on_ready=partial(services.pools.run_timed, self),
         )
         channel.timed.add(self.lane)
 

@@ -15,6 +15,7 @@ priority; while that is still busy with an earlier one, instants are skipped, an
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -83,7 +84,7 @@ class Periodic(Generic[T]):
             limit=1,
             policy="drop_newest",
             priority=priority or channel.qos.priority,
-            on_ready=lambda lane: channel.pools.strict.schedule(self, lane.highest()),
+            on_ready=partial(channel.pools.run_timed, self),
         )
         channel.timed.add(self.lane)
         self._period = round(period * 1e9)

@@ -16,7 +16,7 @@ from heliograph.threads import Threads
 
 if TYPE_CHECKING:
     from heliograph.channel.bands import BandPools
-    from heliograph.channel.dispatch import Band, DispatchPool
+    from heliograph.channel.dispatch import Band, DispatchPool, Runnable
     from heliograph.channel.lane import Lane
     from heliograph.order import Order, OrderName
     from heliograph.ports import Clock, Tasks
@@ -52,7 +52,8 @@ class Pools:
         self._clock = clock
         self._tasks = tasks
         self._callback_limit = callback_limit
-        self._dispatching = dispatching
+        self.dispatching = dispatching
+        """Whether there are workers at all; without, callbacks run inside push."""
         self._lock = tasks.lock("pools")
         self._others: dict[tuple[int, Threads], _Used] = {}
 
@@ -75,6 +76,18 @@ class Pools:
                 found = self._others[key] = _Used(chosen, self._opened(order, chosen, threads))
             found.users += 1
             return found.pool
+
+    def run_timed(self, run: Runnable, lane: Lane) -> None:
+        """Run what a timer has made ready: by the usual workers, or without any in a task of its own."""
+        if self.dispatching:
+            self.strict.schedule(run, lane.highest())
+            return
+
+        def drain() -> None:
+            while run.run_batch():
+                pass
+
+        self._tasks.spawn(lane.name, drain)
 
     def leave(self, pool: Pool) -> None:
         """One who asked for it needs it no more. Without any its workers end, after what they are at."""
@@ -117,7 +130,7 @@ class Pools:
         workers: int | None = None,
         band: Band | None = None,
     ) -> DispatchPool:
-        if not self._dispatching:
+        if not self.dispatching:
             raise NotPossible(
                 "dispatch",
                 "this station's configuration has no dispatching: callbacks run inside push, inline=",

@@ -7,6 +7,11 @@ Every stream of the pattern is a queued subscription of its own; what they bring
 (`heliograph.correlate.machine`), whose matches wait in a lane for the workers. So a callback is called for
 one match at a time, at its priority, and never in the thread that pushes or that keeps the timers. It begins
 with what comes next, whatever a channel has kept.
+
+In a configuration without dispatching there are no workers: the thread that completes a match calls the
+callback inside its push, and never while the machine's lock is held; for what the clock completes there is a
+task each time. Matches that others complete meanwhile are called by the thread that is at it, so there, too,
+it is one at a time.
 """
 
 from __future__ import annotations
@@ -92,6 +97,8 @@ class Together:
         self._match_class = _match_class(pattern)
         self._callback = callback
         self._loop = _loop_for(callback, services)
+        if not services.pools.dispatching:
+            _check_inside_push(self.name, replayable=replayable, awaited=self._loop is not None)
         self._services = services
         self._clock = services.ports.clock
         self._timers = timers
@@ -106,6 +113,7 @@ class Together:
         self._timer_due: int | None = None
         self._last_input: Receipt | None = None
         self._closed = False
+        self._unattended = False  # whether a match waits that no worker knows of
         self.lane = Lane(
             self.name,
             clock=self._clock,
@@ -113,7 +121,7 @@ class Together:
             limit=QUEUE,
             policy="drop_oldest",
             priority=priority or QoS().priority,
-            on_ready=lambda lane: services.pools.strict.schedule(self, lane.highest()),
+            on_ready=self._queued if services.pools.dispatching else self._left_here,
         )
         self._receivers: list[Receiver] = []
         if self._inputs is not None:
@@ -122,9 +130,13 @@ class Together:
             except HeliographError:
                 self._inputs.close()
                 raise
-        for number, leaf in enumerate(leaves_of(pattern)):
-            if isinstance(leaf, Leaf):
-                self._receivers.append(self._joined(number, leaf.stream, priority))
+        try:
+            for number, leaf in enumerate(leaves_of(pattern)):
+                if isinstance(leaf, Leaf):
+                    self._receivers.append(self._joined(number, leaf.stream, priority))
+        except BaseException:
+            self.close()  # a part of a pattern would find what the whole does not mean
+            raise
         with self._lock:
             self._set_timer()
         if self._closed:  # that it connects could not be kept, which came out meanwhile
@@ -178,21 +190,28 @@ class Together:
     # For the workers
 
     def run_batch(self) -> bool:
-        lane = self.lane
-        items = lane.take()
-        for match, _, _ in items:
-            if lane.halted:
-                break
-            try:
-                self._call(match)
-            except BaseException as error:  # noqa: BLE001 - whatever a callback raises stays with it
-                lane.failed_one()
-                self._services.on_error(self.name, None, error)
-            else:
-                lane.done += 1
-        if items:
-            lane.settle(items)
+        items = self.lane.take()
+        try:
+            for match, _, _ in items:
+                if self.lane.halted:
+                    break
+                self._call_and_count(match)
+        finally:
+            if items:
+                self.lane.settle(items)
         return bool(items)
+
+    def _call_and_count(self, match: Any) -> None:
+        """Whatever a callback raises stays with it, but for Ctrl-C inside a push of the user's."""
+        try:
+            self._call(match)
+        except BaseException as error:
+            self.lane.failed_one()
+            self._services.on_error(self.name, None, error)
+            if not (self._services.pools.dispatching or isinstance(error, Exception)):
+                raise
+        else:
+            self.lane.done += 1
 
     @property
     def progress(self) -> int:
@@ -208,6 +227,31 @@ class Together:
         else:
             asyncio.run_coroutine_threadsafe(self._callback(match), self._loop).result()  # type: ignore[arg-type]  # checked when subscribed
 
+    # From matches to the callback
+
+    def _queued(self, lane: Lane) -> None:
+        self._services.pools.strict.schedule(self, lane.highest())
+
+    def _left_here(self, lane: Lane) -> None:  # noqa: ARG002 - there is one
+        """Without workers. Whoever has put it calls the callback when it has let go of the lock."""
+        self._unattended = True
+
+    def _attend(self) -> None:
+        """Call the callback with what waits, if nobody does. Outside the lock."""
+        if not self._claim():
+            return
+        try:
+            while self.run_batch():
+                pass
+        except BaseException:
+            self._unattended = True  # the next to come goes on with what is left
+            raise
+
+    def _claim(self) -> bool:
+        with self._lock:
+            mine, self._unattended = self._unattended, False
+        return mine
+
     # From streams and timers into the machine
 
     def _joined(self, number: int, stream: Stream, priority: int | None) -> Receiver:
@@ -218,18 +262,12 @@ class Together:
             with self._lock:
                 if self._closed:
                     return
-                if self._inputs is None:
-                    self._give(self._machine.offer(number, key, event, self._now()))
+                if self._inputs is not None:
+                    self._offer_and_keep(self._inputs, number, key, event, header)
                     return
-                matches = self._machine.offer(number, key, event, header.append_ts or 0)
-                try:
-                    receipt = self._inputs.event(number, header, key, self._machine.now)
-                    if self._machine.evicted is not NOBODY:
-                        receipt = self._inputs.evict(self._machine.evicted, self._machine.now)
-                except HeliographError as error:
-                    self._end_with(error)
-                else:
-                    self._kept(receipt, matches)
+                self._give(self._machine.offer(number, key, event, self._now()))
+            if self._unattended:
+                self._attend()
 
         options: Options = {**stream.options}
         if priority is not None:
@@ -237,21 +275,37 @@ class Together:
         # What was kept comes all at once: by the clock of those who watch it would be within any time.
         return stream.channel.subscribe(take, name=f"{self.name} {number}", start="now", **options)
 
+    def _offer_and_keep(self, inputs: InputLog, number: int, key: Any, event: Any, header: Header) -> None:
+        matches = self._machine.offer(number, key, event, header.append_ts or 0)
+        try:
+            receipt = inputs.event(number, header, key, self._machine.now)
+            if self._machine.evicted is not NOBODY:
+                receipt = inputs.evict(self._machine.evicted, self._machine.now)
+        except HeliographError as error:
+            self._end_with(error)
+        else:
+            self._kept(receipt, matches)
+
     def _advance(self) -> None:
         with self._lock:
             self._timer = None
             if self._closed:
                 return
             matches = self._machine.advance(self._now())
-            if self._inputs is None:
-                self._give(matches)
+            if self._inputs is not None:
+                self._keep_tick(self._inputs, matches)
                 return
-            try:
-                receipt = self._inputs.tick(self._machine.now)
-            except HeliographError as error:
-                self._end_with(error)
-            else:
-                self._kept(receipt, matches)
+            self._give(matches)
+        if self._unattended:  # the task of the timers has other things to do
+            self._services.ports.tasks.spawn(f"match of {self.name}", self._attend)
+
+    def _keep_tick(self, inputs: InputLog, matches: list[Match]) -> None:
+        try:
+            receipt = inputs.tick(self._machine.now)
+        except HeliographError as error:
+            self._end_with(error)
+        else:
+            self._kept(receipt, matches)
 
     def _kept(self, receipt: Receipt, matches: list[Match]) -> None:
         """Give matches once what led to them is durable. Under the lock: that keeps them in order."""
@@ -306,6 +360,16 @@ def _check_replayable(name: str | None, pattern: Pattern, services: Services) ->
     if services.open_later is None:
         raise NotPossible(name, "replayable=True needs a folder to keep what it took in: hg.Station('data')")
     check_streams(name, pattern)
+
+
+def _check_inside_push(name: str, *, replayable: bool, awaited: bool) -> None:
+    """What a pattern cannot be where its callback runs inside push."""
+    if replayable:
+        raise NotPossible(
+            name, "replayable=True: on persistent channels nobody runs inside push; needs dispatching"
+        )
+    if awaited:
+        raise NotPossible(name, "an async def cannot run inside push, and this station has no dispatching")
 
 
 def found_again(pattern: Pattern, services: Services, name: str, key: Any = EVERY_KEY) -> Iterator[Any]:
