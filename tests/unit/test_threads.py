@@ -41,6 +41,42 @@ def test_a_higher_band_runs_while_a_lower_one_is_inside_a_callback(monkeypatch: 
         assert heard.get(timeout=LIMIT) == ("low", "band 1-1")
 
 
+def test_a_high_event_waits_for_no_lock_of_the_low_though_the_middle_keeps_every_other_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Priority inversion: the low is stopped in mid-push, in a callback that pushes on, by the middle."""
+    monkeypatch.setattr(dispatch, "WATCH_EVERY", 60.0)
+    inside, free = threading.Semaphore(0), threading.Event()
+    heard: SimpleQueue[str] = SimpleQueue()
+
+    def stopped(_: Note) -> None:
+        inside.release()
+        assert free.wait(3 * LIMIT)
+
+    def relay(_: Note) -> None:
+        relayed.push(Note("from the low"))  # stays inside this push until the middle lets go
+
+    with hg.Station() as station:
+        qos = hg.QoS(threads=hg.Threads("bands"))
+        channel, relayed = station.channel("c", Note, qos=qos), station.channel("relayed", Note, qos=qos)
+        relayed.subscribe(stopped, inline=True, where="text = 'from the low'")
+        relayed.subscribe(lambda note: heard.put(f"relayed {note.text}"), priority=5, where="text = 'urgent'")
+        channel.subscribe(relay, priority=1, where="text = 'low'")
+        channel.subscribe(stopped, priority=3, where="text = 'middle'")
+        channel.subscribe(lambda note: heard.put(note.text), priority=5, where="text = 'urgent'")
+        channel.push(Note("low"))
+        channel.push(Note("middle"))
+        for _ in range(2):
+            assert inside.acquire(timeout=LIMIT)
+        for _ in range(20):
+            channel.push(Note("urgent"))
+            assert heard.get(timeout=LIMIT) == "urgent"
+            relayed.push(Note("urgent"))  # the channel that the low is inside of
+            assert heard.get(timeout=LIMIT) == "relayed urgent"
+        assert channel.stats().balanced
+        free.set()
+
+
 def test_one_consumer_is_called_in_the_band_of_each_event_and_never_twice_at_a_time() -> None:
     calls: list[tuple[str, str]] = []
     inside = threading.Lock()

@@ -274,7 +274,8 @@ class DispatchPool:
                     self._workers.remove(worker)
 
     def _deliver(self, worker: _Worker, run: Runnable) -> None:
-        again = run.run_batch()
+        # It was empty when it came here, and what has come since may belong to another band.
+        again = run.run_batch() if self._is_mine(run) else True
         while again and not len(self._tokens) and not worker.replaced and self._is_mine(run):
             again = run.run_batch()  # nobody else waits: going round by the queue would only cost
         worker.running = None

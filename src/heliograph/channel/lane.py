@@ -317,11 +317,15 @@ class Lane:
         return self._delivered + self.done + self._failed
 
     def highest(self) -> int:
-        """The highest priority that waits; the lowest when nothing does, or when it goes by another order."""
+        """The highest priority that waits; the lowest when it goes by another order.
+
+        When nothing waits it is that of what was delivered last: what comes next may find the lane ready, and
+        must not wait there behind anything lower.
+        """
         with self._lock:
             if self._ranking is not None:
                 return LOWEST_PRIORITY
-            return max((p for p, band in self._bands.items() if band), default=LOWEST_PRIORITY)
+            return max((p for p, band in self._bands.items() if band), default=self.priority or self.level)
 
     def place(self, priority: int, sub_priority: int) -> None:
         """Take the place of what events say. What waits moves too, or what comes later overtook it."""

@@ -171,6 +171,32 @@ def test_a_consumer_that_waits_for_a_worker_is_raised_by_a_higher_event(station:
 
 
 @pytest.mark.usefixtures("one_worker")
+def test_a_high_consumer_that_has_just_been_emptied_does_not_wait_behind_a_lower_one(
+    station: Station,
+) -> None:
+    channel = station.channel("c", Note)
+    calls: list[str] = []
+    entered, free = threading.Semaphore(0), threading.Semaphore(0)
+
+    def stepping(note: Note) -> None:
+        calls.append(note.text)
+        entered.release()
+        assert free.acquire(timeout=LIMIT)
+
+    channel.subscribe(stepping, where="text LIKE 'a%'")
+    channel.subscribe(stepping, where="text LIKE 'b%'")
+    channel.push(Note("a1"), priority=5)
+    assert entered.acquire(timeout=LIMIT)
+    channel.push_many([Note("b1"), Note("b2"), Note("b3")])  # it waits when the other has run empty
+    free.release()
+    assert entered.acquire(timeout=LIMIT)
+    channel.push(Note("a2"), priority=5)
+    free.release(4)
+    assert channel.settle(LIMIT)
+    assert calls == ["a1", "b1", "a2", "b2", "b3"]
+
+
+@pytest.mark.usefixtures("one_worker")
 def test_an_order_chooses_between_consumers_too(station: Station) -> None:
     """Two consumers of one event: the one that may wait less is called first, though it joined last."""
     channel = station.channel("c", Note, qos=hg.QoS(dispatch="deadline", latency=1.0))
