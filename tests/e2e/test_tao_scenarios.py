@@ -33,61 +33,70 @@ class B(hg.Event, name="tao.b"):
     mask: int = 0
 
 
-def counts_of(wishes: dict[str, dict[str, Any]]) -> dict[str, int]:
+@pytest.fixture(params=["inline", "pool", "bands"])
+def threads(request: pytest.FixtureRequest) -> hg.Threads:
+    return hg.Threads(request.param)
+
+
+def counts_of(wishes: dict[str, dict[str, Any]], threads: hg.Threads) -> dict[str, int]:
     """Five suppliers push both types `ROUNDS` times; how many events each wish was given."""
-    counts: Counter[str] = Counter(dict.fromkeys(wishes, 0))
+    given: list[str] = []
     with hg.Station() as station:
-        channel: Channel[A | B] = station.channel("tao", A, B)
+        channel: Channel[A | B] = station.channel("tao", A, B, qos=hg.QoS(threads=threads))
         for name, wish in wishes.items():
-            channel.subscribe(lambda _, name=name: counts.update([name]), inline=True, **wish)
+            channel.subscribe(lambda _, name=name: given.append(name), **wish)
         suppliers = [channel.supplier(name) for name in SUPPLIERS]
         for _ in range(ROUNDS):
             for supplier in suppliers:
                 supplier.push(A())
                 supplier.push(B())
-    return dict(counts)
+        assert channel.settle(LIMIT)
+    return {name: given.count(name) for name in wishes}
 
 
-def test_wildcards_for_source_and_type() -> None:
+def test_wildcards_for_source_and_type(threads: hg.Threads) -> None:
     assert counts_of(
         {
             "s and t": {"sources": ["s1"], "types": [A]},
             "s and any": {"sources": ["s1"]},
             "any and t": {"types": [A]},
             "any and any": {},
-        }
+        },
+        threads,
     ) == {"s and t": 20, "s and any": 40, "any and t": 100, "any and any": 200}
 
 
-def test_negation_of_a_source_and_a_type() -> None:
+def test_negation_of_a_source_and_a_type(threads: hg.Threads) -> None:
     everything_but = "NOT (header.supplier = 's1' AND header.type = 'tao.a')"
-    assert counts_of({"all but one": {"where": everything_but}}) == {"all but one": 180}
+    assert counts_of({"all but one": {"where": everything_but}}, threads) == {"all but one": 180}
 
 
-def test_complex_filters() -> None:
+def test_complex_filters(threads: hg.Threads) -> None:
     assert counts_of(
         {
             "not the source, and the type": {"where": "NOT header.supplier = 's1'", "types": [A]},
             "any, and not both": {"where": "TRUE AND NOT (header.supplier = 's1' AND header.type = 'tao.b')"},
-        }
+        },
+        threads,
     ) == {"not the source, and the type": 80, "any, and not both": 180}
 
 
-def test_bit_masks_choose_none_both_or_one_of_two_suppliers() -> None:
+def test_bit_masks_choose_none_both_or_one_of_two_suppliers(threads: hg.Threads) -> None:
     """Suppliers of unequal rates, so that one cannot be taken for the other."""
-    counts: Counter[str] = Counter({"none": 0, "both": 0, "one": 0})
+    given: list[str] = []
     with hg.Station() as station:
-        channel = station.channel("tao", A)
+        channel = station.channel("tao", A, qos=hg.QoS(threads=threads))
         for name, where in {
             "none": "bitand(mask, 4) <> 0",
             "both": "bitand(mask, 3) <> 0",
             "one": "bitand(mask, 3) = 1",
         }.items():
-            channel.subscribe(lambda _, name=name: counts.update([name]), inline=True, where=where)
+            channel.subscribe(lambda _, name=name: given.append(name), where=where)
         for mask, times in ((1, 7), (2, 19)):
             with channel.supplier() as supplier:
                 supplier.push_many([A(mask=mask)] * times)
-    assert counts == {"none": 0, "both": 26, "one": 7}
+        assert channel.settle(LIMIT)
+    assert Counter(given) == {"both": 26, "one": 7}
 
 
 def test_timeouts_in_five_seconds() -> None:
@@ -109,10 +118,12 @@ def test_timeouts_in_five_seconds() -> None:
     assert counts == {"interval": 50, "both": 25, "late": 0}
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_connecting_and_disconnecting_a_hundred_times_leaves_nothing_behind(threads: int) -> None:
+@pytest.mark.parametrize("churners", [1, 4])
+def test_connecting_and_disconnecting_a_hundred_times_leaves_nothing_behind(
+    churners: int, threads: hg.Threads
+) -> None:
     with hg.Station() as station:
-        channel = station.channel("tao", A)
+        channel = station.channel("tao", A, qos=hg.QoS(threads=threads))
         stop = threading.Event()
 
         def supply() -> None:
@@ -122,11 +133,14 @@ def test_connecting_and_disconnecting_a_hundred_times_leaves_nothing_behind(thre
 
         def churn() -> None:
             for n in range(100):
-                with channel.subscribe(lambda _: None, inline=n % 2 == 0), channel.supplier() as supplier:
+                with (
+                    channel.subscribe(lambda _: None, inline=n % 2 == 0 or None),
+                    channel.supplier() as supplier,
+                ):
                     supplier.push(A())
 
         supplying = threading.Thread(target=supply)
-        churning = [threading.Thread(target=churn) for _ in range(threads)]
+        churning = [threading.Thread(target=churn) for _ in range(churners)]
         for thread in (supplying, *churning):
             thread.start()
         for thread in churning:
@@ -139,11 +153,13 @@ def test_connecting_and_disconnecting_a_hundred_times_leaves_nothing_behind(thre
     assert stats.balanced
 
 
-def test_a_thousand_changes_of_a_subscription_lose_nothing_of_what_all_of_them_want() -> None:
+def test_a_thousand_changes_of_a_subscription_lose_nothing_of_what_all_of_them_want(
+    threads: hg.Threads,
+) -> None:
     """The kept part is every event of mask 1; what comes and goes is that of mask 2."""
     kept: list[int] = []
     with hg.Station() as station:
-        channel = station.channel("tao", A)
+        channel = station.channel("tao", A, qos=hg.QoS(threads=threads))
         subscription = channel.subscribe(lambda e: kept.append(e.id) if e.mask == 1 else None)
         pushed = 0
         changing = threading.Event()
@@ -233,6 +249,23 @@ def _events_sent(station: hg.Station) -> int:
     assert station.mesh is not None
     (stats,) = station.mesh.stats()
     return stats.events_sent
+
+
+@pytest.mark.parametrize("places", ["here", "there", "here and there"])
+def test_a_supplier_cannot_tell_consumers_of_its_process_from_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, places: str
+) -> None:
+    """The same lines for sinks in this station, in another, and in both."""
+    own_meeting_folder(monkeypatch, tmp_path)
+    with hg.Station(domain="tao") as here, hg.Station(domain="tao") as there:
+        stations = {"here": here, "there": there}
+        source = here.channel("tao", A)
+        sinks = [stations[place].channel("tao", A).consumer() for place in places.split(" and ") * 2]
+        assert source.wait_matched(len(sinks), LIMIT)
+        assert all(source.push(A(n)) for n in range(200))
+        for sink in sinks:
+            assert [sink.pull(LIMIT) for _ in range(200)] == [A(n) for n in range(200)]
+            assert sink.pull(0) is None
 
 
 def test_an_observer_sees_the_totals_under_random_connects() -> None:

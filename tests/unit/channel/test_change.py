@@ -32,6 +32,17 @@ def test_the_next_event_meets_the_new_filter_and_what_waits_stays(helio: Rig) ->
         assert consumer.pull(5) == Track(4, 0.0)
 
 
+def test_the_numbered_parameters_of_dds_are_changed_while_events_flow(helio: Rig) -> None:
+    """A comparison, BETWEEN and IN, joined by NOT, AND and OR; each with a value that is replaced."""
+    tracks = helio.station.channel("t", Track)
+    where = "NOT (id = %0) AND (speed BETWEEN %1 AND %2 OR id IN (%3, 99))"
+    with tracks.consumer(where=where, params=[1, 10.0, 20.0, 7]) as consumer:
+        tracks.push_many([Track(1, 15.0), Track(2, 15.0), Track(3, 25.0), Track(7), Track(99)])
+        consumer.change(where=where, params=[2, 20.0, 30.0, 8])
+        tracks.push_many([Track(1, 15.0), Track(2, 25.0), Track(3, 25.0), Track(7), Track(8)])
+        assert [track.id for track in consumer.read(timeout=5)] == [2, 7, 99, 3, 8]
+
+
 def test_a_filter_that_is_wrong_changes_nothing(helio: Rig) -> None:
     tracks = helio.station.channel("t", Track)
     with tracks.consumer(where="speed > 10") as consumer:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import queue
+import threading
 from typing import Any
 
 import pytest
 
 import heliograph as hg
+from heliograph.channel import dispatch
 from heliograph.errors import ExpressionError, InvalidPattern, NotPossible
-from heliograph.testing import Rig
+from heliograph.testing import Rig, rig
 
 LIMIT = 10.0
 
@@ -81,6 +83,34 @@ def test_an_absence_and_an_interval_need_no_event_to_ring(helio: Rig) -> None:
         helio.clock.advance(1)
         helio.settle()
     assert sorted(seen) == ["beat", "tick 1000000000", "tick 2000000000", "tick 3000000000"]
+
+
+@pytest.mark.parametrize("priorities", [(1, 3, 5), (5, 3, 1), (3, 5, 1)])
+def test_of_timeouts_at_one_instant_the_higher_priority_is_told_first(
+    priorities: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Always: a single worker is busy when the instant comes, ten times over."""
+    monkeypatch.setattr(dispatch, "WORKERS", 1)
+    monkeypatch.setattr(dispatch, "WATCH_EVERY", 60.0)
+    told: list[int] = []
+    entered, free = threading.Semaphore(0), threading.Semaphore(0)
+
+    def hold(_: Track) -> None:
+        entered.release()
+        assert free.acquire(timeout=LIMIT)
+
+    with rig() as helio:
+        tracks = helio.station.channel("t", Track)
+        tracks.subscribe(hold)
+        for priority in priorities:
+            helio.station.subscribe(hg.every(0.1), lambda _, p=priority: told.append(p), priority=priority)
+        for _ in range(10):
+            tracks.push(Track(1))
+            assert entered.acquire(timeout=LIMIT)
+            helio.clock.advance(0.1)
+            free.release()
+            helio.settle()
+    assert told == [5, 3, 1] * 10
 
 
 def test_nested_patterns_are_objects_inside_the_match(helio: Rig) -> None:
