@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -99,11 +100,14 @@ def test_of_timeouts_at_one_instant_the_higher_priority_is_told_first(
         entered.release()
         assert free.acquire(timeout=LIMIT)
 
+    def note(priority: int, _: Any) -> None:
+        told.append(priority)
+
     with rig() as helio:
         tracks = helio.station.channel("t", Track)
         tracks.subscribe(hold)
         for priority in priorities:
-            helio.station.subscribe(hg.every(0.1), lambda _, p=priority: told.append(p), priority=priority)
+            helio.station.subscribe(hg.every(0.1), partial(note, priority), priority=priority)
         for _ in range(10):
             tracks.push(Track(1))
             assert entered.acquire(timeout=LIMIT)
