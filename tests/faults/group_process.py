@@ -1,4 +1,4 @@
-"""Programs that `test_group_kill` runs and kills: a keeper, and workers that share its stream.
+"""Programs that tests run, stop and kill: a keeper, and workers that share its stream.
 
 Workers write what they do into one file, a whole line per event, before they acknowledge it: what is there
 is what was done, in the order in which it was done, whoever was killed.
@@ -35,6 +35,15 @@ def keep(folder: str) -> None:
         sys.stdin.read()
 
 
+def supply(folder: str, orders: str) -> None:
+    """As `keep`, with so many orders of its own in the history."""
+    with hg.Station(folder, domain=DOMAIN, on_error=lambda *_: None) as station:
+        channel = station.channel(CHANNEL, Order, qos=PERSISTENT)
+        channel.push_many([Order(number, number) for number in range(int(orders))])
+        print("keeping", flush=True)
+        sys.stdin.read()
+
+
 def work(log: str, name: str) -> None:
     """As a member of the group, write down and acknowledge what is handed out, until killed."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -62,5 +71,5 @@ def opened(station: hg.Station) -> hg.Channel[Order]:
 
 
 if __name__ == "__main__":
-    programs: dict[str, Callable[..., None]] = {"keep": keep, "work": work}
+    programs: dict[str, Callable[..., None]] = {"keep": keep, "supply": supply, "work": work}
     programs[sys.argv[1]](*sys.argv[2:])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.channel.core import Channel
-    from heliograph.channel.handing import Desk, Seat
+    from heliograph.channel.handing import Desk, HostDesk, HostSeat
     from heliograph.channel.journalled import Journalled
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.members import Members
@@ -103,7 +103,7 @@ class Asking(Generic[T]):
         ring: Callable[[], object],
         *,
         raises_gaps: bool,
-    ) -> tuple[Shared, Seat]:
+    ) -> tuple[Shared, HostSeat]:
         """A place at a group's desk for a member in another station; `one_left` says that it has left."""
         how = Asked(member, None, ends=selection.span.ends is not None, raises_gaps=raises_gaps)
         with self._lock:
@@ -271,10 +271,10 @@ class Asking(Generic[T]):
 
     def _desk_opener(
         self, terms: Terms, cursors: Cursors | None
-    ) -> Callable[[str, Lane, Sequence[Item]], Desk]:
+    ) -> Callable[[str, Lane, Sequence[Item]], HostDesk]:
         grave = self._grave(terms)
 
-        def open_desk(name: str, lane: Lane, taken: Sequence[Item]) -> Desk:
+        def open_desk(name: str, lane: Lane, taken: Sequence[Item]) -> HostDesk:
             def give_up(item: Item, attempts: int) -> None:
                 if grave is None:
                     error = GivenUp(name, str(item[1].id), attempts)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from heliograph.channel.core import Channel
-    from heliograph.channel.handing import Desk, Handed, Seat, Terms
+    from heliograph.channel.handing import Desk, Handed, HostDesk, Seat, Terms
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.observer import Watch
     from heliograph.channel.pools import Pool
@@ -571,7 +571,7 @@ class Shared(QueuedReceiver):
         name: str,
         selection: Selection,
         *,
-        open_desk: Callable[[str, Lane, Sequence[Item]], Desk],
+        open_desk: Callable[[str, Lane, Sequence[Item]], HostDesk],
         terms: Terms,
     ) -> None:
         super().__init__(channel, name, selection)

@@ -9,7 +9,8 @@ partition when it has been synced and offers it to the lanes that want it. In ea
               because a batch entered the journal that did not come through this process
 
 A partition whose disk or keeper does not answer for now stays behind, and is looked at again in a while; the
-others go on.
+others go on. What another station keeps is read in a task of its own: who takes waits for it a moment, and is
+rung when it has come.
 
 A live lane without room falls behind at the event it could not take. A lane that has read everything becomes
 live again while the feed is held still, so between the two no event is lost or taken twice: the seam.
@@ -44,6 +45,8 @@ GAPS: Final = 1000
 READ_AHEAD: Final = 512
 """Events read from the journal at once by a lane that is behind; and how many it hands out from its queue
 before it reads on in a partition that is behind, while others keep it busy."""
+MOMENT: Final = 0.1
+"""Seconds that who takes waits for a page of another station's partition, before it looks at the others."""
 READ_AGAIN: Final = 0.25
 """Seconds between two attempts of a lane to read what cannot be read for now."""
 
@@ -218,6 +221,7 @@ class JournalLane(Lane):
         """Since it last read."""
         self.raises_gaps = False
         """Whether `take` raises at a gap, once, instead of telling `on_gap`."""
+        self._to_raise: deque[HistoryGone | HistoryDamaged] = deque()
         self.gaps: deque[HistoryGone | HistoryDamaged] = deque(maxlen=GAPS)
         """What it missed, the latest last."""
         self.failure: HeliographError | None = None
@@ -291,7 +295,7 @@ class JournalLane(Lane):
                 return False
             if offset < place.position or (place.until is not None and offset >= place.until):  # type: ignore[operator]  # of what is live it is known
                 return False
-            if self.waiting >= self.limit:
+            if self.waiting >= self.limit or place.held:
                 place.behind, place.position = True, offset
                 return False
             self._append_extra(item)
@@ -313,12 +317,31 @@ class JournalLane(Lane):
             self._watch(rings)
             return True
 
+    def hold(self, partition: str) -> None:
+        """Bring no more of a partition, but for what waits already, until `let_go`."""
+        with self._lock:
+            place = self._places.get(partition)
+            if place is not None:
+                place.held = True
+
+    def let_go(self, partition: str) -> None:
+        """Go on where it was held."""
+        rings: list[JournalLane] = []
+        with self._lock:
+            place = self._places.get(partition)
+            if place is not None and not self.closed:
+                place.held = False
+                self._watch(rings)
+        ring_all(rings)
+
     def take(self, most: int = BATCH) -> list[Item]:
         """As in any lane. May raise HistoryGone or HistoryDamaged at a gap; the next call goes on."""
         return super().take(most)
 
     def _take(self, most: int) -> list[Item]:
         while True:
+            if self._to_raise:
+                raise self._to_raise.popleft()
             chosen = self.head()
             with self._lock:
                 is_time = self._handed_out >= READ_AHEAD or not self.waiting
@@ -337,7 +360,7 @@ class JournalLane(Lane):
                     self._quiet.notify_all()
                     return []
                 self._handed_out = 0
-            self._read_on(place)
+            self._look_at(place)
 
     def counts(self) -> LaneCounts:
         with self._lock:
@@ -354,40 +377,80 @@ class JournalLane(Lane):
                 return place
         return None
 
-    def _read_on(self, place: Place) -> None:
-        """Read the journal, or rejoin the feed when there is nothing more to read. Only the taker does."""
+    def _look_at(self, place: Place) -> None:
+        """See to it that it is read on in a partition."""
+        if not place.partition.kept_here:
+            self._have_read_on(place)
+        elif not self._read_on(place):
+            with self._lock:
+                place.pausing = True
+            self._tasks.spawn(f"pause of {self.name}", partial(self._resume, place, READ_AGAIN))
+
+    def _have_read_on(self, place: Place) -> None:
+        """Read on in a task of its own, and wait for it a moment, unless it has kept others waiting."""
+        done = self._tasks.event(f"page for {self.name}")
+        is_slow = place.slow
+
+        def read() -> None:
+            started = self._clock.monotonic_ns()
+            can_be_read = True
+            try:
+                can_be_read = self._read_on(place)
+            finally:
+                place.slow = self._clock.monotonic_ns() - started > MOMENT * 1e9
+                if can_be_read:
+                    self._resume(place)
+                done.set()
+            if not can_be_read:
+                self._resume(place, READ_AGAIN)
+
+        with self._lock:
+            place.pausing = True
+        self._tasks.spawn(f"page for {self.name}", read)
+        if not is_slow:
+            done.wait(MOMENT)
+
+    def _read_on(self, place: Place) -> bool:
+        """Read the journal, or rejoin the feed when there is nothing more to read; one task at a time does.
+
+        False when it cannot be read for now.
+        """
         position = place.position
         try:
             if position is None:
                 self._find(place)
-                return
+                return True
             items, reached = place.partition.read(position, READ_AHEAD, place.until)
         except (HistoryGone, HistoryDamaged) as gap:
             with self._lock:
                 place.position = gap.next_available
                 self.gaps.append(gap)
             if self.raises_gaps:
-                raise
-            self._on_gap(gap)
-            return
+                self._to_raise.append(gap)
+            else:
+                self._on_gap(gap)
+            return True
         except HeliographError as error:
             if isinstance(error, DiskError | QueryFailed | CursorHeld) and error.retriable:
-                self._pause(place, error)
-                return
+                self._say_failing(place, error)
+                return False
             # A class that cannot read what is kept: nothing behind it could be read either.
             self.failure = error
             self._on_gap(error)
             self.close("unreadable")
-            return
+            return True
         place.failing = False
         wanted = [item for item in items if self._wants(item)]
         with self._lock:
+            if self.closed:
+                return True
             for item in wanted:
                 self._append_extra(item)
             self._from_history += len(wanted)
             place.position = reached
         if reached == position:
             self._rejoin(place)
+        return True
 
     def _find(self, place: Place) -> None:
         """Where to begin in a partition that was met after this lane was opened."""
@@ -405,26 +468,24 @@ class JournalLane(Lane):
                 if place.until is not None:
                     self._feed.watch(self, name)
 
-    def _pause(self, place: Place, error: HeliographError) -> None:
-        """Stay behind and be rung again in a while; said once, however often it fails."""
+    def _say_failing(self, place: Place, error: HeliographError) -> None:
+        """It stays behind, and is looked at again in a while; said once, however often it fails."""
         if not place.failing:
             log.warning("%s cannot read history now, and tries until it can: %s", self.name, error)
             if isinstance(error, CursorHeld):
                 self._on_gap(error)
         place.failing = True
-        with self._lock:
-            place.pausing = True
-        self._tasks.spawn(f"pause of {self.name}", partial(self._resume, place))
 
-    def _resume(self, place: Place) -> None:
-        self._tasks.sleep(READ_AGAIN)
+    def _resume(self, place: Place, seconds: float = 0.0) -> None:
+        """It may be read again, after so long."""
+        if seconds:
+            self._tasks.sleep(seconds)
         rings: list[JournalLane] = []
         with self._lock:
             place.pausing = False
             if not self.closed:
                 self._watch(rings)
-        for lane in rings:
-            lane.ring()
+        ring_all(rings)
 
     def _watch(self, rings: list[JournalLane]) -> None:
         """Under the lock: there is something to look at."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.places import Cursors
     from heliograph.channel.selection import Options
+    from heliograph.errors import HeliographError
     from heliograph.event import Event, Header
 
 Ack: TypeAlias = Literal["auto", "manual", "before"]
@@ -98,6 +99,14 @@ class Seat(Protocol):
         ...
 
 
+class HostSeat(Seat, Protocol):
+    """A place at a desk of this station, whoever's it is."""
+
+    def ack_later(self, number: int, outcome: Callable[[bool | HeliographError], object]) -> None:
+        """As `ack`, without waiting: `outcome` is told what it returns or raises."""
+        ...
+
+
 class Desk(Protocol):
     """Hands out the events of one lane."""
 
@@ -122,6 +131,12 @@ class Desk(Protocol):
         ...
 
 
+class HostDesk(Desk, Protocol):
+    """One of this station, at which members of others may sit too."""
+
+    def sit(self, member: str, ring: Callable[[], object]) -> HostSeat: ...
+
+
 class OpenDesk(Protocol):
     """Makes a desk."""
 
@@ -134,7 +149,7 @@ class OpenDesk(Protocol):
         cursors: Cursors | None = None,
         taken: Sequence[Item] = (),
         bury: Callable[[Item, int], object],
-    ) -> Desk:
+    ) -> HostDesk:
         """A desk for a lane.
 
         Args:

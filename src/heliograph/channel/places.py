@@ -7,9 +7,12 @@ a consumer that moves to another station goes on there, and retention knows what
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
+
+from heliograph.errors import QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -53,7 +56,7 @@ class Place:
         met: the partition's watermark when it was met.
     """
 
-    __slots__ = ("behind", "failing", "met", "partition", "pausing", "position", "until")
+    __slots__ = ("behind", "failing", "held", "met", "partition", "pausing", "position", "slow", "until")
 
     def __init__(
         self,
@@ -70,7 +73,10 @@ class Place:
         self.until = until
         self.met = met
         self.pausing = False
-        self.failing = False
+        """Whether somebody reads it, or waits to do so, elsewhere."""
+        self.held = False
+        """Whether its taker wants no more of it for now."""
+        self.failing = self.slow = False
 
     @property
     def ended(self) -> bool:
@@ -79,7 +85,7 @@ class Place:
     @property
     def reads(self) -> bool:
         """Whether there may be something to read now."""
-        return self.behind and not self.pausing and not self.ended
+        return self.behind and not self.pausing and not self.held and not self.ended
 
 
 class FairBand:
@@ -163,7 +169,9 @@ class Cursors:
             if position is None:
                 # It begins here, also if it is opened again only much later, and retention knows of it.
                 position = self._begin(partition, met)
-                cursor.commit(position)
+                telling = cursor.commit(position)
+                if telling is not None:
+                    telling.result()
         except BaseException:
             cursor.close()
             raise
@@ -179,6 +187,9 @@ class Cursors:
         return tuple(self._open)
 
     def close(self) -> None:
-        """Give all of them back, so that somebody else can go on."""
-        for cursor in (*self._held.values(), *self._open.values()):
-            cursor.close()
+        """Give all of them back, so that somebody else can go on; keepers are waited for together."""
+        leaving = [cursor.close() for cursor in (*self._held.values(), *self._open.values())]
+        for telling in leaving:
+            if telling is not None:
+                with suppress(QueryFailed):  # a keeper that is away lets go of it by itself
+                    telling.result()

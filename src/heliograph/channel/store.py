@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from heliograph.channel.handing import Acking, Desk
     from heliograph.channel.lane import Item
     from heliograph.channel.selection import Selection
+    from heliograph.errors import HeliographError
     from heliograph.event import Event
 
 Level: TypeAlias = Literal["journal", "synced"]
@@ -47,6 +48,33 @@ class Tombstone(NamedTuple):
     station_seq: int
 
 
+class Telling(Protocol):
+    """What a cursor elsewhere was told; its keeper may not have it yet."""
+
+    @property
+    def is_kept(self) -> bool: ...
+
+    @property
+    def failure(self) -> HeliographError | None:
+        """What bars it for ever."""
+        ...
+
+    def soon(self) -> bool:
+        """Whether it is kept, after waiting a moment for a keeper that is not known to be late.
+
+        Raises what bars it for ever.
+        """
+        ...
+
+    def result(self) -> None:
+        """Wait until it is kept, as long as keepers are waited for; QueryFailed when it is not by then."""
+        ...
+
+    def then(self, call: Callable[[HeliographError | None], object]) -> None:
+        """Call this, once, when it is kept, or with what bars it for ever."""
+        ...
+
+
 class Cursor(Protocol):
     """How far a durable consumer has come. Exclusive: opening it anew fences whoever had it before."""
 
@@ -71,11 +99,6 @@ class Cursor(Protocol):
         ...
 
     @property
-    def away(self) -> bool:
-        """Whether its keeper cannot be told anything at this moment."""
-        ...
-
-    @property
     def attempts(self) -> Mapping[int, int]:
         """How often offsets that are not acknowledged were handed out, of those that came again."""
         ...
@@ -86,11 +109,16 @@ class Cursor(Protocol):
         acks: Iterable[int] = (),
         reach: int = 0,
         attempts: Mapping[int, int] | None = None,
-    ) -> None:
-        """Everything below is acknowledged, and so are these. Durable when this returns."""
+    ) -> Telling | None:
+        """Everything below is acknowledged, and so are these.
+
+        None when that is durable; else its keeper is told of it, again and again if need be.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> Telling | None:
+        """Let others have it; None when they can, else it is on its way to its keeper."""
+        ...
 
 
 class SupplierLease(Protocol):
@@ -107,6 +135,8 @@ class Partition(Protocol):
 
     partition: str
     """Its id, which is unique for ever."""
+    kept_here: bool
+    """Whether this station keeps it, or another one."""
 
     def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> Desk | None:
         """Where its keeper hands the events of the selection's group out to a member; None: here.

@@ -6,9 +6,12 @@ longer than until the next of them. Nothing runs while nobody asks.
 
 What is kept of each partition, with cursors: the low watermark, the acknowledgements above it, and, before
 the first event of a batch is handed out, how far that may go. After a crash those come again, marked as
-redelivered. While the keeper of one partition is away, what is to be kept there waits, and the others go on.
-With `max_deliveries`, how often an event was handed out is kept too, before it is handed out again: an event
-that kills whoever has it does not come for ever.
+redelivered. With `max_deliveries`, how often an event was handed out is kept too, before it is handed out
+again: an event that kills whoever has it does not come for ever.
+
+Where another station keeps a partition, its cursor tells it in its own time, and nobody waits for that under
+the lock. What must be kept before an event is handed out is waited for a moment; then that partition is
+paused until it is kept, and the others go on.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -24,7 +27,7 @@ from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Handed
 from heliograph.channel.lane import BATCH
 from heliograph.delivery.window import Dead, Window, numbered, place_of, stream_of
-from heliograph.errors import HeliographError, QueryFailed
+from heliograph.errors import HeliographError
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -33,12 +36,16 @@ if TYPE_CHECKING:
     from heliograph.channel.handing import Terms
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.places import Cursors
-    from heliograph.channel.store import Cursor
+    from heliograph.channel.store import Cursor, Telling
     from heliograph.delivery.window import Handed as Taken
     from heliograph.delivery.window import WindowStats
     from heliograph.ports import Ports
 
 log = logging.getLogger(__name__)
+
+State: TypeAlias = tuple[int, int, int, int, frozenset[int]]
+"""What is kept of a stream: low watermark, acknowledgements above it, reach, changes of attempts, and what is
+settled ahead."""
 
 
 class Desk:
@@ -61,6 +68,7 @@ class Desk:
         self._lane = lane
         self._cursors = cursors
         self._bury = bury
+        self._tasks = ports.tasks
         self._lock = ports.tasks.lock(f"desk {name}")
         self._window: Window[Item] = Window(
             lease_ns=None if terms.lease is None else round(terms.lease * 1e9),
@@ -103,33 +111,39 @@ class Desk:
                 return
             self._closed = True
             try:
-                self._keep(must=list(self._kept_streams()))
+                for stream in self._by_number:
+                    stream.ahead.clear()
+                self._keep()
+                tellings = [stream.telling for stream in self._by_number if stream.telling is not None]
+            except BaseException:
+                self._let_go()
+                raise
             finally:
-                # What could not be kept comes again; whoever closes is told, and it is closed all the same.
-                if self._cursors is not None:
-                    self._cursors.close()
                 self._lane.abandon(self._window.unsettled())
                 self._lane.settle()
+        try:
+            wait_for_all(tellings)
+        finally:
+            # What could not be kept comes again; whoever closes is told, and it is closed all the same.
+            self._let_go()
 
     # For seats
 
     def take(self, member: str, most: int) -> list[Handed]:
-        """The next events for a member, without waiting."""
-        now = self.clock.monotonic_ns()
-        with self._lock:
-            if self._closed or member not in self._bells:
-                return []  # it may have left while it was about to ask
-            self._unburied.extend(self._window.tick(now))
-            handed = self._window.take(member, now, most)
-            brought = 0
-            while not handed and not self._is_full() and (items := self._lane.take(BATCH)):
-                self._offer(items)
-                brought += len(items)
-                handed = self._window.take(member, now, most)
-            is_before = self.terms.ack == "before"
-            if self._count(handed) or brought or not handed or is_before or self._is_reach_unkept(handed):
-                self._keep_or_give_back(handed, are_settled=is_before)
-            if is_before:
+        """The next events for a member, without waiting but for a moment, for a keeper elsewhere."""
+        brought, is_kept = 0, False
+        while not is_kept:
+            with self._lock:
+                if self._closed or member not in self._bells:
+                    return []  # it may have left while it was about to ask
+                picked, new = self._pick(member, most)
+                late = {stream for one in picked if (stream := self._stream_of(one.number)).needed}
+            brought += new
+            handed = self._kept_soon(member, picked, late) if late else picked
+            # If not, their partition is paused by now, and there may be something of others.
+            is_kept = bool(handed) or not picked
+        if self.terms.ack == "before":
+            with self._lock:
                 for one in handed:
                     self._settle(one.number)
         if self._bury_all():
@@ -138,13 +152,15 @@ class Desk:
             self._ring_all(but=member)
         return [_handed(*one) for one in handed]
 
-    def ack(self, number: int) -> bool:
+    def ack(self, number: int) -> Telling | bool:
+        """Whether it is settled now, and kept; or what tells when it is kept."""
         with self._lock:
             if self._closed or not (self._settle(number) or self._settle_early(number)):
                 return False
-            self._keep(must=[self._stream_of(number)])
+            self._keep()
+            telling = self._stream_of(number).telling
         self._ring_all()
-        return True
+        return True if telling is None else telling
 
     def settle(self, member: str, number: int) -> None:
         """Acknowledge what a member still holds; kept with the next batch."""
@@ -198,6 +214,23 @@ class Desk:
 
     # Under the lock
 
+    def _pick(self, member: str, most: int) -> tuple[list[Taken[Item]], int]:
+        """The next events for a member, and how many came from the lane for it; kept, or on the way to be."""
+        now = self.clock.monotonic_ns()
+        self._unburied.extend(self._window.tick(now))
+        picked = self._window.take(member, now, most)
+        brought = 0
+        while not picked and not self._is_full() and (items := self._lane.take(BATCH)):
+            self._offer(items)
+            brought += len(items)
+            picked = self._window.take(member, now, most)
+        is_before = self.terms.ack == "before"
+        for one in picked if is_before else ():
+            self._stream_of(one.number).ahead.add(place_of(one.number))
+        if self._count(picked) or brought or not picked or is_before or self._is_reach_unkept(picked):
+            self._keep_or_give_back(picked)
+        return picked, brought
+
     def _offer(self, items: Iterable[Item]) -> None:
         for item in items:
             header = item[1]
@@ -227,7 +260,9 @@ class Desk:
         settled = self._window.ack(number)
         if settled is None:
             return False
-        self._stream_of(number).attempts.pop(place_of(number), None)
+        stream, place = self._stream_of(number), place_of(number)
+        stream.attempts.pop(place, None)
+        stream.ahead.discard(place)
         self._lane.done += 1
         if self._lane.watch is not None:
             self._lane.watch(settled.item[1], "delivered", sends=settled.attempts)
@@ -237,12 +272,14 @@ class Desk:
         """Count what comes again, where that has an end; True when there is something to keep."""
         if self.terms.max_deliveries is None or self._cursors is None:
             return False
-        again = [one for one in handed if one.again]
-        for one in again:
-            stream = self._stream_of(one.number)
-            stream.attempts[place_of(one.number)] = one.attempt
-            stream.counted += 1
-        return bool(again)
+        is_new = False
+        for one in handed:
+            stream, place = self._stream_of(one.number), place_of(one.number)
+            if one.again and stream.attempts.get(place) != one.attempt:
+                stream.attempts[place] = one.attempt
+                stream.counted += 1
+                is_new = True
+        return is_new
 
     def _settle_early(self, number: int) -> bool:
         """What was handed out in an earlier life, and has not been taken from the lane in this one."""
@@ -275,32 +312,14 @@ class Desk:
             low = self._lane.lowest(stream.partition, default=low)
         return low
 
-    def _keep(self, settled: Iterable[int] = (), must: Iterable[_Stream] = ()) -> None:
-        """Make what is settled durable, if it has changed; and what will be, once this has been kept.
-
-        What is to be kept for streams that `must` be raises when it cannot be. For others it can wait until
-        their keeper is back, since all that is lost with it is that events come again.
-        """
-        needed, extra = set(must), set(settled)
-        failed: HeliographError | None = None
+    def _keep(self) -> None:
+        """Have what is settled kept, where it has changed; and what will be, once this has been kept."""
         for stream in self._kept_streams():
             low = self._low(stream)
-            acks = self._window.acks_above(low, stream.number)
-            acks = acks.union(place_of(n) for n in extra if self._stream_of(n) is stream)
-            state = (low, len(acks), stream.reach, stream.counted)
-            if state == stream.kept:
-                continue
-            if stream.cursor is not None:
-                if stream.cursor.away and stream not in needed:
-                    continue
-                try:
-                    stream.cursor.commit(low, acks, stream.reach, stream.attempts)
-                except QueryFailed as error:
-                    failed = failed or (error if stream in needed else None)
-                    continue
-            stream.kept = state
-        if failed is not None:
-            raise failed
+            acks = self._window.acks_above(low, stream.number) | stream.ahead
+            state = (low, len(acks), stream.reach, stream.counted, frozenset(stream.ahead))
+            if state != stream.told or stream.is_barred:
+                stream.tell(state, acks)
 
     def _kept_streams(self) -> Iterable[_Stream]:
         """Those of which there is something to keep, also when nothing of them was handed out yet."""
@@ -310,25 +329,69 @@ class Desk:
                     self._begin(partition)
         return self._by_number
 
-    def _keep_or_give_back(self, handed: list[Taken[Item]], *, are_settled: bool) -> None:
+    def _keep_or_give_back(self, handed: list[Taken[Item]]) -> None:
         """What cannot be kept is not handed out: the one who asked is told, and it is there to be taken."""
         try:
-            must = [self._stream_of(one.number) for one in handed]
-            self._keep([one.number for one in handed if are_settled], must)
+            self._keep()
         except BaseException:
             for one in handed:
                 self._window.give_back(one.number)
-                attempts = self._stream_of(one.number).attempts
-                if place_of(one.number) in attempts:
-                    attempts[place_of(one.number)] -= 1
+                stream, place = self._stream_of(one.number), place_of(one.number)
+                stream.ahead.discard(place)
+                if place in stream.attempts:
+                    stream.attempts[place] -= 1
             raise
 
     def _is_reach_unkept(self, handed: list[Taken[Item]]) -> bool:
         """Whether what is handed out came with a batch that could not be kept."""
         streams = [self._stream_of(one.number) for one in handed]
-        return any(stream.kept is None or stream.kept[2] != stream.reach for stream in streams)
+        return any(stream.told is None or stream.told[2] != stream.reach for stream in streams)
+
+    def _pause(self, stream: _Stream, telling: Telling) -> None:
+        """Hand out nothing of a partition until its keeper has what it was told."""
+        self._window.pause(stream.number)
+        if isinstance(self._lane, JournalLane):
+            self._lane.hold(stream.partition)
+        # In a task of its own: who brings the answer must not wait for the lock.
+        telling.then(lambda _: self._tasks.spawn(f"goes on: {self.name}", lambda: self._go_on(stream)))
 
     # Without the lock
+
+    def _kept_soon(self, member: str, handed: list[Taken[Item]], late: set[_Stream]) -> list[Taken[Item]]:
+        """Of what was picked for a member, what may be handed out; the rest waits with its partition."""
+        tellings = {stream: telling for stream in late if (telling := stream.needed) is not None}
+        barred: HeliographError | None = None
+        for stream, telling in tuple(tellings.items()):
+            try:
+                if telling.soon():
+                    del tellings[stream]
+            except HeliographError as error:
+                barred = error
+        with self._lock:
+            holds = frozenset() if self._closed else self._window.holds(member)
+            handed = [one for one in handed if one.number in holds]
+            kept = [one for one in handed if not barred and self._stream_of(one.number) not in tellings]
+            for one in handed:
+                if one not in kept:
+                    self._window.give_back(one.number)
+            if barred is not None:
+                raise barred
+            for stream, telling in tellings.items():
+                self._pause(stream, telling)
+        return kept
+
+    def _go_on(self, stream: _Stream) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._window.go_on(stream.number)
+        if isinstance(self._lane, JournalLane):
+            self._lane.let_go(stream.partition)
+        self._ring_all()
+
+    def _let_go(self) -> None:
+        if self._cursors is not None:
+            self._cursors.close()
 
     def _bury_all(self) -> bool:
         """Give dead events away; one that cannot be is tried again when somebody asks next.
@@ -355,7 +418,7 @@ class Desk:
                 self._lane.failed_one()
                 if self._lane.watch is not None:
                     self._lane.watch(dead.item[1], "failed", "dead", dead.attempts)
-                self._keep(must=[self._stream_of(dead.number)])
+                self._keep()
         return buried
 
     def _ring_all(self, but: str | None = None) -> None:
@@ -364,19 +427,34 @@ class Desk:
                 ring()
 
 
+def wait_for_all(tellings: Iterable[Telling]) -> None:
+    """Until all of it is kept; raises the first that is not, once all have been waited for."""
+    failed: HeliographError | None = None
+    for telling in tellings:
+        try:
+            telling.result()
+        except HeliographError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
 class _Stream:
     """What the desk knows of one partition; of a channel without a history, of all there is."""
 
     __slots__ = (
+        "_needed",
+        "_telling",
+        "ahead",
         "attempts",
         "counted",
         "cursor",
         "done_before",
-        "kept",
         "number",
         "partition",
         "reach",
         "reach_before",
+        "told",
     )
 
     def __init__(self, number: int, partition: str, cursor: Cursor | None) -> None:
@@ -389,7 +467,39 @@ class _Stream:
         """Of what came again and is not settled."""
         self.counted = 0
         """Changes of these."""
-        self.kept: tuple[int, int, int, int] | None = None
+        self.ahead: set[int] = set()
+        """What is settled before it is handed out, and has not been handed out yet."""
+        self.told: State | None = None
+        """What its cursor was told last."""
+        self._telling: Telling | None = None
+        self._needed: Telling | None = None
+
+    def tell(self, state: State, acks: Iterable[int]) -> None:
+        """Have its cursor keep this."""
+        if self.cursor is not None:
+            self._telling = self.cursor.commit(state[0], acks, self.reach, self.attempts)
+            if self.told is None or self.told[2:] != state[2:]:
+                self._needed = self._telling
+        self.told = state
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether its cursor can keep nothing any more: telling it so says why."""
+        return self._telling is not None and self._telling.failure is not None
+
+    @property
+    def telling(self) -> Telling | None:
+        """What its cursor was told, while that is not kept."""
+        if self._telling is not None and self._telling.is_kept:
+            self._telling = None
+        return self._telling
+
+    @property
+    def needed(self) -> Telling | None:
+        """The same of what must be kept before anything is handed out: acknowledgements can wait."""
+        if self._needed is not None and self._needed.is_kept:
+            self._needed = None
+        return self._needed
 
 
 class DeskSeat:
@@ -403,7 +513,18 @@ class DeskSeat:
         return self._desk.take(self._member, most)
 
     def ack(self, number: int) -> bool:
-        return self._desk.ack(number)
+        settled = self._desk.ack(number)
+        if isinstance(settled, bool):
+            return settled
+        settled.result()
+        return True
+
+    def ack_later(self, number: int, outcome: Callable[[bool | HeliographError], object]) -> None:
+        settled = self._desk.ack(number)
+        if isinstance(settled, bool):
+            outcome(settled)
+        else:
+            settled.then(lambda error: outcome(error or True))
 
     def nak(self, number: int, delay: float) -> None:
         self._desk.nak(self._member, number, delay)

@@ -17,7 +17,8 @@ joins or leaves; events without one go to whoever asks first. With `by_key`, one
 time, so that a key's order holds however often one of them comes again.
 
 A number says where an event is in its stream: one that is made of several, as a history of several partitions
-is, tells them apart by the bits above the 64th (`numbered`), and each has a low watermark of its own.
+is, tells them apart by the bits above the 64th (`numbered`), and each has a low watermark of its own. Each
+can be paused: nothing of it is handed out then, it takes no room, and it holds back no key of the others.
 
 It is a pure state machine: time comes in, and nothing is done here.
 """
@@ -152,6 +153,8 @@ class Window(Generic[I]):
         self._lows: defaultdict[int, list[int]] = defaultdict(list)
         """Heaps of what was offered; those that are settled are dropped when they come to the top."""
         self._next: defaultdict[int, int] = defaultdict(int)
+        self._paused: dict[int, int] = {}
+        """How many events of a stream that is paused are here."""
         self._ranks = 0
         self._acked = self._redelivered = self._lapsed = self._dead = 0
 
@@ -180,7 +183,22 @@ class Window(Generic[I]):
     def full(self) -> bool:
         """Whether no more should be offered for now."""
         # With nothing unsettled in it, what all of them wait for is still to come.
-        return bool(self._entries) and len(self._entries) + sum(map(len, self._acks.values())) >= MAX_OUT
+        unsettled = len(self._entries) - sum(self._paused.values())
+        return unsettled > 0 and unsettled + sum(map(len, self._acks.values())) >= MAX_OUT
+
+    def pause(self, stream: int) -> None:
+        """Hand out nothing more of a stream until it goes on; what is in members' hands stays there."""
+        of_stream = [entry for entry in self._entries.values() if stream_of(entry.number) == stream]
+        self._paused[stream] = len(of_stream)
+        for entry in of_stream:
+            if entry.state == HELD:
+                entry.state = READY
+        self._deal_anew()
+
+    def go_on(self, stream: int) -> None:
+        """Hand out what there is of a stream that was paused."""
+        if self._paused.pop(stream, None) is not None:
+            self._deal_anew()
 
     def remember(self, stream: int, settled: Iterable[int]) -> None:
         """What of a stream was acknowledged in an earlier life, above something that was not."""
@@ -196,6 +214,8 @@ class Window(Generic[I]):
         self._ranks += 1
         stream = stream_of(number)
         self._next[stream] = max(self._next[stream], place_of(number) + 1)
+        if stream in self._paused:
+            self._paused[stream] += 1
         entry = self._entries[number] = _Entry(number, self._ranks, item, key, again=again)
         heapq.heappush(self._lows[stream], number)
         entry.attempts = attempts
@@ -230,7 +250,10 @@ class Window(Generic[I]):
             self._dead += 1
         else:
             self._acked += 1
-        self._acks[stream_of(number)].add(place_of(number))
+        stream = stream_of(number)
+        self._acks[stream].add(place_of(number))
+        if stream in self._paused:
+            self._paused[stream] -= 1
         self._put_down(entry)
         if entry.state == READY:
             self._deal_anew()  # a late acknowledgement: nobody shall find it among those that are ready
@@ -386,7 +409,7 @@ class Window(Generic[I]):
         held = self._held.get(key)
         while held:
             entry = self._entries.get(heapq.heappop(held)[1])
-            if entry is not None:
+            if entry is not None and entry.state == HELD:
                 # It has the key from here on: a later one that is ready as well must not come before it.
                 self._busy[key] = entry.number
                 entry.state = READY
@@ -395,7 +418,10 @@ class Window(Generic[I]):
         self._held.pop(key, None)
 
     def _deal(self, entry: _Entry[I]) -> None:
-        heapq.heappush(self._queue_for(entry.key), (entry.rank, entry.number))
+        if stream_of(entry.number) not in self._paused:
+            heapq.heappush(self._queue_for(entry.key), (entry.rank, entry.number))
+        elif self._by_key and self._busy.get(entry.key) == entry.number:
+            self._next_of_key(entry.key)
 
     def _queue_for(self, key: Any) -> list[tuple[int, int]]:
         if not key or not self._seats:
@@ -410,7 +436,7 @@ class Window(Generic[I]):
         self._shared.clear()
         for seat in self._seats.values():
             seat.ready.clear()
-        for entry in self._ready_entries():
+        for entry in list(self._ready_entries()):
             self._deal(entry)
 
     def _ready_entries(self) -> Iterator[_Entry[I]]:

@@ -69,10 +69,6 @@ class PartitionCursor:
         return self._cursor.epoch
 
     @property
-    def away(self) -> bool:
-        return False
-
-    @property
     def attempts(self) -> Mapping[int, int]:
         return self._cursor.attempts(self._partition)
 

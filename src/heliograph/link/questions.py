@@ -10,6 +10,9 @@ its last question, who answers hears that a station has gone (`on_left`) and let
 
 An error in place of an answer is raised here as it was there, if it is one of `heliograph.link.refusals`;
 else it is QueryFailed.
+
+A station that hangs is waited for once: after a question that was not answered in time, limits count from
+when that was asked, until something is heard of the station. Whoever asks next does not wait all over again.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ WAITING: Final = 10_000
 GONE: Final = "has gone"
 """Why there is no answer of a station whose process has ended: what it did with the question is unknown."""
 
+GRACE: Final = 0.05
+"""Seconds that an answer is waited for in any case: a station that was silent may just be back."""
+
 Reply: TypeAlias = "Callable[[Any], None]"
 Responder: TypeAlias = "Callable[[int, msgspec.Raw, Reply], None]"
 """Answers a question of (station, body) by calling its third argument, now or later, with the answer or with
@@ -54,6 +60,10 @@ class Questions:
         self._lock = ports.tasks.lock("questions")
         self._numbers = count(1)
         self._asked: dict[int, tuple[int, Outcome]] = {}
+        self._silent: dict[int, int] = {}
+        """Since when a station has answered nothing, if that was too long for somebody."""
+        self._heard: dict[int, int] = {}
+        """When a station has last answered anything."""
         self._responders: dict[str, Responder] = {}
         # A link without a question has been closed.
         self._waiting: Queue[tuple[Link, m.Ask | None]] = ports.tasks.queue("questions", WAITING)
@@ -70,6 +80,7 @@ class Questions:
 
     def ask(self, link: Link, topic: str, body: Any, timeout: float) -> msgspec.Raw:
         """Ask and wait for the answer; QueryFailed when there is none, or not in time."""
+        since = self._ports.clock.monotonic_ns()
         done = self._ports.tasks.event("answer")
         outcome: list[msgspec.Raw | HeliographError] = []
 
@@ -78,13 +89,24 @@ class Questions:
             done.set()
 
         number = self.ask_later(link, topic, body, came)
-        if not done.wait(timeout):
+        if not done.wait(max(min(GRACE, timeout), self.patience(link.station, timeout))):
             self._take(number, link.station)
+            self.missed(link.station, since)
             raise QueryFailed(f"station {link.name}", f"has not answered within {timeout:g} s")
         (answer,) = outcome
         if isinstance(answer, HeliographError):
             raise answer
         return answer
+
+    def patience(self, station: int, timeout: float) -> float:
+        """What is left of a time-out for a station that was silent for a part of it, or for all."""
+        now = self._ports.clock.monotonic_ns()
+        return max(0.0, timeout - (now - self._silent.get(station, now)) / 1e9)
+
+    def missed(self, station: int, since: int) -> None:
+        """A station that was asked at an instant has answered nothing for too long."""
+        with self._lock:
+            self._silent.setdefault(station, max(since, self._heard.get(station, since)))
 
     def ask_later(self, link: Link, topic: str, body: Any, outcome: Outcome) -> int:
         """Ask, and be called with the answer, in the task that reads the link."""
@@ -101,6 +123,8 @@ class Questions:
         with self._lock:
             numbers = [number for number, (asked, _) in self._asked.items() if asked == station]
             failed = [self._asked.pop(number)[1] for number in numbers]
+            self._silent.pop(station, None)
+            self._heard.pop(station, None)
         for outcome in failed:
             outcome(QueryFailed(f"station {station:016x}", reason))
 
@@ -123,6 +147,8 @@ class Questions:
     # What arrives
 
     def on_answer(self, link: Link, answer: m.Answer) -> None:
+        self._heard[link.station] = self._ports.clock.monotonic_ns()
+        self._silent.pop(link.station, None)
         outcome = self._take(answer.id, link.station)
         if outcome is not None and answer.problem is None:
             outcome(answer.body)

@@ -28,11 +28,12 @@ from heliograph.errors import (
 from heliograph.link import messages as m
 from heliograph.link.kept import KEEPER_LIMIT, AppendAsk, Marks, Progress, ReadAsk
 from heliograph.link.pages import PageReader, page_size, read_page, to_page
+from heliograph.link.progress import RemoteCursor
 from heliograph.link.questions import GONE
 from heliograph.link.sharing import RemoteDesk, Way
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from heliograph.channel.delayed import Later
     from heliograph.channel.handing import Acking
@@ -41,13 +42,13 @@ if TYPE_CHECKING:
     from heliograph.channel.store import Level, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.link.link import Link
-    from heliograph.link.questions import Questions
+    from heliograph.link.questions import Outcome, Questions
     from heliograph.link.runs import EventWriter
     from heliograph.ports import Ports
     from heliograph.qos import Missing
 
 AWAY_LIMIT: Final = 0.25
-"""Seconds between two looks for a keeper that is away, to tell it how far a consumer has come."""
+"""Seconds between two looks for a keeper that is away."""
 APPEND_BYTES: Final = 32 << 20
 """Bytes that can be appended through a keeper at once."""
 
@@ -78,6 +79,8 @@ class RemotePartition:
         missing: whether events may lack fields that have a default.
     """
 
+    kept_here = False
+
     def __init__(
         self,
         channel: str,
@@ -94,6 +97,7 @@ class RemotePartition:
         self._questions = way.questions
         self._ports = way.ports
         self._reader = PageReader(channel, missing)
+        self._away_since: int | None = None
 
     @property
     def reachable(self) -> bool:
@@ -129,7 +133,7 @@ class RemotePartition:
         owner: str | None = None,  # noqa: ARG002 - the keeper knows who asks
         epoch: int | None = None,  # noqa: ARG002 - only keepers ask on behalf of others
     ) -> RemoteCursor:
-        return RemoteCursor(self, self._channel, name)
+        return RemoteCursor(self, self._channel, name, self._ports)
 
     def supplier(self, name: str, owner: str | None = None) -> RemoteLease:  # noqa: ARG002 - as above
         return RemoteLease(self, self._channel, name)
@@ -142,17 +146,35 @@ class RemotePartition:
             self._types,
             self._missing,
             self.ask,
-            self._ask_later,
+            self.ask_later,
         )
         return RemoteDesk(way, member, selection, acking, raises_gaps=raises_gaps)
 
-    def _ask_later(self, topic: str, body: Any, came: Callable[[], None]) -> None:
+    def ask_later(self, topic: str, body: Any, came: Outcome) -> None:
+        """Ask the keeper without waiting; told QueryFailed, at once, when it is away."""
         try:
             link = self._link(0)
-        except QueryFailed:
-            came()
+        except QueryFailed as error:
+            self._away_since = self._away_since or self._ports.clock.monotonic_ns()
+            came(error)
         else:
-            self._questions.ask_later(link, topic, body, lambda *_: came())
+            self._away_since = None
+            self._questions.ask_later(link, topic, body, came)
+
+    def patience(self, timeout: float) -> float:
+        """What is left of a time-out for a keeper that was silent or away for a part of it, or for all."""
+        link, since = self._way.keeper(self._channel, self.partition, 0), self._away_since
+        if link is not None:
+            return self._questions.patience(link.station, timeout)
+        now = self._ports.clock.monotonic_ns()
+        return max(0.0, timeout - (now - (since or now)) / 1e9)
+
+    def missed(self, since: int) -> bool:
+        """Its keeper has answered nothing since an instant, which was too long; whether it is there."""
+        link = self._way.keeper(self._channel, self.partition, 0)
+        if link is not None:
+            self._questions.missed(link.station, since)
+        return link is not None
 
     def ask_number(self, topic: str, body: Any) -> int | None:
         link = self._link(KEEPER_LIMIT)
@@ -165,10 +187,6 @@ class RemotePartition:
         link = self._link(KEEPER_LIMIT)
         answer = self._questions.ask(link, "history.cursor", (channel, consumer, 0), KEEPER_LIMIT)
         return m.decoded(_progress, answer, link.name)
-
-    def tell_progress(self, channel: str, consumer: str, progress: Progress) -> None:
-        """CursorFenced when another has it now."""
-        self.ask("history.commit", (channel, consumer, progress), patient=True)
 
     def ask(self, topic: str, body: Any, patient: bool) -> msgspec.Raw:
         """Ask the keeper; a patient one waits for a keeper that is away or not ready, for a while."""
@@ -207,8 +225,6 @@ class RemoteStore(RemotePartition):
     They all go to one partition, for as long as the channel is open: names are leased, and repeated pushes
     found, where it is kept. While its keeper is away they raise, though another keeper may be there.
     """
-
-    kept_here = False
 
     def wait_ready(self, timeout: float | None = None) -> None:
         self._link(KEEPER_LIMIT if timeout is None else timeout)
@@ -253,42 +269,6 @@ class RemoteStore(RemotePartition):
 
     def close(self) -> None:
         """Whoever holds a cursor or a name lets go of it by itself."""
-
-
-class RemoteCursor:
-    """How far a durable consumer here has come, remembered by the keeper."""
-
-    def __init__(self, store: RemotePartition, channel: str, name: str) -> None:
-        self._store = store
-        self._key = (channel, name)
-        self._open = True
-        progress = store.ask_progress(channel, name)
-        self.position, self.acks, self.reach = progress.position, progress.acks, progress.reach
-        self.epoch = progress.epoch
-        self.attempts: Mapping[int, int] = progress.attempts or {}
-
-    @property
-    def away(self) -> bool:
-        return not self._store.reachable
-
-    def commit(
-        self,
-        position: int,
-        acks: Iterable[int] = (),
-        reach: int = 0,
-        attempts: Mapping[int, int] | None = None,
-    ) -> None:
-        counted = None if attempts is None else dict(attempts)
-        progress = Progress(position, frozenset(acks), reach, self.epoch, counted)
-        self._store.tell_progress(*self._key, progress)
-        self.position, self.acks, self.reach = position, progress.acks, reach
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            if not self.away:  # else the keeper has let go of it
-                with suppress(QueryFailed):
-                    self._store.ask_number("history.leave", (*self._key, 0))
 
 
 class RemoteLease:

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
     from heliograph.channel.consumer import Shared
     from heliograph.channel.core import Channel
-    from heliograph.channel.handing import Seat
+    from heliograph.channel.handing import HostSeat
     from heliograph.event import Event
     from heliograph.formats import Format
-    from heliograph.link.questions import Questions, Reply
+    from heliograph.link.questions import Outcome, Questions, Reply
     from heliograph.link.runs import EventWriter
     from heliograph.ports import Clock, Tasks
     from heliograph.qos import Missing
@@ -133,7 +133,7 @@ class _Member:
     """A member of another station, as the keeper knows it."""
 
     shared: Shared
-    seat: Seat
+    seat: HostSeat
 
     def __init__(self, channel: Channel[Any], group: str, tasks: Tasks) -> None:
         self.channel = channel
@@ -311,7 +311,7 @@ class GroupHost:
         if member is None:
             reply(None)
         elif ask.delay is None:
-            reply(member.seat.ack(member.number_of(ask.spot)))
+            member.seat.ack_later(member.number_of(ask.spot), reply)
         else:
             member.seat.nak(member.number_of(ask.spot), min(max(0.0, ask.delay), 1e9))
             reply(True)
@@ -350,8 +350,8 @@ class Way(NamedTuple):
     ask: Callable[[str, Any, bool], msgspec.Raw]
     """Puts a question to the keeper and waits for the answer, and, if the last argument says so, for a keeper
     that is away; QueryFailed when there is none."""
-    ask_later: Callable[[str, Any, Callable[[], None]], None]
-    """The same, without waiting: the last argument is called when the answer is there, or never will be."""
+    ask_later: Callable[[str, Any, Outcome], None]
+    """The same, without waiting: the last argument is told the answer, or why there is none."""
 
 
 class RemoteDesk:
@@ -545,7 +545,7 @@ class RemoteSeat:
             self._is_waiting = True
             self._way.ask_later("group.wait", self._desk.number, self._rang)
 
-    def _rang(self) -> None:
+    def _rang(self, *_: object) -> None:
         self._is_waiting = False
         self._ring()
 
@@ -561,7 +561,7 @@ class RemoteSeat:
         """Say what is settled, before leases are over, without waiting."""
         settled, self._settled = self._settled, []
         self._told_at = self._way.clock.monotonic_ns()
-        self._way.ask_later("group.take", Take(self._desk.number, 0, settled), lambda: None)
+        self._way.ask_later("group.take", Take(self._desk.number, 0, settled), lambda _: None)
 
     def _insist(self, spot: Spot, delay: float | None) -> bool | None:
         """Tell the keeper of one event; wait for one that is away, for a while."""

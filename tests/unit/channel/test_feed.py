@@ -41,6 +41,7 @@ class Kept:
     """A partition in memory, and a feed of it."""
 
     partition = "p"
+    kept_here = True
     watermark = 0
 
     def __init__(self) -> None:
@@ -194,6 +195,7 @@ class Other(Kept):
     """Another partition of the same history, which a further station keeps."""
 
     partition = "q"
+    kept_here = False
 
 
 def of_other(offset: int) -> Item:

@@ -13,13 +13,14 @@ from heliograph.channel.handing import Terms
 from heliograph.channel.lane import BATCH, Lane
 from heliograph.delivery.desk import Desk
 from heliograph.delivery.window import MAX_OUT
-from heliograph.errors import QueryFailed
+from heliograph.errors import CursorFenced, HeliographError, QueryFailed
 from heliograph.event import Header
 from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks
+from tests.e2e.link_support import wait_until
 from tests.unit.journal.helpers import HandClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from heliograph.channel.handing import Seat
     from heliograph.channel.lane import Item
@@ -29,6 +30,60 @@ PORTS = Ports(SystemClock(), ThreadTasks(), SystemRandom(), None)
 
 class Track(hg.Event, name="air.track"):
     id: int
+
+
+class Late:
+    """What a keeper elsewhere was told, and may answer later."""
+
+    failure: HeliographError | None = None
+    is_kept = False
+
+    def __init__(self) -> None:
+        self._calls: list[Callable[[HeliographError | None], object]] = []
+
+    def soon(self) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        return self.is_kept
+
+    def result(self) -> None:
+        if not self.is_kept:
+            raise self.failure or QueryFailed("the keeper", "does not answer")
+
+    def then(self, call: Callable[[HeliographError | None], object]) -> None:
+        self._calls.append(call)
+
+    def end(self, failure: HeliographError | None = None) -> None:
+        self.is_kept, self.failure = failure is None, failure
+        for call in self._calls:
+            call(failure)
+
+
+class Elsewhere:
+    """The cursors of two partitions: that of "p" is kept here, that of "q" by a keeper that is late."""
+
+    def __init__(self) -> None:
+        self.here = Memory()
+        self.there = Memory()
+        self.tellings: list[Late] = []
+        self.closed = 0
+
+    def of(self, partition: str) -> Any:
+        return self.here if partition == "p" else self
+
+    def names(self) -> tuple[str, ...]:
+        return ("p", "q")
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def commit(self, position: int, *more: Any) -> Late:
+        self.there.commit(position, *more)
+        self.tellings.append(Late())
+        return self.tellings[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.there, name)
 
 
 class Memory:
@@ -86,11 +141,25 @@ def lane_of(count: int, key: tuple[str, ...] = ()) -> Lane:
     return lane
 
 
+def two_partitions(each: int) -> Lane:
+    """First what another station keeps."""
+    lane = lane_of(0)
+    for at in range(2 * each):
+        partition = "q" if at < each else "p"
+        header = Header("c", "air.track", "s", 1, at + 1, 0, b"x" * 12, 3, (), 0, 0, partition, at % each)
+        lane.put((Track(at), header, 0))
+    return lane
+
+
 def buried(_item: Item, _attempts: int) -> None: ...
 
 
 def desk_of(count: int, terms: Terms, cursor: Memory | None = None) -> Desk:
     return Desk(PORTS, "desk", lane_of(count), terms, cursors=cast("Any", cursor), bury=buried)
+
+
+def desk_elsewhere(each: int, terms: Terms, cursors: Elsewhere) -> Desk:
+    return Desk(PORTS, "desk", two_partitions(each), terms, cursors=cast("Any", cursors), bury=buried)
 
 
 def numbers(seat: Seat, most: int = 1 << 30) -> list[int]:
@@ -111,6 +180,56 @@ def test_what_could_not_be_kept_is_handed_out_once_it_can_be() -> None:
     assert (first.number, first.attempt, first.header.redelivered) == (0, 1, False)
     assert cursor.reach == 3, "kept before the first of them is handed out"
     assert numbers(seat) == [1, 2]
+
+
+def ids(seat: Seat) -> list[tuple[int, int]]:
+    return [(one.event.id, one.attempt) for (one,) in iter(seat.take, [])]  # type: ignore[attr-defined]  # they are tracks
+
+
+@pytest.mark.parametrize("terms", [Terms(ack="manual"), Terms(ack="before")])
+def test_what_a_keeper_has_not_kept_yet_is_handed_out_later_and_the_rest_at_once(terms: Terms) -> None:
+    cursors = Elsewhere()
+    desk = desk_elsewhere(3, terms, cursors)
+    seat = desk.sit("a", lambda: None)
+    assert ids(seat) == [(3, 1), (4, 1), (5, 1)]
+    assert ids(seat) == []
+    got: list[tuple[int, int]] = []
+
+    def keeper_answers() -> bool:
+        for telling in [late for late in cursors.tellings if not late.is_kept]:
+            telling.end()
+        got.extend(ids(seat))
+        return len(got) == 3
+
+    assert wait_until(keeper_answers)
+    assert got == [(0, 1), (1, 1), (2, 1)]
+    if terms.ack == "before":
+        assert len(cursors.tellings) >= 3, "each was settled there before it was handed out"
+        assert cursors.there.position == 3
+
+
+def test_a_desk_that_is_closed_says_what_a_keeper_has_not_kept() -> None:
+    cursors = Elsewhere()
+    desk = Desk(
+        PORTS, "desk", two_partitions(1), Terms(ack="manual"), cursors=cast("Any", cursors), bury=buried
+    )
+    assert ids(desk.sit("a", lambda: None)) == [(1, 1)]
+    with pytest.raises(QueryFailed):
+        desk.close()
+    assert cursors.closed == 1
+
+
+def test_who_asks_is_told_that_another_has_the_name() -> None:
+    cursors = Elsewhere()
+    desk = Desk(
+        PORTS, "desk", two_partitions(1), Terms(ack="manual"), cursors=cast("Any", cursors), bury=buried
+    )
+    seat = desk.sit("a", lambda: None)
+    assert ids(seat) == [(1, 1)]
+    cursors.tellings[-1].end(CursorFenced("desk", 1, 2))
+    assert wait_until(lambda: desk.stats().ready)
+    with pytest.raises(CursorFenced):
+        seat.take()
 
 
 def test_room_behind_a_slow_member_is_there_for_whoever_asks_and_all_are_rung() -> None:

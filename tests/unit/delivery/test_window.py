@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heliograph.delivery.window import Dead, Handed, Window, numbered, place_of, stream_of
+from heliograph.delivery.window import MAX_OUT, Dead, Handed, Window, numbered, place_of, stream_of
 from tests.support import examples
 
 SECOND = 1_000_000_000
@@ -155,6 +155,7 @@ class WindowAgainstModel(RuleBasedStateMachine):
         """Who holds an event, and until when."""
         self.delayed: dict[int, int] = {}
         self.dead: set[int] = set()
+        self.is_paused = False
 
     def bury(self, dead: list[Dead[str]]) -> None:
         for one in dead:
@@ -187,6 +188,7 @@ class WindowAgainstModel(RuleBasedStateMachine):
         member = data.draw(st.sampled_from(sorted(self.members)))
         for one in self.window.take(member, self.now, most):
             n = one.number
+            assert not self.is_paused
             assert n in self.open
             assert n not in self.held_by
             assert n not in self.delayed
@@ -197,6 +199,11 @@ class WindowAgainstModel(RuleBasedStateMachine):
             assert (one.attempt, one.again) == (self.open[n], self.open[n] > 1)
             self.held_by[n] = (member, self.now + 20)
         assert sum(held[0] == member for held in self.held_by.values()) <= 2
+
+    @rule()
+    def pause_or_go_on(self) -> None:
+        self.is_paused = not self.is_paused
+        (self.window.pause if self.is_paused else self.window.go_on)(0)
 
     @precondition(lambda self: self.keys)
     @rule(data=st.data())
@@ -242,6 +249,7 @@ class WindowAgainstModel(RuleBasedStateMachine):
         for member in sorted(self.members):
             self.go(member)
         self.time_passes(100)
+        self.window.go_on(0)
         self.window.join("last", 10_000)
         reached: set[int] = set()
         while handed := self.window.take("last", self.now, 100):
@@ -278,6 +286,28 @@ def test_each_stream_has_a_low_watermark_of_its_own() -> None:
     w.ack(numbered(0, 5))
     assert w.is_settled(0)
     assert (w.low(0), w.low(1)) == (7, 900)
+
+
+def test_a_stream_that_is_paused_takes_no_room_and_holds_back_no_key_of_the_others() -> None:
+    w = window(by_key=True, most=2 * MAX_OUT)
+    for place in range(3):
+        w.offer(numbered(1, place), f"1:{place}", key=("k",))
+        w.offer(numbered(0, place), f"0:{place}", key=("k",))
+    assert [one.item for one in w.take("a", 0, 10)] == ["1:0"]
+    w.give_back(numbered(1, 0))
+    w.pause(1)
+    for place in range(3):
+        assert [one.item for one in w.take("a", 0, 10)] == [f"0:{place}"]
+        w.ack(numbered(0, place))
+    for place in range(3, MAX_OUT + 3):
+        w.offer(numbered(1, place), f"1:{place}", key=("k",))
+    is_full = [w.full]
+    assert w.take("a", 0, 10) == []
+    w.go_on(1)
+    assert [*is_full, w.full] == [False, True]
+    for place in range(4):
+        assert [(one.item, one.again) for one in w.take("a", 0, 10)] == [(f"1:{place}", False)]
+        w.ack(numbered(1, place))
 
 
 @given(stream=st.integers(0, 1 << 20), place=st.integers(0, (1 << 64) - 1))

@@ -6,7 +6,9 @@ import threading
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+import pytest
 
+from heliograph.errors import QueryFailed
 from heliograph.link import messages as m
 from heliograph.link.questions import WAITING, Questions
 from heliograph.ports import system_ports
@@ -22,6 +24,7 @@ class FakeLink:
     """A link over which nothing goes."""
 
     station = STATION
+    name = f"{STATION:016x}"
     closed = False
 
     def post(self, *posted: m.Message) -> None: ...
@@ -87,3 +90,15 @@ def test_when_this_station_closes_it_hears_at_once() -> None:
     host.questions.close()
     host.leave()
     assert (host.heard, host.seated) == (["join", "left"], set())
+
+
+def test_a_station_that_hangs_is_waited_for_once() -> None:
+    """Until it answers anything: then it has all the time again."""
+    questions, link = Questions(system_ports()), cast("Link", FakeLink())
+    with pytest.raises(QueryFailed, match="has not answered"):
+        questions.ask(link, "here", None, 0.2)
+    assert questions.patience(STATION, 0.2) == 0.0
+    assert 0.0 < questions.patience(STATION, 60.0) < 60.0
+    assert questions.patience(STATION + 1, 0.2) == 0.2
+    questions.on_answer(link, m.Answer(1, msgspec.Raw(b"\xc0")))
+    assert questions.patience(STATION, 0.2) == 0.2
