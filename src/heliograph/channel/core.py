@@ -102,7 +102,7 @@ class Channel(Generic[T]):
                 self._journal.feed.passing = self.monitor.passing
         self.timed: WeakSet[Lane] = WeakSet()  # what timers put into, on its way to receivers
         self.delayed = delayed_for(self, services, self.store)
-        self._lanes = Lanes(qos, services.ports, self._journal)
+        self._lanes = Lanes(qos, services.ports, services.timers, self._journal)
         self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal)
         self.asking: Asking[T] = Asking(self, self._members, self._journal, services)
         self._calling: Calling[T] = Calling(self, self._members, self.asking, services)
@@ -259,9 +259,9 @@ class Channel(Generic[T]):
             name: in statistics and errors; else the function's own.
             start: as in `consumer`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
-                `latency`, `group`, `queue`, `overflow`: see `heliograph.channel.selection.select`; in a group
-                that acknowledges also `lease`, `max_in_flight`, `max_deliveries`, `dead_letter` and `order`,
-                as in `consumer`.
+                `latency`, `group`, `queue`, `overflow`, `separation`: see
+                `heliograph.channel.selection.select`; in a group that acknowledges also `lease`,
+                `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
         """
         check_options("subscribe", options, "inline", "name", "start", *Acking.__annotations__)
         check_name(self.name, "name", name)
@@ -401,6 +401,7 @@ class Channel(Generic[T]):
         self.asking.close()
         for receiver in receivers:
             if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
+                receiver.lane.finish()
                 receiver.lane.wait_empty(seconds_until(self.ports.clock, deadline))
             pending = receiver.counts().pending
             if pending and not isinstance(receiver, Consumer | Shared):

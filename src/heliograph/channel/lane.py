@@ -296,6 +296,9 @@ class Lane:
 
     # For both
 
+    def finish(self) -> None:
+        """Nothing more will come: hold nothing back."""
+
     def close(self, reason: str = "closed") -> None:
         """Take nothing more in; what waits is dropped under `reason`."""
         with self._lock:
@@ -551,7 +554,7 @@ class CoalescingLane(Lane):
     def _append(self, item: Item) -> bool:
         held, line = self._held(item)
         band = self._band(line)
-        key = _key(item)
+        key = key_of(item)
         if key in band:
             before = band[key]
             self._drop(before, "coalesced")
@@ -576,16 +579,16 @@ class CoalescingLane(Lane):
 
     def _enter(self, band: Any, held: Any) -> None:
         """Of two priorities that become one line, an event of the same key may be there."""
-        if (before := band.pop(_key(held), None)) is not None:
+        if (before := band.pop(key_of(held), None)) is not None:
             self._drop(before, "coalesced")
             self.waiting -= 1
-        band[_key(held)] = held
+        band[key_of(held)] = held
 
     def _head_of(self, band: Any) -> Any:
         return next(iter(band.values()))
 
     def _push_left(self, band: Any, held: Any) -> None:
-        key = _key(held)
+        key = key_of(held)
         if key in band:
             self._drop(held, "coalesced")
             self.waiting -= 1
@@ -599,5 +602,6 @@ class CoalescingLane(Lane):
         return [band.pop(next(iter(band))) for _ in range(min(len(band), most))]
 
 
-def _key(item: Item) -> tuple[str, tuple[Any, ...]]:
+def key_of(item: Item) -> tuple[str, tuple[Any, ...]]:
+    """Events of one key are states of one thing; those of a type without a key are all of one."""
     return item[1].type, item[1].key

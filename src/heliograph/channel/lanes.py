@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph.channel.lane import CoalescingLane, Lane
 from heliograph.channel.late import LateCoalescingLane, LateLane
+from heliograph.channel.separating import LateSeparatingLane, SeparatingLane
 from heliograph.order import Ranking, as_ns, order_named
 
 if TYPE_CHECKING:
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
     from heliograph.channel.selection import Selection
     from heliograph.ports import Clock, Ports
     from heliograph.qos import QoS
+    from heliograph.timers import Timers
 
 
 class Lanes:
     """Makes the lanes of one channel."""
 
-    def __init__(self, qos: QoS, ports: Ports, journal: Journalled | None) -> None:
+    def __init__(self, qos: QoS, ports: Ports, timers: Timers, journal: Journalled | None) -> None:
         self._qos = qos
         self._ports = ports
+        self._timers = timers
         self._journal = journal
 
     def new(
@@ -50,7 +53,11 @@ class Lanes:
         if self._journal is not None:
             return self._journal.lane(name, selection, on_ready, ranking)
         late = late and kind is Lane
-        if policy == "coalesce":
+        own: dict[str, Any] = {}
+        if selection.separation is not None:
+            kind = LateSeparatingLane if late else SeparatingLane
+            own = {"separation": selection.separation, "timers": self._timers}
+        elif policy == "coalesce":
             kind = LateCoalescingLane if late else CoalescingLane
         elif late:
             kind = LateLane
@@ -63,6 +70,7 @@ class Lanes:
             priority=selection.priority,
             ranking=ranking,
             on_ready=on_ready,
+            **own,
         )
 
     def use(self, qos: QoS, receivers: Iterable[QueuedReceiver]) -> None:

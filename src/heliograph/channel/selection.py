@@ -42,9 +42,10 @@ class Options(Wanted, total=False):
     group: str | None
     queue: int | None
     overflow: LanePolicy | None
+    separation: float | None
 
 
-QUEUE_OPTIONS: Final = ("group", "queue", "overflow", "dispatch", "sub_priority", "latency")
+QUEUE_OPTIONS: Final = ("group", "queue", "overflow", "separation", "dispatch", "sub_priority", "latency")
 """Those that only a receiver with a queue may have."""
 
 
@@ -77,6 +78,7 @@ class Selection(msgspec.Struct, frozen=True):
     dispatch: OrderName | Order | None = None
     sub_priority: int | None = None
     latency: float | None = None
+    separation: float | None = None
 
 
 def select(
@@ -95,6 +97,7 @@ def select(
     dispatch: OrderName | Order | None = None,
     sub_priority: int | None = None,
     latency: float | None = None,
+    separation: float | None = None,
 ) -> Selection:
     """Check what a receiver asks for.
 
@@ -113,6 +116,7 @@ def select(
         dispatch: which of the events that wait for it comes next; the channel's own by default.
         sub_priority: takes the place of the events' own, 0 (low) to 255 (high), with `dispatch="ranked"`.
         latency: takes the place of the events' own, in seconds, with `dispatch="deadline"`.
+        separation: seconds between two events of one key at least; see `heliograph.channel.separating`.
     """
     wanted = carried if types is None else classes_of(types)
     for cls in wanted:
@@ -125,6 +129,8 @@ def select(
     check_name(channel, "group", group)
     _check_overflow(channel, wanted, qos, overflow)
     check_order(channel, qos, dispatch, sub_priority=sub_priority, latency=latency)
+    if separation is not None:
+        _check_separation(channel, qos, separation, group, overflow)
     if where is None and params:
         raise NotPossible(channel, "params= without where=: there is no filter to give values to")
     tree = None if where is None else parsed(where, params)
@@ -142,6 +148,7 @@ def select(
         dispatch=dispatch,
         sub_priority=sub_priority,
         latency=latency,
+        separation=separation,
     )
 
 
@@ -214,6 +221,26 @@ def _check_overflow(
         )
     if overflow == "coalesce" and not all(info_of(cls).key for cls in wanted):
         raise NotPossible(channel, "overflow='coalesce' needs event types with a key=")
+
+
+def _check_separation(
+    channel: str, qos: QoS, separation: float, group: str | None, overflow: LanePolicy | None
+) -> None:
+    if type(separation) not in (int, float) or not 0 < separation <= LONGEST_LATENCY:
+        limits = f"seconds above 0, up to {LONGEST_LATENCY:g}"
+        raise NotPossible(channel, f"a separation is {limits}, not {separation!r:.60}")
+    if qos.journalled or qos.ack == "delivered":
+        raise NotPossible(
+            channel,
+            "separation= leaves events out for good: have it on a channel that neither keeps them nor waits "
+            "until they are acknowledged",
+        )
+    if group is not None:
+        raise NotPossible(channel, "separation= with group=: its members share one stream, whoever is next")
+    if (overflow or qos.overflow_policy) == "coalesce":
+        raise NotPossible(
+            channel, "separation= with overflow='coalesce': both keep the latest; leave one out"
+        )
 
 
 def check_order(

@@ -1,0 +1,136 @@
+"""Lanes of receivers that want at most one event of a key in so much time: DDS's time-based filter.
+
+    channel.subscribe(show, separation=0.1)         # of each track, no more than ten a second
+
+The first event of a key passes. What comes of that key within `separation` seconds is held back: only the
+latest of it, and the one before counts as dropped, `separated`. When the time is over the one that is held
+passes, so the last value comes although no other follows, and the time begins anew. Keys do not wait for each
+other; events of a type without a key are one key. When the channel is closed what is held passes at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heliograph.channel.lane import Lane, key_of
+from heliograph.channel.late import LateLane
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from heliograph.channel.lane import Item
+    from heliograph.channel.ledger import LaneCounts
+    from heliograph.timers import Timers
+
+
+class SeparatingLane(Lane):
+    """See the module."""
+
+    def __init__(self, name: str, *, separation: float, timers: Timers, **lane: Any) -> None:
+        super().__init__(name, **lane)
+        self._separation_ns = round(separation * 1e9)
+        self._timers = timers
+        self._free_at: dict[Hashable, int] = {}
+        """When the next event of a key may pass; keys that are not there are free."""
+        self._ends: deque[tuple[int, Hashable]] = deque()
+        """The same, in the order of time."""
+        self._early: dict[Hashable, Item] = {}
+        """What is held back."""
+        self._rings_at: int | None = None
+
+    def put(self, item: Item) -> None:
+        self.put_many((item,))
+
+    def finish(self) -> None:
+        self._let_pass(everything=True)
+
+    def close(self, reason: str = "closed") -> None:
+        with self._lock:
+            early = list(self._early.values())
+            self._early.clear()
+            self._drop_each(early, reason)
+        super().close(reason)
+
+    # All of these run under the lock.
+
+    def _counts(self, from_history: int = 0) -> LaneCounts:
+        counts = super()._counts(from_history)
+        return msgspec.structs.replace(counts, pending=counts.pending + len(self._early))
+
+    def _append_all(self, items: Sequence[Item]) -> bool:
+        return self._append_each(items)
+
+    def _append(self, item: Item) -> bool:
+        """What is held back needs no room in the queue."""
+        return self._append_extra(item) if self._is_early(item) else super()._append(item)
+
+    def _append_extra(self, item: Item) -> bool:
+        if self._is_early(item):
+            self._hold_back(item)
+            return False
+        self._begin_anew(key_of(item), self._clock.monotonic_ns())
+        return super()._append_extra(item)
+
+    def _is_early(self, item: Item) -> bool:
+        self._forget_free_keys(self._clock.monotonic_ns())
+        return key_of(item) in self._free_at
+
+    def _forget_free_keys(self, now: int) -> None:
+        ends = self._ends
+        while ends and ends[0][0] <= now and ends[0][1] not in self._early:
+            del self._free_at[ends.popleft()[1]]
+
+    def _begin_anew(self, key: Hashable, now: int) -> None:
+        self._free_at[key] = now + self._separation_ns
+        self._ends.append((now + self._separation_ns, key))
+
+    def _hold_back(self, item: Item) -> None:
+        key = key_of(item)
+        before = self._early.pop(key, None)
+        if before is not None:
+            self._drop(before, "separated")
+        elif len(self._early) >= self.limit:
+            self._drop(self._early.pop(next(iter(self._early))), "oldest")
+        self._early[key] = item
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """For the first key that gets free, whether anything of it is held or not: their order is known."""
+        due = self._ends[0][0]
+        if self._rings_at is None or due < self._rings_at:
+            self._rings_at = due
+            self._timers.at(due, self._ring, owed=True)
+
+    # By a timer, or when the channel closes
+
+    def _ring(self) -> None:
+        self._rings_at = None
+        self._let_pass(everything=False)
+
+    def _let_pass(self, *, everything: bool) -> None:
+        """What was held back for long enough."""
+        with self._lock:
+            now = self._clock.monotonic_ns()
+            passed = False
+            while self._ends and not self.closed and (everything or self._ends[0][0] <= now):
+                _, key = self._ends.popleft()
+                del self._free_at[key]
+                item = self._early.pop(key, None)
+                if item is not None:
+                    passed = True
+                    super()._append_extra(item)
+                    if not everything:
+                        self._begin_anew(key, now)
+            if self._early and not self.closed:
+                self._set_timer()
+            if not passed or self._watched:
+                return
+            self._watched = True
+        self._on_ready(self)
+
+
+class LateSeparatingLane(LateLane, SeparatingLane):
+    """The same for who joins late: of what was kept, too, no more than one at a time."""
