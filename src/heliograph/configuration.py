@@ -1,10 +1,17 @@
-"""A station's configuration file: which modules it has, and how its channels dispatch.
+"""A station's configuration file: which modules it has, which strategies they use, and how its channels are.
 
     # helio.toml                        hg.Station(config="helio.toml")
     configuration = "full"              # or "erm", "efd", "erd": see below
 
     [station]
     callback_limit = 10.0
+    transport = "ring"
+
+    [timers]
+    limit = 10_000
+
+    [correlation]                       # enabled, and the limits of every pattern
+    keys = 500
 
     [channels]                          # of every channel: any field of hg.QoS
     dispatch = "aged"
@@ -12,6 +19,8 @@
     [channel."air.tracks"]              # of one
     dispatch = "mine.orders:TurnByTurn" # a class of the user's own: module:Class
     threads = { kind = "pool", workers = 4 }
+    filters.consumers = "quality > 3"
+    filters.suppliers = { class = "mine.filters:Plausible", most = 900.0 }
 
 What the file says takes the place of what the program says, field by field, so that a deployment changes no
 code. A file with a mistake is refused whole, with its line and what is allowed there.
@@ -29,24 +38,29 @@ from __future__ import annotations
 import importlib
 import re
 import tomllib
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
-from heliograph.errors import InvalidConfiguration, InvalidQoS
-from heliograph.qos import QoS
+from heliograph.errors import ExpressionError, InvalidConfiguration, InvalidQoS
+from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY, QoS
 from heliograph.threads import Threads
+from heliograph.timers import MAX_TIMERS
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 MAX_CONFIGURATION: Final = 1_048_576
 """Bytes of a configuration file."""
+MAX_BOUND: Final = 100_000_000
+"""The highest limit of patterns that a file may set."""
 
-_TOP: Final = ("configuration", "station", "channels", "channel")
-_STATION: Final = ("callback_limit",)
+_TOP: Final = ("configuration", "station", "timers", "filtering", "correlation", "channels", "channel")
+_CLASS: Final = "class"
+"""In a table, what names a class of the user's own; the rest of the table is handed to it."""
 _KEY: Final = re.compile(r"""\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*[.=]""")
 _LINE: Final = re.compile(r"at line (\d+)")
 
@@ -56,17 +70,36 @@ class Modules(msgspec.Struct, frozen=True):
 
     name: str = "full"
     filtering: bool = True
-    """Filters in subscriptions, and patterns over several events."""
+    """Filters in subscriptions."""
+    correlation: bool = True
+    """Patterns over several events."""
     dispatching: bool = True
     """Queues that workers empty; without, callbacks run inside push."""
 
 
 CONFIGURATIONS: Final = {
     "full": Modules("full"),
-    "erd": Modules("erd", filtering=False),
+    "erd": Modules("erd", filtering=False, correlation=False),
     "efd": Modules("efd", dispatching=False),
-    "erm": Modules("erm", filtering=False, dispatching=False),
+    "erm": Modules("erm", filtering=False, correlation=False, dispatching=False),
 }
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What every pattern may remember; None: what the program says."""
+
+    keys: int | None = None
+    depth: int | None = None
+    queue: int | None = None
+    """Matches that wait for the callback."""
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """What a file lets into a channel, and out to its receivers."""
+
+    suppliers: Any = None
+    """A filter, or an object of the user's own that has a method `lets_through(event)`."""
+    consumers: str | None = None
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -74,9 +107,16 @@ class Configuration(msgspec.Struct, frozen=True):
 
     modules: Modules = CONFIGURATIONS["full"]
     callback_limit: float | None = None
+    transport: Any = None
+    """The name of a carrier; None: what the program says. So it is with the next."""
+    priority: int | None = None
+    timers: int = MAX_TIMERS
+    patterns: Bounds = Bounds()
     every_channel: Mapping[str, Any] = {}
     """Fields of `QoS`."""
     channels: Mapping[str, Mapping[str, Any]] = {}
+    filters: Mapping[str, Filters] = {}
+    """By channel."""
 
     def qos(self, channel: str, said: QoS) -> QoS:
         """The quality of service of a channel: what the program said, and in its place what the file says."""
@@ -84,18 +124,51 @@ class Configuration(msgspec.Struct, frozen=True):
         changed = {**inline, **self.every_channel, **self.channels.get(channel, {})}
         return _qos({**_fields(said), **changed}) if changed else said
 
+    def filters_of(self, channel: str) -> Filters:
+        return self.filters.get(channel, Filters())
 
-def load(path: str | os.PathLike[str] | None) -> Configuration:
-    """Read a file; InvalidConfiguration names the line of the first mistake. Without one, as usual."""
-    return Configuration() if path is None else _Reading(str(path), _text(path)).configuration()
+
+def load(path: str | os.PathLike[str] | None, carriers: tuple[str, ...] = ()) -> Configuration:
+    """Read a file; InvalidConfiguration names the line of the first mistake. Without one, as usual.
+
+    Args:
+        path: of the file.
+        carriers: the names that `transport` may have.
+    """
+    return Configuration() if path is None else _Reading(str(path), _text(path), carriers).configuration()
+
+
+_Kind: TypeAlias = "tuple[Callable[[Any], bool], str]"
+"""Whether a value fits, and what does."""
+_SECONDS: Final[_Kind] = (lambda value: type(value) in (int, float) and 0 < value < inf, "seconds above 0")
+_SWITCH: Final[_Kind] = (lambda value: type(value) is bool, "true or false")
+_PRIORITY: Final[_Kind] = (
+    lambda value: type(value) is int and LOWEST_PRIORITY <= value <= HIGHEST_PRIORITY,
+    f"{LOWEST_PRIORITY} (low) to {HIGHEST_PRIORITY} (high)",
+)
+
+
+def _choice(of: tuple[str, ...]) -> _Kind:
+    return (lambda value: isinstance(value, str) and value in of, f"one of {', '.join(of)}")
+
+
+def _count(most: int) -> _Kind:
+    return (lambda value: type(value) is int and 1 <= value <= most, f"a whole number from 1 to {most:,}")
+
+
+def _is_class(value: Any) -> bool:
+    """Whether a value names a class: by `module:Class`, or in a table with options for it."""
+    text = value.get(_CLASS) if isinstance(value, dict) else value
+    return isinstance(text, str) and re.fullmatch(r"[\w.]+:\w+", text) is not None
 
 
 class _Reading:
     """A file that is being read."""
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, carriers: tuple[str, ...]) -> None:
         self._name = name
         self._text = text
+        self._carriers = carriers
         try:
             self._tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -105,27 +178,54 @@ class _Reading:
 
     def configuration(self) -> Configuration:
         self._check_names((), self._tables, _TOP)
-        station = self._table(("station",))
-        self._check_names(("station",), station, _STATION)
-        limit = station.get("callback_limit")
-        if limit is not None and (type(limit) not in (int, float) or not limit > 0):
-            self._refuse(("station", "callback_limit"), f"{limit!r}: seconds above 0")
         modules = self._modules()
+        carrier = _choice(self._carriers)
+        station = self._checked("station", callback_limit=_SECONDS, transport=carrier, priority=_PRIORITY)
+        timers = self._checked("timers", limit=_count(MAX_TIMERS))
+        bound = _count(MAX_BOUND)
+        bounds = self._checked("correlation", enabled=_SWITCH, keys=bound, depth=bound, queue=bound)
+        bounds.pop("enabled", None)
         every = self._policies(("channels",), {}, modules)
         names = self._table(("channel",))
-        channels = {name: self._policies(("channel", name), every, modules) for name in names}
-        return Configuration(modules, limit, every, channels)
+        return Configuration(
+            modules,
+            timers=timers.get("limit", MAX_TIMERS),
+            patterns=Bounds(**bounds),
+            every_channel=every,
+            channels={name: self._policies(("channel", name), every, modules) for name in names},
+            filters={name: self._filters(("channel", name), modules) for name in names},
+            **station,
+        )
 
     def _modules(self) -> Modules:
         said = self._tables.get("configuration", "full")
         if not isinstance(said, str) or said not in CONFIGURATIONS:
             self._refuse(("configuration",), f"{said!r}: one of {', '.join(CONFIGURATIONS)}")
-        return CONFIGURATIONS[said]
+        modules = CONFIGURATIONS[said]
+        for part in ("filtering", "correlation"):
+            enabled = self._table((part,)).get("enabled")
+            if enabled is True and not getattr(modules, part):
+                self._refuse((part, "enabled"), f"the configuration {said!r} has no {part}; leave it out")
+            if enabled is False:
+                modules = msgspec.structs.replace(modules, **{part: False})
+        self._checked("filtering", enabled=_SWITCH)
+        return modules
+
+    def _checked(self, table: str, **known: _Kind) -> dict[str, Any]:
+        """A table of plain values."""
+        said = self._table((table,))
+        self._check_names((table,), said, known)
+        for name, value in said.items():
+            fits, allowed = known[name]
+            if not fits(value):
+                self._refuse((table, name), f"{value!r:.60}: {allowed}")
+        return dict(said)
 
     def _policies(self, path: tuple[str, ...], below: Mapping[str, Any], modules: Modules) -> dict[str, Any]:
         """The fields of `QoS` in one table, which are checked together with those that hold for all."""
-        table = self._table(path)
-        self._check_names(path, table, QoS.__struct_fields__)
+        also = ("filters",) if path[0] == "channel" else ()
+        self._check_names(path, self._table(path), (*QoS.__struct_fields__, *also))
+        table = {name: value for name, value in self._table(path).items() if name not in also}
         policies = {name: self._policy((*path, name), value) for name, value in table.items()}
         try:
             qos = _qos({**_fields(QoS()), **below, **policies})
@@ -140,10 +240,39 @@ class _Reading:
             self._refuse((*path, key), f"the configuration {modules.name!r} has no dispatching; leave it out")
         return policies
 
+    def _filters(self, channel: tuple[str, ...], modules: Modules) -> Filters:
+        path = (*channel, "filters")
+        table = self._table(path)
+        self._check_names(path, table, Filters.__struct_fields__)
+        if table and not modules.filtering:
+            self._refuse(path, f"the configuration {modules.name!r} has no filtering; leave it out")
+        consumers = table.get("consumers")
+        if consumers is not None:
+            self._check_filter((*path, "consumers"), consumers)
+        suppliers: Any = table.get("suppliers")
+        if _is_class(suppliers):
+            suppliers = self._made((*path, "suppliers"), suppliers)
+            if not callable(getattr(suppliers, "lets_through", None)):
+                self._refuse((*path, "suppliers"), "is an object that has a method lets_through(event)")
+        elif suppliers is not None:
+            self._check_filter((*path, "suppliers"), suppliers)
+        return Filters(suppliers, consumers)
+
+    def _check_filter(self, path: tuple[str, ...], text: Any) -> None:
+        """Whether it is one at all; which fields there are is known when the channel is opened."""
+        if not isinstance(text, str):
+            self._refuse(path, f"{text!r:.60}: a filter, as text")
+        from heliograph.expr.parser import parse  # noqa: PLC0415 - few files have filters
+
+        try:
+            parse(text)
+        except ExpressionError as error:
+            self._refuse(path, f"is no filter: {error}")
+
     def _policy(self, path: tuple[str, ...], value: Any) -> Any:
         if path[-1] == "threads":
             return self._threads(path, value)
-        if path[-1] == "dispatch" and isinstance(value, str) and ":" in value:
+        if path[-1] == "dispatch" and _is_class(value):
             return self._made(path, value)
         return value
 
@@ -157,11 +286,13 @@ class _Reading:
         except InvalidQoS as error:
             return self._refuse(path, f"{error.policy} = {error.value!r}: {error.allowed}")
 
-    def _made(self, path: tuple[str, ...], text: str) -> Any:
-        """An object of a class of the user's own."""
+    def _made(self, path: tuple[str, ...], said: str | dict[str, Any]) -> Any:
+        """An object of a class of the user's own, made with the options beside its name."""
+        options = {} if isinstance(said, str) else {key: said[key] for key in said if key != _CLASS}
+        text = said if isinstance(said, str) else said[_CLASS]
         module, _, name = text.partition(":")
         try:
-            return getattr(importlib.import_module(module), name)()
+            return getattr(importlib.import_module(module), name)(**options)
         except Exception as error:  # noqa: BLE001 - importing runs the user's code, which may raise anything
             return self._refuse(path, f"{text!r}: no object of it could be made: {error!r}")
 

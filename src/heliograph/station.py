@@ -106,7 +106,9 @@ class Station:
                 f"transport={transport!r:.60}",
                 f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
             )
-        self._configuration = load(config)
+        self._configuration = load(config, get_args(Carrier))
+        transport = self._configuration.transport or transport
+        priority = self._configuration.priority or priority
         modules = self._configuration.modules
         self.ports = ports or system_ports(folder)
         self.id = self.ports.random.id64()
@@ -123,7 +125,7 @@ class Station:
         self._patterns: list[PatternSubscription] = []
         # What is open keeps itself alive through its streams and timers.
         self._togethers: weakref.WeakSet[Together] = weakref.WeakSet()
-        self.timers = Timers(self.ports.clock, self.ports.tasks)
+        self.timers = Timers(self.ports.clock, self.ports.tasks, limit=self._configuration.timers)
         self._loop = OwnLoop(self.ports.tasks)
         self._schedule: Schedule | None = None
         self._closed = False
@@ -217,11 +219,10 @@ class Station:
         return subscription
 
     def _together(self, pattern: Pattern, callback: Callable[[Any], object], **options: Any) -> Together:
-        if not self._configuration.modules.filtering:
-            raise NotPossible(
-                "subscribe", "a pattern of events: this station's configuration has no filtering"
-            )
+        if not self._configuration.modules.correlation:
+            raise NotPossible("subscribe", "a pattern: this station's configuration has no correlation")
         from heliograph.channel.together import Together  # noqa: PLC0415 - few programs have patterns
+        from heliograph.correlate.pattern import limited  # noqa: PLC0415 - likewise
 
         unknown = sorted(options.keys() - {"name", "priority", "replayable"})
         if unknown:
@@ -234,7 +235,15 @@ class Station:
             name = options.get("name")
             if any(other.replayable and other.name == name for other in self.patterns()):
                 raise NotPossible(str(name), "is replayable and subscribed to already; close it first")
-        together = Together(pattern, callback, self._services, self.timers, **options)
+        bounds = self._configuration.patterns
+        together = Together(
+            limited(pattern, keys=bounds.keys, depth=bounds.depth),
+            callback,
+            self._services,
+            self.timers,
+            queue=bounds.queue,
+            **options,
+        )
         with self._lock:
             self._togethers.add(together)
         return together
@@ -248,9 +257,12 @@ class Station:
             **only: `key`: the matches of one key.
         """
         from heliograph.channel.together import found_again  # noqa: PLC0415 - few programs have patterns
+        from heliograph.correlate.pattern import limited  # noqa: PLC0415 - likewise
 
         self._check_usable()
-        return found_again(pattern, self._services, name, **only)
+        bounds = self._configuration.patterns
+        as_then = limited(pattern, keys=bounds.keys, depth=bounds.depth)
+        return found_again(as_then, self._services, name, **only)
 
     def schedule(self, *, preemptive: bool = False, blocking: float = 0.0) -> Schedule:
         """The tasks of this station, which are admitted by their rates; there is one set of them.
@@ -477,6 +489,7 @@ class Station:
             open_later=None if self._keeping is None else self._keeping.open_later,
             priority=priority,
             filtering=filtering,
+            filters=self._configuration.filters_of,
             observe=self._recorder.observe,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,8 +72,21 @@ def test_the_file_takes_the_place_of_what_the_program_says(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "line", "sentence"),
     [
+        ("[station]\ntransport = 'pigeon'", 2, "one of socket, ring, spinning-ring"),
+        ("[station]\npriority = 9", 2, "1 \\(low\\) to 5 \\(high\\)"),
+        ("[timers]\nlimit = 0", 2, "a whole number from 1 to 1,000,000"),
+        ("[correlation]\nkeys = true", 2, "a whole number from 1"),
+        ("[correlation]\nhook = 'a:b'", 2, "hook is not known here; allowed are enabled, keys, depth, queue"),
+        ("[filtering]\n\nenabled = 'no'", 3, "true or false"),
+        ("configuration = 'erd'\n[correlation]\nenabled = true", 3, "'erd' has no correlation"),
+        ("[channels]\nfilters = {}", 2, "filters is not known here"),
+        ("[channel.a]\nfilters.consumers = 'a >'", 2, "is no filter"),
+        ("[channel.a.filters]\nconsumers = 7", 2, "a filter, as text"),
+        ("[channel.a.filters]\nsuppliers = 'pathlib:Path'", 2, "has a method lets_through"),
+        ("[channel.a.filters]\nsuppliers = { class = 'fractions:Fraction', x = 1 }", 2, "no object of it"),
+        ("configuration = 'erm'\n[channel.a.filters]\nconsumers = 'TRUE'", 2, "'erm' has no filtering"),
         ("configuration = 'half'", 1, "'half': one of full, erd, efd, erm"),
-        ("x = 1", 1, "x is not known here; allowed are configuration, station, channels, channel"),
+        ("x = 1", 1, "x is not known here; allowed are configuration, station, timers"),
         ("\n[station]\ncallback_limit = -1", 3, "seconds above 0"),
         ("[channels]\npriority = 1\ndispatch = 'fifo'", 3, "one of strict, ranked, aged, deadline"),
         ("[channels]\ndispatch = 'aged'\n\n[channel.a]\nlatency = 1.0", 5, "None unless dispatch='deadline'"),
@@ -102,6 +116,176 @@ def test_any_text_is_a_configuration_or_refused(text: str) -> None:
     assert 1 <= line_of(text, ("channel", "a", "queue")) <= max(1, len(text.splitlines()))
 
 
+NAMES = [
+    "configuration",
+    "station",
+    "timers",
+    "filtering",
+    "correlation",
+    "channels",
+    "channel",
+    "limit",
+    "keys",
+]
+NAMES += [
+    "enabled",
+    "dispatch",
+    "threads",
+    "queue",
+    "latency",
+    "filters",
+    "suppliers",
+    "consumers",
+    "class",
+    "a",
+]
+VALUES = [
+    "'erm'",
+    "'efd'",
+    "true",
+    "false",
+    "0",
+    "7",
+    "-1.5",
+    "nan",
+    "'aged'",
+    "'deadline'",
+    "'pool'",
+    "'text = 1'",
+]
+VALUES += [
+    f"'{__name__}:Backwards'",
+    f"{{ class = '{__name__}:Plausible' }}",
+    "{ kind = 'bands' }",
+    "[]",
+    "1979-05-27",
+]
+LINES = st.one_of(
+    st.builds("{} = {}".format, st.sampled_from(NAMES), st.sampled_from(VALUES)),
+    st.builds("{}.{} = {}".format, *[st.sampled_from(NAMES)] * 2, st.sampled_from(VALUES)),
+    st.builds("[{}]".format, st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(".".join)),
+    st.text(alphabet="[]\"'=.{}ac\n 1#", max_size=12),
+)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.lists(LINES, max_size=6).map("\n".join))
+def test_whatever_a_file_says_it_is_followed_or_refused_whole(text: str) -> None:
+    """One that is refused leaves no thread behind; one that is not opens a channel, or says why it cannot."""
+    before = threading.active_count()
+    with tempfile.TemporaryDirectory() as folder:
+        line = refused_line(file := written(Path(folder), text))
+        if line is not None:
+            assert 1 <= line <= max(1, len(text.splitlines()))
+            assert threading.active_count() <= before
+            return
+        with hg.Station(config=file) as station:
+            try:
+                channel = station.channel("a", Note)
+            except hg.HeliographError:
+                assert station.channels() == ()
+            else:
+                assert channel.push(Note("n"))
+
+
+def refused_line(file: Path) -> int | None:
+    """Where the mistake of a file is; None for one without."""
+    try:
+        hg.Station(config=file).close()
+    except InvalidConfiguration as error:
+        return error.line
+    return None
+
+
+class Plausible:
+    """A filter of one's own, with an option that the file gives it."""
+
+    def __init__(self, longest: int = 3) -> None:
+        self.longest = longest
+
+    def lets_through(self, event: Note) -> bool:
+        return len(event.text) <= self.longest
+
+
+def test_filters_of_a_file_stand_before_those_of_the_program(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        f"""
+        [channel.c.filters]
+        suppliers = {{ class = "{__name__}:Plausible", longest = 2 }}
+        consumers = "text <> 'b'"
+        [channel.d.filters]
+        suppliers = "text LIKE 'a%'"
+        """,
+    )
+    with hg.Station(config=file) as station:
+        channel, other = station.channel("c", Note), station.channel("d", Note)
+        plain, own = channel.consumer(), channel.consumer(where="text <> :no", params={"no": "a"})
+        supplier = channel.supplier("s", where="text <> 'd'")
+        for text in ("a", "b", "c", "d", "too long"):
+            channel.push(Note(text))
+            supplier.push(Note(text))
+        assert [note.text for note in plain.read(timeout=0)] == ["a", "a", "c", "c", "d"]
+        assert [note.text for note in own.read(timeout=0)] == ["c", "c", "d"]
+        assert supplier.filtered == 2
+        with pytest.raises(hg.NotPossible, match="params= without where="):
+            channel.consumer(params={"no": 1})
+        plain.change(where="text = 'b'")
+        channel.push(Note("b"))
+        assert plain.read(timeout=0) == []
+        got = other.consumer()
+        other.push_many([Note("ab"), Note("ba")])
+        assert [note.text for note in got.read(timeout=0)] == ["ab"]
+
+
+def test_a_filter_of_a_file_that_no_event_of_the_channel_fits_is_refused_when_it_is_opened(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path, "[channel.c]\nfilters.suppliers = 'speed > 3'")
+    with hg.Station(config=file) as station:
+        with pytest.raises(hg.HeliographError, match="speed"):
+            station.channel("c", Note)
+        assert station.channels() == ()
+
+
+def test_a_file_sets_the_limits_of_timers_and_patterns(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        "[station]\npriority = 4\n[timers]\nlimit = 2\n[correlation]\nkeys = 1\ndepth = 2\nqueue = 3",
+    )
+    with testing.rig(config=file) as helio:
+        channel = helio.station.channel("c", Note)
+        assert channel.consumer().selection.priority == 4
+        together = helio.station.subscribe(
+            hg.all_of(a=channel, b=channel.where("text = ''"), by="text"), print
+        )
+        channel.push_many([Note("x"), Note("y"), Note("z")])
+        helio.settle()
+        assert (together.stats().keys, together.stats().evicted) == (1, 2)
+        assert together.lane.limit == 3
+        for _ in range(2):
+            channel.push(Note("later"), deliver_after=5.0)
+        with pytest.raises(hg.HeliographError, match="2"):
+            channel.push(Note("later"), deliver_after=5.0)
+
+
+def test_filters_and_patterns_can_be_left_out_one_by_one(tmp_path: Path) -> None:
+    with testing.rig(config=written(tmp_path, "[filtering]\nenabled = false")) as helio:
+        channel = helio.station.channel("c", Note)
+        matches: list[object] = []
+        helio.station.subscribe(hg.any_of(a=channel), matches.append)
+        with pytest.raises(hg.NotPossible, match="has no filtering"):
+            channel.where("text = 'a'")
+        channel.push(Note("a"))
+        helio.settle()
+        assert len(matches) == 1
+    with testing.rig(config=written(tmp_path, "[correlation]\nenabled = false")) as helio:
+        channel = helio.station.channel("c", Note)
+        channel.consumer(where="text = 'a'").close()
+        with pytest.raises(hg.NotPossible, match="has no correlation"):
+            helio.station.subscribe(hg.any_of(a=channel), print)
+
+
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
         load(tmp_path / "none.toml")
@@ -112,7 +296,7 @@ def test_without_filtering_filters_and_patterns_are_refused(tmp_path: Path) -> N
         channel = station.channel("c", Note)
         with pytest.raises(hg.NotPossible, match="has no filtering"):
             channel.subscribe(print, where="text = 'a'")
-        with pytest.raises(hg.NotPossible, match="has no filtering"):
+        with pytest.raises(hg.NotPossible, match="has no correlation"):
             station.subscribe(hg.all_of(a=channel, b=channel), print)
         heard = threading.Event()
         channel.subscribe(lambda _: heard.set())
@@ -195,7 +379,5 @@ def table(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    import tempfile
-
     with tempfile.TemporaryDirectory() as scratch:
         LOADED.write_text(table(Path(scratch)))

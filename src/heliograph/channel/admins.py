@@ -21,9 +21,9 @@ one. `change` gives an admin another filter, for all that were opened with it, f
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from heliograph.channel.selection import Wanted, classes_of, conditions_for, parsed
+from heliograph.channel.selection import Wanted, classes_of, conditions_for, conjoined, parsed
 from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.errors import ExpressionError, NotPossible, UnknownOption, WrongEventType
 from heliograph.event import Event, Header, info_of
@@ -133,7 +133,13 @@ class _Discarded(Receipt):
         raise NotPossible("this push", "was stopped by a filter of its supplier, so it has no header")
 
 
-def guard(supplier: Supplier[T], points: Sequence[FilterPoint]) -> Supplier[T]:
+class LetsThrough(Protocol):
+    """Whatever stands at a point: a filter, or an object of the user's own that a configuration names."""
+
+    def lets_through(self, event: Any) -> bool: ...
+
+
+def guard(supplier: Supplier[T], points: Sequence[LetsThrough]) -> Supplier[T]:
     """Let a supplier push only what all points let through."""
     push, push_nowait, push_many, apush = (
         supplier.push,
@@ -280,12 +286,7 @@ def both(channel: Channel[Any], first: Wanted, second: Wanted) -> Wanted:
     trees = [parsed(w["where"], w.get("params")) for w in (first, second) if w.get("where") is not None]
     joined: Wanted = {}
     if trees:
-        from heliograph.expr.build import Built  # noqa: PLC0415 - loaded when a filter is used
-        from heliograph.expr.tree import conjunction  # noqa: PLC0415 - likewise
-
-        joined["where"] = Built(
-            conjunction(tuple(tree.tree for tree in trees)) if trees[1:] else trees[0].tree
-        )
+        joined["where"] = conjoined(trees)
     types = [set(classes_of(w["types"])) for w in (first, second) if w.get("types") is not None]
     if types:
         joined["types"] = tuple(cls for cls in channel.types if all(cls in some for some in types))

@@ -37,6 +37,7 @@ from heliograph.channel.selection import (
     Selection,
     Stream,
     Wanted,
+    behind,
     check_name,
     check_options,
     select,
@@ -51,7 +52,7 @@ from heliograph.qos import QoS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.channel.admins import Published
+    from heliograph.channel.admins import LetsThrough, Published
     from heliograph.channel.lane import Item
     from heliograph.channel.observer import Observer
     from heliograph.channel.places import Point
@@ -89,6 +90,7 @@ class Channel(Generic[T]):
             self.monitor = services.open_monitor(name, qos, self._send_again, self._give_up)
             self.observer = self.monitor if self.observer is None else Both(self.observer, self.monitor)
         self._services = services
+        self._filters = services.filters(name)
         self._accounts = Accounts()
         self._members: Members[T] = Members(name, types, qos, services.ports, self._accounts)
         self._opening = services.ports.tasks.lock(f"suppliers of {name}")
@@ -189,7 +191,15 @@ class Channel(Generic[T]):
             self._check_supplier(full_name)
             supplier = self._new_supplier(full_name, named=name is not None)
             self.add_supplier(supplier)
-        return guard(supplier, (point,)) if published else supplier
+        points: list[LetsThrough] = [point] if published else []
+        if self._filters.suppliers is not None:
+            points.append(self._point_of_all())
+        return guard(supplier, points) if points else supplier
+
+    def _point_of_all(self) -> LetsThrough:
+        """What the configuration lets in."""
+        said: str | LetsThrough = self._filters.suppliers
+        return FilterPoint(self, {"where": said}) if isinstance(said, str) else said
 
     def for_suppliers(self, **published: Unpack[Published]) -> SupplierAdmin[T]:
         """An admin whose suppliers share a filter; see `heliograph.channel.admins`."""
@@ -423,6 +433,8 @@ class Channel(Generic[T]):
             raise NotPossible(self.name, "where=: this station's configuration has no filtering")
         if options.get("priority") is None:
             options["priority"] = self._services.priority
+        if self._filters.consumers is not None:
+            options = behind(self._filters.consumers, options)
         return select(self.name, self._members.types, self.qos, **options)
 
     def new_lane(

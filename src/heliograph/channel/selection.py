@@ -264,6 +264,25 @@ def check_order(
             raise NotPossible(channel, f"latency= says nothing to {order!r}; add dispatch='deadline'")
 
 
+def behind(filter_of_all: str, options: Options) -> Options:
+    """What a receiver asks for, behind a filter that holds for all."""
+    where, params = options.get("where"), options.get("params")
+    if where is None and params:
+        return options  # refused, with what is wrong about it
+    trees = [parsed(filter_of_all, None)]
+    if where is not None:
+        trees.append(parsed(where, params))
+    return {**options, "where": conjoined(trees), "params": None}
+
+
+def conjoined(trees: Sequence[Any]) -> Any:
+    """One filter that holds where all of these do."""
+    from heliograph.expr.build import Built  # noqa: PLC0415 - loaded when a filter is used
+    from heliograph.expr.tree import conjunction  # noqa: PLC0415 - likewise
+
+    return Built(conjunction(tuple(tree.tree for tree in trees)) if trees[1:] else trees[0].tree)
+
+
 def parsed(where: Any, params: Any) -> Any:
     """A filter from its text, or from what `hg.col` built."""
     from heliograph.expr import build, parser  # noqa: PLC0415 - loaded when a filter is used

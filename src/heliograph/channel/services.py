@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from heliograph.configuration import Filters
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -54,5 +56,7 @@ class Services(msgspec.Struct, frozen=True):
     priority: int | None = None
     """Of receivers that name none; None: events have their own."""
     filtering: bool = True
+    filters: Callable[[str], Filters] = lambda _: Filters()
+    """What the station's configuration lets into a channel of that name, and out of it."""
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""

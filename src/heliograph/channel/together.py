@@ -85,6 +85,7 @@ class Together:
         name: str | None = None,
         priority: int | None = None,
         replayable: bool = False,
+        queue: int | None = None,
     ) -> None:
         check(pattern)
         if replayable:
@@ -118,7 +119,7 @@ class Together:
             self.name,
             clock=self._clock,
             tasks=services.ports.tasks,
-            limit=QUEUE,
+            limit=queue or QUEUE,
             policy="drop_oldest",
             priority=priority or QoS().priority,
             on_ready=self._queued if services.pools.dispatching else self._left_here,

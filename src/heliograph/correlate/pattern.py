@@ -18,7 +18,7 @@ that the first of its events opened has closed and none of those came in it. `wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -154,6 +154,22 @@ def check(pattern: Any) -> None:
     if leaves > MAX_PARTS:
         raise InvalidPattern("the pattern", f"has {leaves} parts; at most {MAX_PARTS} are allowed")
     _check_inside(pattern, 1)
+
+
+def limited(pattern: Pattern, *, keys: int | None, depth: int | None) -> Pattern:
+    """The same pattern with these limits in place of its own, where any is given."""
+    if keys is None and depth is None:
+        return pattern
+    check(pattern)
+    return cast("Pattern", _limited(pattern, {"keys": keys, "depth": depth}))
+
+
+def _limited(node: Node, limits: dict[str, int | None]) -> Node:
+    if not isinstance(node, AllOf | AnyOf | NoneOf):
+        return node
+    said = {name: value for name, value in limits.items() if value is not None and isinstance(node, AllOf)}
+    parts = {name: _limited(part, limits) for name, part in node.parts.items()}
+    return msgspec.structs.replace(node, parts=parts, **said)
 
 
 def leaves_of(node: Node) -> Iterator[Node]:
