@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotations of Header at run time
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, cast, dataclass_transform
 
@@ -57,6 +57,8 @@ Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Instant: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 UserHeader: TypeAlias = Annotated[str, Meta(max_length=MAX_USER_HEADER)]
+UserHeaders: TypeAlias = Annotated[Mapping[Name, UserHeader], Meta(max_length=MAX_USER_HEADERS)]
+Priority: TypeAlias = Annotated[int, Meta(ge=1, le=5)]
 
 
 class EventId(NamedTuple):
@@ -94,7 +96,7 @@ class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
     source_ts: Instant
     """When the supplier says it happened: data, may be wrong."""
     format_id: Annotated[bytes, Meta(min_length=FORMAT_ID_SIZE, max_length=FORMAT_ID_SIZE)]
-    priority: Annotated[int, Meta(ge=1, le=5)] = 3
+    priority: Priority = 3
     """1 (low) to 5 (high)."""
     key: Annotated[tuple[Any, ...], Meta(max_length=MAX_KEY)] = ()
     """Values of the key fields, in the order of the class's `key`."""
@@ -109,7 +111,7 @@ class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
     hops: Annotated[int, Meta(ge=0, le=255)] = 0
     """Links it has crossed."""
     correlation_id: Name | None = None
-    headers: Annotated[Mapping[Name, UserHeader], Meta(max_length=MAX_USER_HEADERS)] | None = None
+    headers: UserHeaders | None = None
     """Free user headers, for example `traceparent`."""
     redelivered: bool = False
 

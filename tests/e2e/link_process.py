@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import heliograph as hg
 from heliograph.errors import QueryFailed
-from tests.e2e.link_support import LIMIT, Track
+from tests.e2e.link_support import LIMIT, Track, transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ def say(*words: object) -> None:
 
 def supply(channel: str, number: str) -> None:
     """Wait for a consumer, push so many events, and stay until standard input ends."""
-    with hg.Station(domain="e2e", name="supplier") as station:
+    with hg.Station(domain="e2e", transport=transport(), name="supplier") as station:
         tracks = station.channel(channel, Track)
         assert tracks.wait_matched(1, LIMIT)
         say("matched")
@@ -36,7 +36,7 @@ def supply(channel: str, number: str) -> None:
 
 def work(channel: str) -> None:
     """As the only member of a group, acknowledge by hand until killed; say each that was."""
-    with hg.Station(domain="e2e", name="worker") as station:
+    with hg.Station(domain="e2e", transport=transport(), name="worker") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(durability="persistent"))
         with tracks.consumer(group="workers", ack="manual") as member:
             for delivery in member.deliveries():
@@ -59,7 +59,7 @@ def once_free(open_supplier: Callable[[], hg.Supplier[Track]]) -> hg.Supplier[Tr
 
 def supply_named(channel: str) -> None:
     """Go on behind the last durable event of this name until killed; say where that was, and every ack."""
-    with hg.Station(domain="e2e", name="named") as station:
+    with hg.Station(domain="e2e", transport=transport(), name="named") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(durability="persistent"))
         with once_free(lambda: tracks.supplier("radar-1")) as radar:
             say("last", radar.last_sequence)
@@ -70,7 +70,7 @@ def supply_named(channel: str) -> None:
 
 def supply_forever(channel: str) -> None:
     """Push until killed; every thousandth is told."""
-    with hg.Station(domain="e2e", name="supplier") as station:
+    with hg.Station(domain="e2e", transport=transport(), name="supplier") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(max_blocking=60.0))
         assert tracks.wait_matched(1, LIMIT)
         for i in count():
@@ -81,7 +81,7 @@ def supply_forever(channel: str) -> None:
 
 def supply_batches(channel: str) -> None:
     """Push batches of 500 until killed; each is told."""
-    with hg.Station(domain="e2e", name="supplier") as station:
+    with hg.Station(domain="e2e", transport=transport(), name="supplier") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(max_blocking=60.0))
         assert tracks.wait_matched(1, LIMIT)
         for batch in count():
@@ -91,7 +91,7 @@ def supply_batches(channel: str) -> None:
 
 def consume(channel: str, number: str, where: str = "id >= 0") -> None:
     """Take so many events and say whether they came in order, and the first and last."""
-    with hg.Station(domain="e2e", name="consumer") as station:
+    with hg.Station(domain="e2e", transport=transport(), name="consumer") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(max_blocking=60.0))
         with tracks.consumer(where=where) as consumer:
             say("ready")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 import heliograph as hg
 
@@ -21,6 +22,14 @@ class Track(hg.Event, name="air.track", key="id"):
     id: int
     speed: float = 0.0
     region: str = "unknown"
+
+
+TRANSPORT = "E2E_TRANSPORT"
+"""Names the transport of all stations of a test, in other processes too."""
+
+
+def transport() -> Literal["socket", "ring"]:
+    return cast("Literal['socket', 'ring']", os.environ.get(TRANSPORT, "socket"))
 
 
 def own_meeting_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,16 +11,28 @@ import pytest
 
 import heliograph as hg
 from tests.e2e.link_programs import Program
-from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
+from tests.e2e.link_support import (
+    LIMIT,
+    TRANSPORT,
+    Track,
+    own_meeting_folder,
+    push_until_full,
+    transport,
+    wait_until,
+)
+from tests.ring_support import needs_rings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+@pytest.fixture(params=["socket", pytest.param("ring", marks=needs_rings)])
+def run(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., Program]]:
     own_meeting_folder(monkeypatch, tmp_path)
+    monkeypatch.setenv(TRANSPORT, request.param)
     programs: list[Program] = []
 
     def start(*arguments: str) -> Program:
@@ -45,7 +57,7 @@ def test_two_consumers_with_different_filters_get_what_each_asked_for(run: Calla
     high = run("consume", "air.tracks", "50", "speed >= 995")
     low.says("ready")
     high.says("ready")
-    with hg.Station(domain="e2e") as station:
+    with hg.Station(domain="e2e", transport=transport()) as station:
         tracks = station.channel("air.tracks", Track)
         assert tracks.wait_matched(2, LIMIT)
         for i in range(10_000):
@@ -55,7 +67,7 @@ def test_two_consumers_with_different_filters_get_what_each_asked_for(run: Calla
 
 
 def test_a_consumer_killed_and_started_again_receives_again(run: Callable[..., Program]) -> None:
-    with hg.Station(domain="e2e") as station:
+    with hg.Station(domain="e2e", transport=transport()) as station:
         tracks = station.channel("air.tracks", Track, qos=hg.QoS(max_blocking=60.0))
         first = run("consume", "air.tracks", "1000000")
         assert tracks.wait_matched(1, LIMIT)
@@ -80,7 +92,7 @@ def test_a_consumer_killed_and_started_again_receives_again(run: Callable[..., P
 
 
 def test_a_supplier_killed_and_started_again_is_heard_again(run: Callable[..., Program]) -> None:
-    with hg.Station(domain="e2e") as station:
+    with hg.Station(domain="e2e", transport=transport()) as station:
         tracks = station.channel("air.tracks", Track)
         by_supplier: dict[str, list[int]] = {}
         tracks.subscribe(lambda track, header: by_supplier.setdefault(header.supplier, []).append(track.id))
@@ -99,7 +111,7 @@ def test_a_supplier_killed_and_started_again_is_heard_again(run: Callable[..., P
 
 
 def test_a_station_that_is_stopped_holds_nobody_up_for_ever(run: Callable[..., Program]) -> None:
-    with hg.Station(domain="e2e") as station:
+    with hg.Station(domain="e2e", transport=transport()) as station:
         tracks = station.channel("air.tracks", Track, qos=hg.QoS(queue=100, max_blocking=0.05))
         other = run("consume", "air.tracks", "1000000")
         assert tracks.wait_matched(1, LIMIT)
@@ -114,7 +126,7 @@ def test_a_station_that_is_stopped_holds_nobody_up_for_ever(run: Callable[..., P
 
 def test_after_a_fork_the_parent_stays_linked(run: Callable[..., Program]) -> None:
     other = run("consume", "air.tracks", "10")
-    with hg.Station(domain="e2e") as station:
+    with hg.Station(domain="e2e", transport=transport()) as station:
         tracks = station.channel("air.tracks", Track)
         assert tracks.wait_matched(1, LIMIT)
         child = os.fork()

@@ -10,7 +10,8 @@ import pytest
 
 import heliograph as hg
 from tests.e2e.link_programs import Program
-from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+from tests.e2e.link_support import LIMIT, TRANSPORT, Track, own_meeting_folder, transport, wait_until
+from tests.ring_support import needs_rings
 from tests.support import examples
 
 if TYPE_CHECKING:
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+@pytest.fixture(params=["socket", pytest.param("ring", marks=needs_rings)])
+def run(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., Program]]:
     own_meeting_folder(monkeypatch, tmp_path)
+    monkeypatch.setenv(TRANSPORT, request.param)
     programs: list[Program] = []
 
     def start(*arguments: str) -> Program:
@@ -36,7 +40,7 @@ def test_what_came_of_a_supplier_killed_amid_batches_is_a_beginning_of_what_it_p
     run: Callable[..., Program],
 ) -> None:
     chance = Random(3)
-    with hg.Station(domain="e2e") as station:
+    with hg.Station(domain="e2e", transport=transport()) as station:
         tracks = station.channel("air.tracks", Track)
         for _ in range(examples(3)):
             seen: list[tuple[int, int]] = []
@@ -56,7 +60,10 @@ def test_what_came_of_a_supplier_killed_amid_batches_is_a_beginning_of_what_it_p
 
 
 def test_a_consumer_killed_amid_batches_harms_no_other(run: Callable[..., Program]) -> None:
-    with hg.Station(domain="e2e") as station, hg.Station(domain="e2e") as other:
+    with (
+        hg.Station(domain="e2e", transport=transport()) as station,
+        hg.Station(domain="e2e", transport=transport()) as other,
+    ):
         tracks = station.channel("air.tracks", Track, qos=hg.QoS(max_blocking=60.0))
         seen: list[int] = []
         other.channel("air.tracks", Track, qos=hg.QoS(max_blocking=60.0)).subscribe(

@@ -47,6 +47,9 @@ class FeedIntake:
             self.pushed += len(items)
         return len(arrived)
 
+    def call(self, event: Event, any_header: Header, header: Callable[[int], Header]) -> bool:  # noqa: ARG002 - it has no place in the history
+        return False
+
     def close(self) -> None:
         """It stands in no list."""
 
@@ -84,6 +87,15 @@ class Intake(Supplier[T]):
         except (Closed, ForkedStation):
             return len(arrived)
         return done
+
+    def call(self, event: Event, any_header: Header, header: Callable[[int], Header]) -> bool:
+        """Call inline callbacks for one event, if that is all and none needs its header."""
+        route = self._routes.get(event.__class__)
+        if route is None or route.queued is not None or route.inline_many is None:
+            return False
+        done = route.inline_many((event,), any_header, header)
+        self._taken_in += done
+        return done == 1
 
     def _call_for_all(self, lot: Lot) -> int:
         """Call inline callbacks, if that is all and none needs the header of each event; how far it came."""

@@ -17,6 +17,8 @@ Rooms, from the outside in:
     contract     what every kind of link does: transports and connections
     unix         Unix sockets between the stations of one user on one host
     ring         and through shared memory, where both sides want it
+    broadcast    live events in one ring for all stations of the host    listening   and out of it
+    airing       who hears whom by broadcast
     meeting      the folder where they find each other
     memory       a network in memory, with faults, for tests and simulations
 """
@@ -55,12 +57,14 @@ def join(
     """Join the stations of a domain: this user's on this host, unless another transport is given."""
     from heliograph.link.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links
 
+    rings = None
     if callable(transport):
         made = transport(identity.station)
     else:
         from heliograph.link.ring import RingTransport  # noqa: PLC0415 - as above
 
         made = RingTransport(identity.domain, identity.station, ports, carrier=transport)
-    mesh = Mesh(identity, made, ports, channel)
+        rings = made.rings
+    mesh = Mesh(identity, made, ports, channel, rings=rings)
     mesh.start()
     return mesh

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
-    from heliograph.event import EventId
+    from heliograph.event import Event, EventId, Header
     from heliograph.ports import Tasks
 
 
@@ -48,6 +48,16 @@ class Arrivals:
         taken = self._intake.take_in(events)
         if taken < len(events):
             self._put_aside(events[taken:])
+
+    def call(self, event: Event, any_header: Header, header: Callable[[int], Header]) -> bool:
+        """Call inline callbacks for one event, if that is all there is to do; else `add` it.
+
+        Args:
+            event: as `add`.
+            any_header: of an event of that supplier, epoch and priority.
+            header: makes that of this one.
+        """
+        return not self._aside and self._intake.call(event, any_header, header)
 
     def close(self) -> None:
         with self._lock:

@@ -18,6 +18,7 @@ from heliograph.event import info_of
 from heliograph.formats import Format, FormatRegistry
 from heliograph.link import messages as m
 from heliograph.link.arrivals import Arrivals
+from heliograph.link.broadcast import Aired
 from heliograph.link.conditions import condition_for
 from heliograph.link.gateway import Gateway
 from heliograph.qos import mismatches
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.event import Event
+    from heliograph.link.airing import Airing
     from heliograph.link.link import Link
+    from heliograph.link.listening import Listening
     from heliograph.link.runs import Stream
     from heliograph.ports import Tasks
 
@@ -45,6 +48,17 @@ class Peer:
         self.gateways: dict[str, Gateway] = {}
         self.arrivals: dict[str, Arrivals] = {}
         self.streams: dict[int, Stream] = {}
+        self.listening: Listening | None = None
+        """What reads its broadcast."""
+        self.aired: dict[str, Arrivals] = {}
+        """As `arrivals`, for what comes by its broadcast."""
+        self.owes_answer = False
+        """Whether it was offered this station's ring and has not answered yet."""
+        self.reads_ring = False
+        self.ring_reason = ""
+        """Why it does not."""
+        self.shuns_rings = False
+        """Whether reading its broadcast has failed."""
         self.unwanted = 0
         """Events that came for channels that are not open here any more."""
 
@@ -56,6 +70,8 @@ class Gates:
     """See the module."""
 
     def __init__(self, channel: Callable[[str], Channel[Any] | None], tasks: Tasks) -> None:
+        self.airing: Airing
+        """Whom to reach by ring; set by the mesh, before there is any other station."""
         self._channel = channel
         self._tasks = tasks
         self._lock = tasks.lock("gateways")
@@ -63,39 +79,61 @@ class Gates:
     def fit(self, peer: Peer, name: str) -> None:
         """Make the gateway of a channel to a station be what the station wants of it now."""
         with self._lock:
+            if peer.owes_answer:
+                return  # all channels are looked at when it has answered
             channel = self._channel(name)
             gateway = peer.gateways.get(name)
             if channel is None or peer.link.closed:
-                peer.gateways.pop(name, None)
+                self._let_go(peer, name)
                 return
             if gateway is not None and gateway.channel is not channel:
+                self._let_go(peer, name)
                 gateway = None
             state = peer.channels.get(name)
             conditions = {} if state is None else self._conditions(peer, channel, state)
             try:
                 self._change(peer, channel, gateway, conditions)
             except (Closed, ForkedStation):
-                peer.gateways.pop(name, None)
+                self._let_go(peer, name)
             channel.neighbours.set_consumers(peer.link.name, state.consumers if state and conditions else 0)
 
     def drop(self, peer: Peer) -> None:
         """The other station is gone, or has forgotten this one."""
         with self._lock:
             gateways, peer.gateways = peer.gateways, {}
-            arrivals, peer.arrivals = peer.arrivals, {}
+            arrivals = [*peer.arrivals.values(), *peer.aired.values()]
+            peer.arrivals, peer.aired = {}, {}
             names, peer.channels = set(peer.channels), {}
         for gateway in gateways.values():
-            gateway.close()
-        for arrived in arrivals.values():
+            if isinstance(gateway, Aired):
+                self.airing.leave(peer, gateway)
+            else:
+                gateway.close()
+        for arrived in arrivals:
             arrived.close()
         for name in names:
             channel = self._channel(name)
             if channel is not None:
                 channel.neighbours.set_consumers(peer.link.name, 0)
 
+    def pause(self, peer: Peer, name: str, *, paused: bool) -> None:
+        """Stop sending a channel's events to a station, or go on."""
+        gateway = peer.gateways.get(name)
+        if isinstance(gateway, Aired):
+            self.airing.pause(peer, gateway, paused=paused)
+        elif gateway is not None:
+            peer.link.pause(gateway, paused=paused)
+
     def arrivals(self, peer: Peer, name: str) -> Arrivals | None:
         """The way in for a channel's events; None when it is not open here. For the link's reader."""
-        arrivals = peer.arrivals.get(name)
+        return self._arrivals(peer, name, peer.arrivals)
+
+    def arrivals_by_ring(self, peer: Peer, name: str) -> Arrivals | None:
+        """The same for what comes by broadcast. For the task that reads it."""
+        return self._arrivals(peer, name, peer.aired)
+
+    def _arrivals(self, peer: Peer, name: str, known: dict[str, Arrivals]) -> Arrivals | None:
+        arrivals = known.get(name)
         channel = self._channel(name)
         if channel is None or (arrivals is not None and arrivals.channel is channel):
             return arrivals
@@ -110,8 +148,14 @@ class Gates:
             )
         except (Closed, ForkedStation):
             return None
-        peer.arrivals[name] = arrivals
+        known[name] = arrivals
         return arrivals
+
+    def _let_go(self, peer: Peer, name: str) -> None:
+        """The channel is not open any more, or is another one; its gateway closes with it."""
+        gateway = peer.gateways.pop(name, None)
+        if isinstance(gateway, Aired):
+            self.airing.leave(peer, gateway)
 
     def _change(
         self,
@@ -121,9 +165,13 @@ class Gates:
         conditions: dict[type[Event], Any],
     ) -> None:
         if not conditions:
-            if gateway is not None:
-                del peer.gateways[channel.name]
+            self._let_go(peer, channel.name)
+            if gateway is not None and not isinstance(gateway, Aired):
                 gateway.close()
+        elif isinstance(gateway, Aired):
+            self.airing.change(peer, gateway, conditions)
+        elif gateway is None and self.airing.takes(peer, channel):
+            peer.gateways[channel.name] = self.airing.admit(peer, channel, conditions)
         elif gateway is None:
             link = peer.link
             gateway = Gateway(channel, link.name, Selection(conditions), link)

@@ -86,7 +86,7 @@ class LinkStats(msgspec.Struct, frozen=True):
     """Why no ring carries them, in words; empty where one does, or where there is nothing faster."""
     connections: int
     events_sent: int
-    """Records with events, each counted once however often it was sent again."""
+    """Events, each once however often it was sent again; by broadcast, those that any station wants."""
     frames_sent: int
     heartbeats_sent: int
     heartbeat_bytes: int
@@ -101,6 +101,10 @@ class LinkStats(msgspec.Struct, frozen=True):
     """Records given up because the other station had forgotten this one."""
     left_out: int
     """Records that came and could not be handed on, however often they were sent."""
+    broadcast: bool = False
+    """Whether the other station reads this one's broadcast: `Mesh.carriers` says which channels go there."""
+    broadcast_reason: str = ""
+    """Why it does not, in words."""
 
 
 class Link:
@@ -289,10 +293,10 @@ class Link:
 
     # The life of a link
 
-    def hello(self, name: str, domain: str, pid: int, own: int, *, resumed: bool = False) -> m.Hello:
+    def hello(self, name: str, domain: str, pid: int, own: int, *, resumed: bool, rings: bool) -> m.Hello:
         """What to greet the other station with."""
         received = self._unpacker.received
-        return m.Hello(own, name, domain, pid, self.session, self.peer.session, received, resumed)
+        return m.Hello(own, name, domain, pid, self.session, self.peer.session, received, resumed, rings)
 
     def can_resume(self, hello: m.Hello) -> bool:
         """Whether both stations still know what they said to each other."""
@@ -311,9 +315,15 @@ class Link:
             self._forget()
             self._messages.clear()
 
+    def begin_anew(self) -> None:
+        """End the session and its connection: what both stations know of each other is not to be trusted."""
+        self.renew(answering=True)
+        self.drop_connection()
+
     def attach(self, connection: Connection, hello: m.Hello, *, resumed: bool) -> int:
         """Go on over this connection; returns the session's number, for `read`."""
         if not resumed:
+            self.peer = hello
             self._listener.on_reset(self)
         with self._sending:
             self._connection = connection

@@ -28,6 +28,7 @@ from heliograph.errors import (
 )
 from heliograph.event import EventId, info_of
 from heliograph.link import messages as m
+from heliograph.link.airing import Airing
 from heliograph.link.conditions import from_data, to_data
 from heliograph.link.contract import KNOCK
 from heliograph.link.elsewhere import Elsewhere
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.formats import Format
     from heliograph.link import Identity
+    from heliograph.link.airing import ChannelCarrier, Rings
     from heliograph.link.contract import Connection, Transport
     from heliograph.link.questions import Responder
     from heliograph.ports import Ports
@@ -84,6 +86,7 @@ class Mesh:
         transport: finds the others.
         channel: a channel of this station by its name, or None.
         heartbeat: seconds between two heartbeats of a link.
+        rings: with which to broadcast on this host; None: not at all.
     """
 
     def __init__(
@@ -92,7 +95,9 @@ class Mesh:
         transport: Transport,
         ports: Ports,
         channel: Callable[[str], Channel[Any] | None],
+        *,
         heartbeat: float = HEARTBEAT,
+        rings: Rings | None = None,
     ) -> None:
         self.identity = identity
         self._transport = transport
@@ -107,6 +112,14 @@ class Mesh:
         self._said: dict[str, m.ChannelState] = {}
         self._streams: dict[tuple[str, bytes], int] = {}
         self._stream_numbers = count(1)
+        self._airing = self._gates.airing = Airing(
+            identity.station,
+            rings,
+            ports,
+            writer=self._writer,
+            stream_of=self._stream_of,
+            arrivals=self._gates.arrivals_by_ring,
+        )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
         self._keeper = Keeper(self._questions, channel, self._writer, self._wanted)
@@ -133,6 +146,7 @@ class Mesh:
                     peer.link.post(*self._unknown_formats(peer, channel), _as_of_now(state, channel))
             peers = list(self._peers.values())
         for peer in peers:
+            _look_again(peer)
             self._gates.fit(peer, channel.name)
             known = peer.channels.get(channel.name)
             if is_new and known is not None and known.keeper is not None:
@@ -145,6 +159,7 @@ class Mesh:
                 return
             for peer in self._peers.values():
                 peer.link.post(m.ChannelGone(name))
+                _look_again(peer)
 
     def stations(self) -> tuple[RemoteStation, ...]:
         """The other stations that are linked, and what they have said of their channels."""
@@ -195,7 +210,14 @@ class Mesh:
 
     def stats(self) -> tuple[LinkStats, ...]:
         with self._lock:
-            return tuple(peer.link.stats() for peer in self._peers.values())
+            return tuple(self._airing.stats(peer) for peer in self._peers.values())
+
+    def carriers(self, name: str) -> tuple[ChannelCarrier, ...]:
+        """How the events of a channel of this station reach each of the others, and why so."""
+        channel = self._channel(name)
+        with self._lock:
+            peers = () if channel is None else tuple(self._peers.values())
+        return tuple(self._airing.carrier(peer, channel) for peer in peers if channel is not None)
 
     def answer(self, topic: str, responder: Responder) -> None:
         """Answer questions of a topic; see `heliograph.link.questions`."""
@@ -247,6 +269,7 @@ class Mesh:
             self._closed = True
             peers = list(self._peers.values())
         deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
+        self._airing.close()
         for peer in peers:
             peer.link.wait_acknowledged(max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9))
         self._questions.close()
@@ -259,8 +282,11 @@ class Mesh:
         """In the child of a fork: no lock can be trusted; only descriptors are let go."""
         self._closed = True
         self._transport.abandon()
+        self._airing.abandon()
         for peer in self._peers.values():
             peer.link.abandon()
+            if peer.listening is not None:
+                peer.listening.abandon()
 
     # Connections
 
@@ -325,7 +351,8 @@ class Mesh:
 
     def _hello(self, link: Link, *, resumed: bool = False) -> m.Hello:
         own = self.identity
-        return link.hello(own.name, own.domain, os.getpid(), own.station, resumed=resumed)
+        rings = self._airing.is_wanted
+        return link.hello(own.name, own.domain, os.getpid(), own.station, resumed=resumed, rings=rings)
 
     def _peer(self, station: int) -> Peer:
         with self._lock:
@@ -353,6 +380,7 @@ class Mesh:
             self._drop_peer(peer, None)
 
     def _drop_peer(self, peer: Peer, reason: str | None) -> None:
+        self._airing.end(peer)  # first: whoever sees that a station is gone has all that it wrote
         with self._lock:
             self._peers.pop(peer.link.station, None)
             self._writer.links = len(self._peers)
@@ -374,10 +402,14 @@ class Mesh:
     def on_reset(self, link: Link) -> None:
         with self._lock:
             peer = self._peers.get(link.station)
-            if peer is None:
-                return
+        if peer is None:
+            return
+        self._airing.end(peer)
+        with self._lock:
             peer.told_formats.clear()
             peer.streams.clear()
+            offer = self._airing.begin(peer)
+            link.post(*() if offer is None else (offer,))
             for state in self._said.values():
                 channel = self._channel(state.name)
                 if channel is not None:
@@ -418,9 +450,13 @@ class Mesh:
                 fmt = _learn(peer, message.format_id, message.description)
                 peer.streams.setdefault(message.stream, Stream(message.channel, fmt))
             case m.Flow(channel=name, paused=paused):
-                gateway = peer.gateways.get(name)
-                if gateway is not None:
-                    link.pause(gateway, paused=paused)
+                self._gates.pause(peer, name, paused=paused)
+            case m.RingOffer():
+                link.post(self._airing.offered(peer, message))
+            case m.RingAnswer():
+                if self._airing.answered(peer, message):
+                    for name in tuple(peer.channels):
+                        self._gates.fit(peer, name)
             case m.Acked(channel=name, events=events):
                 gateway = peer.gateways.get(name)
                 if gateway is not None and gateway.channel.monitor is not None:
@@ -550,6 +586,12 @@ def _keeps(peer: Peer, name: str) -> bool:
     """Whether a station may have kept events of a channel in memory."""
     state = peer.channels.get(name)
     return state is not None and state.durability in ("transient", "transient-local")
+
+
+def _look_again(peer: Peer) -> None:
+    """A channel of this station has come or gone: what its broadcast brings goes elsewhere."""
+    if peer.listening is not None:
+        peer.listening.forget()
 
 
 def _check_number(peer: Peer, told: Mapping[Any, object]) -> None:

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import struct
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from heliograph.errors import BadFrame, LinkRefused
+from heliograph.event import Name  # noqa: TC001 - msgspec reads it at run time
 from heliograph.link.contract import LANES
 from heliograph.link.refusals import Refusal  # noqa: TC001 - msgspec reads it at run time
 from heliograph.qos import Durability, QoS, Reliability, qos_of
@@ -74,6 +76,8 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     """Up to which number each lane has arrived; counts only when the session goes on."""
     resumed: bool = False
     """In the answer to a hello: whether the session goes on where it was."""
+    rings: bool = False
+    """Whether the sender reads rings of this host, and broadcasts in one."""
 
 
 class State(msgspec.Struct, array_like=True, frozen=True):
@@ -160,6 +164,28 @@ class Acked(msgspec.Struct, array_like=True, frozen=True, tag="acked"):
     events: tuple[tuple[str, int, int], ...]
 
 
+class RingOffer(msgspec.Struct, array_like=True, frozen=True, tag="ring"):
+    """The ring in which the station that says so broadcasts; see `heliograph.link.broadcast`."""
+
+    lane: Annotated[int, Meta(ge=0, le=99)]
+    incarnation: int
+
+
+class RingAnswer(msgspec.Struct, array_like=True, frozen=True, tag="ring-answer"):
+    """Whether the ring that was offered is read; if not, why."""
+
+    reads: bool
+    reason: str = ""
+
+
+class Takes(msgspec.Struct, array_like=True, frozen=True, tag="takes"):
+    """Said in a ring: from here on the events of a channel are for this station too, or no more."""
+
+    station: int
+    channel: Name
+    takes: bool
+
+
 class Ask(msgspec.Struct, array_like=True, frozen=True, tag="ask"):
     """A question; `topic` says who answers it."""
 
@@ -178,7 +204,19 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, tag="answer"):
     """The problem as an error that both stations know."""
 
 
-Message: TypeAlias = ChannelState | ChannelGone | FormatNote | Announce | Flow | Acked | Ask | Answer
+Message: TypeAlias = (
+    ChannelState
+    | ChannelGone
+    | FormatNote
+    | Announce
+    | Flow
+    | Acked
+    | RingOffer
+    | RingAnswer
+    | Takes
+    | Ask
+    | Answer
+)
 
 _read_hello: Final = msgspec.msgpack.Decoder(Hello).decode
 _read_state: Final = msgspec.msgpack.Decoder(State).decode
@@ -324,6 +362,16 @@ def read_data(frame: memoryview, peer: str) -> tuple[int, int, int, Run | None]:
     if length == count and form <= PIECE and run_size == size - _DATA_RUN.size:
         return lane, first, count, Run(form, stream, length, frame[_DATA_RUN.size :])
     return lane, first, count, None
+
+
+def read_run(record: memoryview, peer: str) -> Run:
+    """The run that a record of a ring is."""
+    if len(record) < _RUN.size:
+        raise BadFrame(peer, "a run of records is cut short")
+    form, stream, length, size = _RUN.unpack_from(record)
+    if form > PIECE or size != len(record) - _RUN.size:
+        raise BadFrame(peer, f"a run of the form {form} and {size} bytes in {len(record)}")
+    return Run(form, stream, length, record[_RUN.size :])
 
 
 def read_runs(payload: memoryview, count: int, peer: str) -> list[Run]:

@@ -128,7 +128,7 @@ class Packer:
     def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
         """One batch, or several where the events are large."""
         several = len(gateway.channel.types) > 1
-        runs = [(cls, len(run), *self._writer.run(cls, run)) for cls, run in _runs(items, several=several)]
+        runs = [(cls, len(run), *self._writer.run(cls, run)) for cls, run in runs_of(items, several=several)]
         size = sum([len(records) for _, _, _, records in runs])
         if size > FRAME_BYTES and len(items) > 1:
             half = len(items) // 2
@@ -178,7 +178,7 @@ class Packer:
         return [m.Run(m.RECORDS, m.MESSAGES, 1, m.encode([announce]))], stream
 
 
-def _runs(items: list[Item], *, several: bool) -> list[tuple[Any, list[Item]]]:
+def runs_of(items: list[Item], *, several: bool) -> list[tuple[Any, list[Item]]]:
     """Items in runs of one class."""
     if not several:
         return [(type(items[0][0]), items)]

@@ -26,6 +26,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import BadFrame, LinkLost, RingClosed, RingError, RingFull
+from heliograph.link.airing import Rings
 from heliograph.link.contract import MAX_FRAME
 from heliograph.link.unix import UnixTransport
 
@@ -211,6 +212,8 @@ class RingConnection:
             self.carrier_reason = str(error)
             log.warning("this link stays on its socket: %s", error)
             return b""
+        if self._is_closed:  # meanwhile, by another task, which saw no ring
+            self._writer.close()
         return _NAME.pack(*self._writer.name)
 
     def _heard(self, frame: memoryview) -> memoryview:
@@ -322,6 +325,11 @@ class RingTransport(UnixTransport):
         self._own = station
         self._wait: WaitMode = "spin" if carrier == "spinning-ring" else "block"
         self._rings, self._reason = (None, NOT_ASKED_FOR) if carrier == "socket" else _folder_of(domain)
+
+    @property
+    def rings(self) -> Rings | None:
+        """With which to broadcast; None where this station does without."""
+        return None if self._rings is None else Rings(self._rings, self._wait)
 
     def start(self, on_connection: Connected, on_gone: Callable[[int], None]) -> None:
         self._remove_dead_rings()

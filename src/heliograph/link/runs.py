@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from itertools import count, repeat
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -30,12 +30,12 @@ from heliograph.channel.bulk import Lot
 from heliograph.codec import decoder, encoder
 from heliograph.codec.packed import format_holds
 from heliograph.errors import BadFrame, DecodeError, FormatError
-from heliograph.event import Count, Event, Header, Instant, Name, info_of
+from heliograph.event import Count, Event, Header, Instant, Name, Priority, UserHeaders, info_of
 from heliograph.evolution import defaults_of
 from heliograph.link.messages import RECORDS, UNIFORM, Run, count_records, decoded, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
@@ -51,6 +51,8 @@ SHARED: Final = 256
 """Encoded bodies that are remembered for other links."""
 
 B = TypeVar("B")
+Lone: TypeAlias = "tuple[Any, str, int, int, int, int, int, str | None, Mapping[str, str] | None]"
+"""Event, supplier, epoch, sequence, source_ts, priority, station_seq, correlation_id, headers."""
 _deadline: Final = itemgetter(2)
 _set: Final = msgspec.structs.force_setattr
 _split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -61,7 +63,7 @@ class Uniform(msgspec.Struct, Generic[B], array_like=True, frozen=True, forbid_u
 
     supplier: Name
     epoch: Count
-    priority: Annotated[int, Meta(ge=1, le=5)]
+    priority: Priority
     hops: Annotated[int, Meta(ge=0, le=254)]
     partition: Name | None
     sequences: Count | list[Count]
@@ -112,6 +114,23 @@ class EventWriter:
         if self._plain.get(cls):
             return encode((item,))
         return self.run(cls, (item,))[1]
+
+    def lone(self, event: Event, header: Header) -> bytes:
+        """One event without lifespan or place in a history, with what its stream does not say of it."""
+        cls = event.__class__
+        return encode(
+            (
+                event if self._plain.get(cls) or self._is_plain(cls) else self._body(cls, event),
+                header.supplier,
+                header.epoch,
+                header.sequence,
+                header.source_ts,
+                header.priority,
+                header.station_seq,
+                header.correlation_id,
+                header.headers,
+            )
+        )
 
     def _uniform(self, cls: type[Event], items: Sequence[Item], *, plain: bool) -> bytes:
         headers = [item[1] for item in items]
@@ -226,6 +245,7 @@ class Stream:
         self._read_record: Callable[[Any], Any] = _split
         self._decode_body: Callable[[Any], Any] = _split
         self._read_uniform: Callable[[Any], Uniform[Any]] = _uniform_of_raw
+        self._read_lone: Callable[[Any], Lone] = _split  # type: ignore[assignment]  # until there is a class
         self._convert: Callable[[Any], Any] | None = None
         self._key_of: Callable[[Any], tuple[Any, ...]] = _no_key
 
@@ -247,6 +267,44 @@ class Stream:
         if run.form == UNIFORM:
             return self._from_uniform(run, peer, skip)
         return self._from_records(run, peer, skip)
+
+    def read_lone(self, data: memoryview, types: tuple[type[Event], ...], missing: Missing) -> Lone | None:
+        """What `EventWriter.lone` wrote; None, and counted, when it cannot be an event here."""
+        if types is not self._prepared_for or missing != self._missing:
+            self._missing = missing
+            self._prepare(types)
+        if self._cls is None:
+            self.undecodable += 1
+            return None
+        try:
+            lone = self._read_lone(data)
+            return lone if self._convert is None else (self._convert(lone[0]), *lone[1:])
+        except (ValueError, RecursionError, DecodeError) as error:
+            self._left_out(error)
+            return None
+
+    def header_of(self, lone: Lone) -> Header:
+        """The header of a lone event."""
+        event, supplier, epoch, sequence, source_ts, priority, station_seq, correlation_id, headers = lone
+        return Header(
+            self.channel,
+            self.wire.name,
+            supplier,
+            epoch,
+            sequence,
+            source_ts,
+            self.wire.id,
+            priority,
+            self._key_of(event),
+            station_seq,
+            None,
+            None,
+            None,
+            None,
+            1,
+            correlation_id,
+            headers,
+        )
 
     # Records
 
@@ -359,6 +417,8 @@ class Stream:
         self._read_records = msgspec.msgpack.Decoder(list[record]).decode
         self._read_record = msgspec.msgpack.Decoder(record).decode
         self._read_uniform = msgspec.msgpack.Decoder(Uniform[body]).decode
+        said = (Name, Count, Count, Instant, Priority, Count, Name | None, UserHeaders | None)
+        self._read_lone = msgspec.msgpack.Decoder(tuple[body, *said]).decode  # type: ignore[valid-type]  # made here
         self._decode_body = msgspec.msgpack.Decoder(body).decode
         self._key_of = _key_function(info_of(self._cls).key)
 

@@ -21,7 +21,9 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final, Self
 
 from crc32c import crc32c
@@ -107,6 +109,7 @@ class RingReader:
         self._gaps = 0
         self._rings = 0
         self._is_ended = False
+        self._ends_at: float = inf  # a position
         self._is_open = True
         self._first_looks = range(FIRST_LOOKS if wait != "block" else 1)
         self.path = segment.path
@@ -161,7 +164,12 @@ class RingReader:
     def interrupt(self) -> None:
         """From any thread: whoever waits in this reader gets `RingClosed`, and so does everybody after."""
         self._is_ended = True
-        kernel.wake(self._segment.address_of_bell(BELL))
+        self._nudge()
+
+    def drain(self) -> None:
+        """From any thread: give what is there now, then nothing more but `RingClosed`."""
+        self._ends_at = self._words[COMMITTED]
+        self._nudge()
 
     def stats(self) -> ReaderStats:
         return ReaderStats(
@@ -195,6 +203,14 @@ class RingReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _nudge(self) -> None:
+        """Have whoever waits in this reader look again; so do other readers, for nothing."""
+        # Another value than was heard before, so that one who is about to sleep does not; and none that the
+        # writer rings within reason, so that its next one is another again.
+        with suppress(ValueError):  # it has been let go of, and nobody waits
+            self._segment.bells[BELL] ^= 1 << 31
+        kernel.wake(self._segment.address_of_bell(BELL))
+
     def _take_row(self) -> int:
         for row in range(MAX_READERS):
             if kernel.try_lock(self._segment.descriptor, row + 1):
@@ -205,9 +221,9 @@ class RingReader:
         """Copy what is there, waiting for it; False when none came in time."""
         words, limit_ns = self._words, 0
         while True:
-            if self._is_ended:
-                raise RingClosed(str(self.path), "this reader was closed")
             position = self._position
+            if self._is_ended or position >= self._ends_at:
+                raise RingClosed(str(self.path), "this reader was closed")
             for _ in self._first_looks:
                 if words[COMMITTED] != position:
                     break
@@ -228,7 +244,9 @@ class RingReader:
         words, position = self._words, self._position
 
         def is_there() -> object:
-            return words[COMMITTED] != position or words[CLOSED] or self._is_ended
+            return (
+                words[COMMITTED] != position or words[CLOSED] or self._is_ended or position >= self._ends_at
+            )
 
         if not self._waiter.wait(is_there, limit_ns, self._insist_on_a_writer):
             return False

@@ -1,0 +1,377 @@
+"""One ring of a station for all neighbours on this host: an event is encoded once and written once.
+
+It carries the live events of channels that keep nothing and lose nothing (`carries`). A channel has one
+gateway to all stations that read the ring, which lets through what any of them wants; each of them judges by
+itself what it gets. Nothing is numbered, kept or acknowledged per station: the ring keeps what its slowest
+reader has not read, and a reader that dies is forgotten.
+
+A record is a run, as in a frame of a link, or a lone event:
+
+    u8 form, u32 stream, u32 count, u32 size, msgpack       see `heliograph.link.messages`
+    u8 LONE, u32 stream, msgpack                            [body, supplier, epoch, sequence, source_ts,
+                                                             priority, station_seq, correlation_id, headers]
+
+What a stream is, and for which stations a channel's events are, is said in the ring as well (`Announce`,
+`Takes`). So it is in order with the events, and there is no instant at which an event belongs to somebody who
+does not know yet.
+
+Locks: `_joining` orders changes of who takes what; it comes before the locks of channels. `_sending` is held
+while records are made and written, and taken under the lock of a channel's entry: pushing threads only try.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph.channel.pipeline import AnyOf, Condition
+from heliograph.channel.selection import Selection
+from heliograph.errors import RingClosed, RingFull
+from heliograph.event import info_of
+from heliograph.link import messages as m
+from heliograph.link.gateway import Gateway, GatewayLane
+from heliograph.link.link import BURST, QUIET_NS
+from heliograph.link.packing import MOST_AT_ONCE, runs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from heliograph.channel.bulk import Bulk
+    from heliograph.channel.core import Channel
+    from heliograph.channel.lane import Item
+    from heliograph.event import Event
+    from heliograph.link.runs import EventWriter
+    from heliograph.ports import Ports
+    from heliograph.ring import RingWriter
+
+log = logging.getLogger(__name__)
+
+LONE: Final = 3
+"""The form of an event alone, beside those of runs."""
+LONE_HEAD: Final = struct.Struct("<BI")
+FLUSH_LIMIT: Final = 1.0
+"""Seconds that a station which leaves waits for its readers."""
+
+
+def carries(channel: Channel[Any]) -> str:
+    """Why the events of a channel go by links instead; empty when they are broadcast."""
+    if channel.store is not None or channel.qos.durability != "volatile":
+        return "its events are kept"
+    if channel.monitor is not None:
+        return "its receivers acknowledge"
+    if channel.qos.overflow_policy != "block":
+        return "it may lose events, and then every station loses others"
+    return ""
+
+
+class Aired(Gateway):
+    """The gateway of a channel to all stations that read the ring."""
+
+    def __init__(
+        self, channel: Channel[Any], conditions: Mapping[type[Event], Any], sender: Broadcast
+    ) -> None:
+        super().__init__(channel, "all who read the ring", Selection(dict(conditions)), sender)
+        self.wants: dict[int, Mapping[type[Event], Any]] = {}
+        """What each station wants."""
+        self.paused_by: set[int] = set()
+        self.heads: dict[type[Event], tuple[bytes, int]] = {}
+        """How a lone event of a class begins, and its stream; said in the ring before."""
+        self.sent = 0
+        self.sent_before: dict[int, int] = {}
+        """How many were sent before each station came."""
+
+    def all_wants(self) -> dict[type[Event], Any]:
+        """What any station wants, by event type."""
+        found: dict[type[Event], list[Condition]] = {}
+        for conditions in self.wants.values():
+            for cls, condition in conditions.items():
+                each = condition.alternatives if isinstance(condition, AnyOf) else (condition,)
+                found.setdefault(cls, []).extend(each)
+        return {cls: _either(conditions) for cls, conditions in found.items()}
+
+
+def _either(conditions: list[Condition]) -> Condition | AnyOf:
+    if any(condition.is_open for condition in conditions):
+        return Condition()
+    return conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
+
+
+class Broadcast:
+    """See the module.
+
+    Args:
+        ring: where to write; nobody else does.
+        writer: turns events into runs.
+        stream_of: the number of the stream of a channel and a format.
+    """
+
+    def __init__(
+        self, ring: RingWriter, ports: Ports, writer: EventWriter, stream_of: Callable[[str, bytes], int]
+    ) -> None:
+        self.ring = ring
+        self._heard = False
+        self._clock = ports.clock
+        self._writer = writer
+        self._stream_of = stream_of
+        self._joining = ports.tasks.lock("readers of the broadcast")
+        self._sending = ports.tasks.lock("broadcast")
+        self._wake = ports.tasks.signal("broadcast")
+        self._armed = False
+        self._gateways: dict[str, Aired] = {}
+        self._sent: Counter[int] = Counter()
+        self._told: deque[m.Message] = deque()
+        self._ready: deque[Gateway] = deque()
+        self._unsent: deque[bytes] = deque()
+        self._last_sent_ns = 0
+        self._closed = False
+        self._task = ports.tasks.spawn("broadcast", self._write)
+
+    # Who takes what
+
+    def admit(self, station: int, channel: Channel[Any], conditions: Mapping[type[Event], Any]) -> Aired:
+        """From here on a station that reads the ring gets what it wants of a channel."""
+        with self._joining:
+            gateway = self._gateways.get(channel.name)
+            is_new = gateway is None or gateway.channel is not channel
+            if gateway is None or is_new:
+                gateway = Aired(channel, conditions, self)
+            gateway.wants[station] = conditions
+            gateway.sent_before[station] = gateway.sent
+            known = [self._announced(gateway, cls) for cls in gateway.heads]
+            self._tell(*known, m.Takes(station, channel.name, takes=True))
+            if is_new:
+                channel.neighbours.join_gateway(gateway)
+                self._gateways[channel.name] = gateway
+            else:
+                channel.neighbours.change_gateway(gateway, gateway.all_wants())
+        return gateway
+
+    def change(self, station: int, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
+        with self._joining:
+            gateway.wants[station] = conditions
+            gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
+
+    def leave(self, station: int, gateway: Aired) -> None:
+        """A station wants nothing more of a channel, or is gone."""
+        self.pause(station, gateway, paused=False)
+        with self._joining:
+            if gateway.wants.pop(station, None) is None:
+                return
+            self._sent[station] += gateway.sent - gateway.sent_before.pop(station)
+            self._tell(m.Takes(station, gateway.channel.name, takes=False))
+            if gateway.wants:
+                gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
+                return
+            if self._gateways.get(gateway.channel.name) is gateway:
+                del self._gateways[gateway.channel.name]
+        gateway.close()
+
+    def sent_to(self, station: int) -> int:
+        """Events of channels of which a station wants some."""
+        with self._joining:
+            gateways = [gateway for gateway in self._gateways.values() if station in gateway.wants]
+            return self._sent[station] + sum(g.sent - g.sent_before[station] for g in gateways)
+
+    def pause(self, station: int, gateway: Aired, *, paused: bool) -> None:
+        """Stop writing a channel's events while a consumer of any station is full."""
+        with self._joining:
+            if paused:
+                gateway.paused_by.add(station)
+            else:
+                gateway.paused_by.discard(station)
+            is_over = gateway.paused and not gateway.paused_by
+            gateway.paused = bool(gateway.paused_by)
+        if is_over:
+            self._list(gateway)
+            self._pump()
+
+    # What a gateway asks; in the pushing thread
+
+    def ready(self, gateway: Gateway) -> None:
+        """Events wait: as `Link.ready`."""
+        lane = gateway.lane
+        quiet = not gateway.listed and self._is_quiet()
+        if not gateway.listed:
+            gateway.burst_at = BURST
+            self._list(gateway)
+        if quiet or lane.waiting >= gateway.burst_at:
+            self._pump()
+            gateway.burst_at = lane.waiting + BURST
+        else:
+            self._arm()
+        assert isinstance(lane, GatewayLane)
+        lane.rest(gateway.burst_at)
+
+    def send_now(self, gateway: Gateway, item: Item) -> bool:
+        """Write an event that was pushed this instant; False when it has to be queued, or in a burst."""
+        assert isinstance(gateway, Aired)
+        if not self._is_quiet() or not self._sending.acquire(blocking=False):
+            return False
+        try:
+            event, header, _ = item
+            head = gateway.heads.get(event.__class__)
+            if head is None or self._unsent or self._told or gateway.paused:
+                return False
+            if not self._append(head[0] + self._writer.lone(event, header)):
+                return False
+            gateway.sent += 1
+            return True
+        finally:
+            self._sending.release()
+
+    def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool:
+        """Likewise events that were pushed together."""
+        assert isinstance(gateway, Aired)
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            cls = bulk.events[0].__class__
+            head = gateway.heads.get(cls)
+            if head is None or self._unsent or self._told or gateway.paused:
+                return False
+            record = m.run_bytes(m.UNIFORM, head[1], len(bulk), self._writer.bulk(cls, bulk))
+            if not self._append(record):
+                return False
+            gateway.sent += len(bulk)
+            return True
+        finally:
+            self._sending.release()
+
+    def hear(self) -> None:
+        """Events have come from a neighbour: what is pushed next is the answer, and somebody may wait."""
+        self._heard = True
+
+    # The life of a broadcast
+
+    def close(self) -> None:
+        """Write what waits, for a while, and say that nothing more comes."""
+        if self._closed:
+            return
+        if self._sending.acquire(timeout=FLUSH_LIMIT):
+            try:
+                self._flush(FLUSH_LIMIT)
+            finally:
+                self._sending.release()
+        self._closed = True
+        self._wake.notify()
+        self.ring.close()
+
+    def abandon(self) -> None:
+        """In the child of a fork."""
+        self.ring.abandon()
+
+    def _write(self) -> None:
+        """The broadcast's own task: what pushing threads left over, however long readers take."""
+        while not self._closed:
+            self._wake.wait()
+            self._armed = False
+            with self._sending:
+                self._flush(None)
+
+    def _tell(self, *told: m.Message) -> None:
+        self._told.extend(told)
+        self._pump()
+
+    def _list(self, gateway: Gateway) -> None:
+        gateway.listed = True
+        self._ready.append(gateway)
+
+    def _is_quiet(self) -> bool:
+        return self._heard or self._clock.monotonic_ns() - self._last_sent_ns > QUIET_NS
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            self._wake.notify()
+
+    def _pump(self) -> None:
+        """Write what there is room for; the broadcast's own task does the rest."""
+        if not self._sending.acquire(blocking=False):
+            self._arm()
+            return
+        try:
+            if not self._flush(0.0):
+                self._arm()
+        finally:
+            self._sending.release()
+
+    # All of these run under `_sending`.
+
+    def _flush(self, timeout: float | None) -> bool:
+        """Write all that waits; False when there was no room for it."""
+        while self._unsent or self._make_records():
+            if self._closed:
+                self._unsent.clear()
+            elif self._append(self._unsent[0], timeout):
+                self._unsent.popleft()
+            else:
+                return False
+        return True
+
+    def _append(self, record: bytes, timeout: float | None = 0.0) -> bool:
+        """Whether there was room. What is too large for one record comes here in pieces."""
+        if len(record) > self.ring.largest:
+            return False
+        self._heard = False
+        try:
+            self.ring.append(record, timeout)
+        except RingFull:
+            return False
+        except RingClosed:
+            self._closed = True
+            return False
+        self._last_sent_ns = self._clock.monotonic_ns()
+        return True
+
+    def _make_records(self) -> bool:
+        """Make records of what waits; whether there are any."""
+        if self._told:
+            told = [m.encode(self._told.popleft()) for _ in range(len(self._told))]
+            self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, len(told), m.array_of(told)))
+            return True
+        while self._ready:
+            gateway = self._ready.popleft()
+            # Before its events are taken: who queues the first one from here on lists it again.
+            gateway.listed = False
+            if gateway.paused:
+                continue
+            assert isinstance(gateway, Aired)
+            assert isinstance(gateway.lane, GatewayLane)
+            _, items = gateway.lane.drain(MOST_AT_ONCE)
+            if gateway.lane.waiting:
+                self._list(gateway)
+            if items:
+                self._pack(gateway, items)
+                return True
+        return False
+
+    def _pack(self, gateway: Aired, items: list[Item]) -> None:
+        gateway.sent += len(items)
+        for cls, run in runs_of(items, several=len(gateway.channel.types) > 1):
+            if cls not in gateway.heads:
+                stream = self._stream_of(gateway.channel.name, info_of(cls).format.id)
+                gateway.heads[cls] = LONE_HEAD.pack(LONE, stream), stream
+                said = m.array_of([m.encode(self._announced(gateway, cls))])
+                self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, 1, said))
+            self._pack_run(gateway.heads[cls][1], cls, run)
+
+    def _pack_run(self, stream: int, cls: type[Event], items: list[Item]) -> None:
+        form, records = self._writer.run(cls, items)
+        record = m.run_bytes(form, stream, len(items), records)
+        if len(record) <= self.ring.largest:
+            self._unsent.append(record)
+        elif len(items) > 1:
+            half = len(items) // 2
+            self._pack_run(stream, cls, items[:half])
+            self._pack_run(stream, cls, items[half:])
+        elif len(records) > m.MAX_EVENT:
+            log.error("%s: an event of %d bytes is too large for a link", items[0][1].id, len(records))
+        else:
+            self._unsent.extend(m.pieces(stream, records, self.ring.largest // 2))
+
+    def _announced(self, gateway: Aired, cls: type[Event]) -> m.Announce:
+        fmt = info_of(cls).format
+        stream = self._stream_of(gateway.channel.name, fmt.id)
+        return m.Announce(stream, gateway.channel.name, fmt.id, fmt.description)

@@ -1,0 +1,209 @@
+"""Reading another station's broadcast: one task per ring, which calls inline consumers itself.
+
+Its cursor holds the writer back, so nothing is lost while it is behind. A consumer's full queue must not hold
+up other channels: what cannot be queued is put aside, and the other station is told by the link to pause that
+channel (`heliograph.link.arrivals`). A reader that stood still for so long that the writer has gone on
+without it has lost events. It says so (`on_failed`), and from then on the link serves.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from heliograph.errors import BadFrame, FormatError, RingClosed, RingError
+from heliograph.formats import FormatRegistry
+from heliograph.link import messages as m
+from heliograph.link.broadcast import LONE, LONE_HEAD
+from heliograph.link.runs import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.event import Header
+    from heliograph.link.arrivals import Arrivals
+    from heliograph.link.runs import Lone
+    from heliograph.ports import Tasks
+    from heliograph.ring import RingReader
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 1_024
+"""Records that are taken before the ring is looked at again."""
+MAX_STREAMS: Final = 65_536
+"""Streams of events that one broadcast may tell of."""
+HEAD: Final = LONE_HEAD.size
+MAX_TEMPLATES: Final = 1_024
+"""Suppliers of a stream of whom a header is remembered."""
+
+
+class _Source:
+    """A stream of lone events, on the way to this station's channel."""
+
+    def __init__(self, stream: Stream, arrivals: Arrivals) -> None:
+        self.stream = stream
+        self._arrivals = arrivals
+        self._channel = arrivals.channel
+        self._missing = arrivals.channel.qos.missing
+        self._headers: dict[tuple[str, int, int], Header] = {}
+
+    def take(self, data: memoryview) -> None:
+        stream = self.stream
+        lone = stream.read_lone(data, self._channel.types, self._missing)
+        if lone is None:
+            return
+        if lone[7] is None and lone[8] is None:
+            header = self._headers.get((lone[1], lone[2], lone[5])) or self._remember(lone)
+            if self._arrivals.call(lone[0], header, lambda _: stream.header_of(lone)):
+                return
+        self._arrivals.add(((lone[0], stream.header_of(lone), 0),))
+
+    def _remember(self, lone: Lone) -> Header:
+        if len(self._headers) >= MAX_TEMPLATES:
+            self._headers.clear()
+        header = self._headers[lone[1], lone[2], lone[5]] = self.stream.header_of(lone)
+        return header
+
+
+class Listening:
+    """See the module.
+
+    Args:
+        reader: of the ring; closed at the end.
+        station: this one.
+        peer: the other one, for errors.
+        arrivals: the way in for a channel's events; None when it is not open here.
+        on_heard: called when events have come.
+        on_failed: told why it ended before its time.
+    """
+
+    def __init__(
+        self,
+        reader: RingReader,
+        station: int,
+        peer: str,
+        tasks: Tasks,
+        *,
+        arrivals: Callable[[str], Arrivals | None],
+        on_heard: Callable[[], None],
+        on_failed: Callable[[Listening, str], None],
+    ) -> None:
+        self.taken = 0
+        """Records that were for this station."""
+        self._reader = reader
+        self._station = station
+        self._peer = peer
+        self._formats = FormatRegistry()
+        self._arrivals = arrivals
+        self._on_heard = on_heard
+        self._on_failed = on_failed
+        self._streams: dict[int, Stream] = {}
+        self._channels: set[str] = set()
+        self._sources: dict[bytes, _Source | None] = {}
+        self._pieces = m.Pieces()
+        self._ended = tasks.event(f"end of {peer}'s broadcast")
+        self._closing = tasks.lock(f"closing {peer}'s broadcast")
+        self._is_open = True
+        self._given_up = False
+        self._task = tasks.spawn(f"broadcast of {peer}", self._listen)
+
+    def forget(self) -> None:
+        """From any thread: channels of this station have come or gone."""
+        self._sources = {}
+
+    def drain(self, timeout: float) -> None:
+        """Take in what is there now, for so long at most, and end."""
+        with self._closing:
+            if self._is_open:
+                self._reader.drain()
+        if not self._ended.wait(timeout):
+            self._given_up = True  # what it has in hand must not come behind what others bring meanwhile
+            self.forget()
+            with self._closing:
+                if self._is_open:
+                    self._reader.interrupt()
+
+    def abandon(self) -> None:
+        """In the child of a fork."""
+        self._reader.abandon()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                records = self._reader.read_many(AT_ONCE)
+                self._on_heard()  # first: what callbacks push is the answer, and may be waited for
+                for data in records:
+                    if data[0] == LONE:
+                        self._take_lone(data)
+                    else:
+                        self._take_run(memoryview(data))
+        except RingClosed as end:
+            log.debug("broadcast of station %s ended: %s", self._peer, end)
+        except (RingError, BadFrame) as error:
+            log.error("broadcast of station %s is read no more: %s", self._peer, error)  # noqa: TRY400 - the sentence says all
+            self._on_failed(self, str(error))
+        finally:
+            with self._closing:
+                self._is_open = False
+                self._reader.close()
+            self._ended.set()
+
+    def _take_lone(self, data: bytes) -> None:
+        head = data[:HEAD]
+        sources = self._sources
+        try:
+            source = sources[head]
+        except KeyError:
+            source = sources[head] = self._source(head)
+        if source is not None:
+            self.taken += 1
+            source.take(memoryview(data)[HEAD:])
+
+    def _source(self, head: bytes) -> _Source | None:
+        """Where lone events of a stream go; None: nowhere here."""
+        if len(head) < HEAD:
+            raise BadFrame(self._peer, "a lone event is cut short")
+        stream = self._streams.get(LONE_HEAD.unpack(head)[1])
+        arrivals = None if stream is None else self._way_in(stream)
+        return None if stream is None or arrivals is None else _Source(stream, arrivals)
+
+    def _take_run(self, record: memoryview) -> None:
+        run = m.read_run(record, self._peer)
+        if run.stream == m.MESSAGES:
+            for message in m.read_messages(run, self._peer):
+                self._take_in(message)
+            self.forget()
+            return
+        stream = self._streams.get(run.stream)
+        arrivals = None if stream is None else self._way_in(stream)
+        if run.form == m.PIECE and stream is not None:
+            whole = self._pieces.add(run, self._peer)
+            if whole is None:
+                return
+            self._pieces.clear()
+            run = whole
+        if stream is not None and arrivals is not None:
+            self.taken += 1
+            channel = arrivals.channel
+            arrivals.add(stream.read(run, channel.types, self._peer, 0, channel.qos.missing))
+
+    def _take_in(self, message: m.Message) -> None:
+        match message:
+            case m.Announce():
+                if message.stream not in self._streams:
+                    self._streams[message.stream] = self._new_stream(message)
+            case m.Takes(station=self._station, channel=name, takes=takes):
+                (self._channels.add if takes else self._channels.discard)(name)
+
+    def _new_stream(self, said: m.Announce) -> Stream:
+        if len(self._streams) >= MAX_STREAMS:
+            raise BadFrame(self._peer, f"tells of more than {MAX_STREAMS} streams")
+        try:
+            return Stream(said.channel, self._formats.learn(said.format_id, said.description))
+        except FormatError as error:
+            raise BadFrame(self._peer, f"describes a format that cannot be: {error}") from None
+
+    def _way_in(self, stream: Stream) -> Arrivals | None:
+        if self._given_up or stream.channel not in self._channels:
+            return None
+        return self._arrivals(stream.channel)

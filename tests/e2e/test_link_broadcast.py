@@ -1,0 +1,308 @@
+"""Stations of one host that hear each other by broadcast: what goes by ring, and what by link."""
+
+from __future__ import annotations
+
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
+
+import heliograph as hg
+from heliograph.errors import NoRoomForRing
+from heliograph.link import airing
+from heliograph.link.broadcast import Aired
+from heliograph.ring import RingFolder
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
+from tests.ring_support import needs_rings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from heliograph.event import Header
+
+pytestmark = needs_rings
+
+AIR = "link to all who read the ring"
+
+
+class Image(hg.Event, name="air.image"):
+    id: int
+    pixels: NDArray[np.float32]
+
+
+@pytest.fixture
+def domain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    name = f"air-{tmp_path.name}"
+    yield name
+    folder = RingFolder(name)
+    assert wait_until(lambda: not folder.rings())
+    folder.path.rmdir()
+
+
+def ring_station(domain: str, **more: Any) -> hg.Station:
+    return hg.Station(domain=domain, transport="ring", **more)
+
+
+def carriers(station: hg.Station, channel: str) -> list[tuple[str, str]]:
+    assert station.mesh is not None
+    return sorted((one.carrier, one.reason) for one in station.mesh.carriers(channel))
+
+
+def test_an_event_is_written_once_for_all_stations_that_read_the_ring(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        ours = a.channel("air.tracks", Track)
+        consumers = [station.channel("air.tracks", Track).consumer() for station in (b, c)]
+        assert ours.wait_matched(2, LIMIT)
+        assert carriers(a, "air.tracks") == [("broadcast", "")] * 2
+        for i in range(100):
+            ours.push(Track(i))
+        for consumer in consumers:
+            assert [consumer.pull(LIMIT) for _ in range(100)] == [Track(i) for i in range(100)]
+        stats = ours.stats()
+        assert stats.balanced
+        assert {name: counts.delivered for name, counts in stats.consumers.items()} == {AIR: 100}
+        assert a.mesh is not None
+        assert [link.events_sent for link in a.mesh.stats()] == [100, 100]
+
+
+def test_each_station_gets_what_its_consumers_want_and_no_more(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        ours = a.channel("air.tracks", Track)
+        low, high = b.channel("air.tracks", Track), c.channel("air.tracks", Track)
+        slow, fast = low.consumer(where="speed < 10"), high.consumer(where="speed > 90")
+        assert ours.wait_matched(2, LIMIT)
+        for i in range(101):
+            ours.push(Track(i, float(i)))
+        assert [slow.pull(LIMIT) for _ in range(10)] == [Track(i, float(i)) for i in range(10)]
+        assert [fast.pull(LIMIT) for _ in range(10)] == [Track(i, float(i)) for i in range(91, 101)]
+        assert (slow.pull(0), fast.pull(0)) == (None, None)
+        assert ours.stats().consumers[AIR].delivered == 20, "what nobody wants is not written"
+        assert low.stats().balanced
+        assert high.stats().balanced
+
+
+def test_stations_with_and_without_rings_get_every_event_once_and_in_order(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b, hg.Station(domain=domain) as c:
+        ours = a.channel("air.tracks", Track)
+        consumers = [station.channel("air.tracks", Track).consumer() for station in (b, c)]
+        assert ours.wait_matched(2, LIMIT)
+        assert carriers(a, "air.tracks") == [("broadcast", ""), ("socket", airing.NOT_THERE)]
+        assert carriers(c, "air.tracks") == [("socket", airing.NOT_HERE)] * 2
+        for i in range(0, 1_000, 10):
+            ours.push(Track(i))
+            ours.push_many([Track(i + j) for j in range(1, 10)])
+        for consumer in consumers:
+            assert [consumer.pull(LIMIT) for _ in range(1_000)] == [Track(i) for i in range(1_000)]
+            assert consumer.pull(0) is None
+        assert ours.stats().balanced
+
+
+@pytest.mark.parametrize(
+    ("qos", "reason"),
+    [
+        (hg.QoS(durability="transient"), "its events are kept"),
+        (hg.QoS(ack="delivered"), "its receivers acknowledge"),
+        (hg.QoS(reliability="best-effort"), "it may lose events, and then every station loses others"),
+    ],
+)
+def test_what_needs_more_than_a_broadcast_goes_by_link_and_says_why(
+    domain: str, qos: hg.QoS, reason: str
+) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, consumer = a.channel("x", Track, qos=qos), b.channel("x", Track, qos=qos).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        pushing = Thread(target=ours.push, args=(Track(1),))  # with `delivered` it waits for the consumer
+        pushing.start()
+        assert consumer.pull(LIMIT) == Track(1)
+        consumer.pull(0)
+        pushing.join(LIMIT)
+        assert [why for _, why in carriers(a, "x")] == [reason]
+
+
+def test_every_field_of_a_header_survives(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Track)
+        seen: list[tuple[Track, Header]] = []
+        theirs.subscribe(lambda track, header: seen.append((track, header)), inline=True)
+        assert ours.wait_matched(1, LIMIT)
+        with ours.supplier("radar-1") as radar:
+            said: dict[str, Any] = {
+                "priority": 5,
+                "source_ts": 7,
+                "correlation_id": "c",
+                "headers": {"traceparent": "1"},
+            }
+            receipt = radar.push_nowait(Track(1))
+            assert wait_until(lambda: len(seen) == 1)
+            rich = radar.push_nowait(Track(2), **said)
+            assert wait_until(lambda: len(seen) == 2)
+        for (_, arrived), sent in zip(seen, (receipt, rich), strict=True):
+            assert arrived.hops == 1
+            for field in ("supplier", "epoch", "sequence", "source_ts", "format_id", "priority", "key"):
+                assert getattr(arrived, field) == getattr(sent.header, field)
+            for field in ("channel", "type", "station_seq", "correlation_id", "headers", "lifetime_ns"):
+                assert getattr(arrived, field) == getattr(sent.header, field)
+
+
+def test_a_lifespan_goes_on_and_a_filter_of_the_header_holds(domain: str) -> None:
+    qos = hg.QoS(lifespan=60.0)
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, theirs = a.channel("x", Track, qos=qos), b.channel("x", Track, qos=qos)
+        seen: list[tuple[int, int | None]] = []
+        theirs.subscribe(
+            lambda track, header: seen.append((track.id, header.lifetime_ns)), where="header.sequence > 1"
+        )
+        assert ours.wait_matched(1, LIMIT)
+        for i in range(3):
+            ours.push(Track(i))
+        assert wait_until(lambda: len(seen) == 2)
+        assert [track for track, _ in seen] == [1, 2]
+        assert all(left is not None and 0 < left < 60e9 for _, left in seen)
+
+
+@pytest.mark.parametrize("size", [10, 100_000, 2_000_000])
+def test_arrays_cross_also_when_they_are_larger_than_the_ring(domain: str, size: int) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, consumer = a.channel("images", Image), b.channel("images", Image).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        for i in range(3):
+            ours.push(Image(i, np.full(size, i, dtype=np.float32)))
+        for i in range(3):
+            got = consumer.pull(LIMIT)
+            assert got is not None
+            assert got.id == i
+            assert got.pixels.shape == (size,)
+            assert (got.pixels == i).all()
+
+
+def test_a_full_queue_pauses_its_channel_and_no_other(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        qos = hg.QoS(queue=10, max_blocking=0.05)
+        full, free = a.channel("full", Track, qos=qos), a.channel("free", Track)
+        stalled = b.channel("full", Track, qos=qos).consumer()
+        flowing = [station.channel("free", Track).consumer() for station in (b, c)]
+        assert full.wait_matched(1, LIMIT)
+        assert free.wait_matched(2, LIMIT)
+        pushed = push_until_full(full)
+        free.push(Track(1))
+        assert [consumer.pull(LIMIT) for consumer in flowing] == [Track(1)] * 2
+        assert [stalled.pull(LIMIT) for _ in range(pushed)] == [Track(i) for i in range(pushed)]
+        assert full.stats().balanced
+
+
+def test_a_full_ring_holds_the_supplier_back_until_its_reader_goes_on(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "SLOTS", 1 << 8)
+    qos = hg.QoS(queue=10, max_blocking=0.05)
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, go_on, seen = a.channel("x", Track, qos=qos), Event(), []
+
+        def slow(track: Track) -> None:
+            seen.append(track.id)
+            go_on.wait(LIMIT)
+
+        b.channel("x", Track, qos=qos).subscribe(slow, inline=True)
+        assert ours.wait_matched(1, LIMIT)
+        pushed = push_until_full(ours)
+        go_on.set()
+        assert wait_until(lambda: len(seen) == pushed)
+        assert seen == list(range(pushed))
+
+
+def test_a_reader_that_stands_still_for_too_long_is_linked_without_the_ring(
+    domain: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(airing, "SLOTS", 1 << 8)
+    monkeypatch.setattr(airing, "LEASE", 0.2)
+    qos = hg.QoS(queue=10, max_blocking=0.05)
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        ours, go_on = a.channel("x", Track, qos=qos), Event()
+        slow, quick = b.channel("x", Track, qos=qos), c.channel("other", Track)
+        slow.subscribe(lambda _: go_on.wait(LIMIT), inline=True)
+        consumer = quick.consumer()
+        assert ours.wait_matched(1, LIMIT)
+        other = a.channel("other", Track)
+        assert other.wait_matched(1, LIMIT)
+        push_until_full(ours)
+        other.push(Track(7))
+        assert consumer.pull(LIMIT) == Track(7), "the others go on when its lease is over"
+        go_on.set()
+        assert wait_until(lambda: ("ring", f"the other station: {airing.FAILED}") in carriers(a, "x"))
+        assert ours.wait_matched(1, LIMIT)
+        seen: list[int] = []
+        slow.subscribe(lambda track: seen.append(track.id), inline=True)
+        assert ours.wait_matched(2, LIMIT)
+        ours.push(Track(1_000_000))
+        assert wait_until(lambda: seen[-1:] == [1_000_000])
+    assert "is linked anew, without its broadcast" in caplog.text
+
+
+def test_without_room_for_a_broadcast_links_serve_and_say_why(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = RingFolder.create
+
+    def small(self: RingFolder, station: int, lane: int, *args: Any, **more: Any) -> Any:
+        if lane == airing.LANE:
+            raise NoRoomForRing("ring", 2, 1)
+        return create(self, station, lane, *args, **more)
+
+    monkeypatch.setattr(RingFolder, "create", small)
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, consumer = a.channel("x", Track), b.channel("x", Track).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        ours.push(Track(1))
+        assert consumer.pull(LIMIT) == Track(1)
+        ((carrier, reason),) = carriers(a, "x")
+        assert carrier == "ring"
+        assert str(NoRoomForRing("ring", 2, 1)) == reason
+
+
+def test_a_channel_that_nobody_wants_is_written_no_more_until_somebody_does(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, theirs = a.channel("x", Track), b.channel("x", Track)
+        for i in range(3):
+            with theirs.consumer() as consumer:
+                assert ours.wait_matched(1, LIMIT)
+                ours.push(Track(i))
+                assert consumer.pull(LIMIT) == Track(i)
+                assert consumer.pull(0) is None
+            assert wait_until(lambda: not ours.stats().consumers)
+            ours.push(Track(-1))
+        assert a.mesh is not None
+        assert a.mesh.stats()[0].events_sent == 3
+        assert ours.stats().balanced
+
+
+def test_what_was_pushed_before_a_station_leaves_still_arrives(domain: str) -> None:
+    with ring_station(domain) as b:
+        seen: list[int] = []
+        b.channel("x", Track).subscribe(lambda track: seen.append(track.id), inline=True)
+        with ring_station(domain) as a:
+            ours = a.channel("x", Track)
+            assert ours.wait_matched(1, LIMIT)
+            for i in range(5_000):
+                ours.push(Track(i))
+        assert wait_until(lambda: len(seen) >= 5_000)
+        assert seen == list(range(5_000))
+
+
+def test_a_new_session_is_broadcast_anew_without_a_repetition(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, consumer = a.channel("x", Track), b.channel("x", Track).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        assert a.mesh is not None
+        peer = a.mesh._peers[b.id]
+        for i in range(3):
+            ours.push(Track(i))
+            assert consumer.pull(LIMIT) == Track(i)
+            before = peer.gateways["x"]
+            assert isinstance(before, Aired)
+            peer.link.begin_anew()
+            assert wait_until(lambda: peer.gateways.get("x") not in (None, before))  # noqa: B023 - called at once
+        assert consumer.pull(0) is None
