@@ -50,10 +50,31 @@ class Shop:
 
     def __init__(self, rig: Rig, kind: str, seen: list[Any]) -> None:
         self.rig = rig
+        self.kind = kind
+        self.seen = seen
         self.orders = rig.station.channel("orders", Order, qos=PERSISTENT)
         self.payments = rig.station.channel("payments", Payment, qos=PERSISTENT)
         self.pattern = PATTERNS[kind](self.orders, self.payments.where("number >= 0"))
         self.subscription = rig.station.subscribe(self.pattern, seen.append, name="watch", replayable=True)
+
+    def run(self, steps: list[Step]) -> Shop:
+        """The station that is there in the end."""
+        shop = self
+        for number, (what, value) in enumerate(steps):
+            if what == "advance":
+                shop.rig.clock.advance(value)
+            elif what == "restart":
+                wall = shop.rig.clock.time_ns()
+                shop.rig.station.close()
+                rig = Rig(disk=shop.rig.disk, seed=number + 1)
+                rig.clock.set_wall(wall / 1e9)
+                shop = Shop(rig, self.kind, self.seen)
+            elif what == "order":
+                shop.orders.push(Order(int(value), number))
+            else:
+                shop.payments.push(Payment(int(value), number))
+            shop.rig.settle()
+        return shop
 
     def again(self, **only: Any) -> list[Any]:
         return [told(match) for match in self.rig.station.matches(self.pattern, name="watch", **only)]
@@ -73,21 +94,7 @@ def test_history_gives_the_matches_that_the_callback_was_given_also_by_key(
     kind: str, steps: list[Step]
 ) -> None:
     seen: list[Any] = []
-    shop = Shop(Rig(), kind, seen)
-    for number, (what, value) in enumerate(steps):
-        if what == "advance":
-            shop.rig.clock.advance(value)
-        elif what == "restart":
-            wall = shop.rig.clock.time_ns()
-            shop.rig.station.close()
-            rig = Rig(disk=shop.rig.disk, seed=number + 1)
-            rig.clock.set_wall(wall / 1e9)
-            shop = Shop(rig, kind, seen)
-        elif what == "order":
-            shop.orders.push(Order(int(value), number))
-        else:
-            shop.payments.push(Payment(int(value), number))
-        shop.rig.settle()
+    shop = Shop(Rig(), kind, seen).run(steps)
     live = [told(match) for match in seen]
     assert shop.again() == live
     if kind != "ticked":

@@ -20,6 +20,9 @@ import pyspark
 import pytest
 
 import heliograph as hg
+from heliograph.channel.replayable import INPUTS, Input
+from heliograph.correlate.pattern import AllOf, Leaf
+from heliograph.correlate.replay import to_text
 from heliograph.spark.java import find_java
 from tests.support import examples
 from tests.unit.spark.histories import Keeper
@@ -43,7 +46,16 @@ def data(tmp_path: Path) -> Iterator[Path]:
         keeper.push(*map(Track, range(50)))
         keeper.seal()
         keeper.push(*map(Track, range(50, 100)))
+        record(tmp_path / "data")
         yield tmp_path / "data"
+
+
+def record(folder: Path) -> None:
+    """What a pattern took in: of each id three events, of which two make a pair."""
+    pattern = AllOf({"a": Leaf("air.tracks()"), "b": Leaf("air.tracks()")}, by="id")
+    with Keeper(folder, INPUTS + "pairs") as keeper:
+        keeper.push(Input("connect", 0, pattern=to_text(pattern), key_type="i64"))
+        keeper.push(*(Input("event", n, n % 3 % 2, "air.tracks", "p1", n, n // 3) for n in range(60)))
 
 
 @pytest.fixture
@@ -144,6 +156,7 @@ def test_a_cluster_reads_a_channel_with_heliograph_shipped_to_it(
         found = run(master, data, archive, python_without_heliograph, tmp_path / "out")
     assert found["batch"] == list(range(50, 100))
     assert found["streamed"] == list(range(100))
+    assert found["pairs"] == [[n, n * 3 + 1] for n in range(20)]
     assert len(found["daemons"]) == 2
     assert found["driver"] not in found["daemons"]
     assert {Path(place).relative_to(tmp_path).parts[0] for place in found["found"]} == set(workers)
@@ -157,4 +170,5 @@ def test_spark_connect_reads_a_channel(
     found = run("connect", data, archive, python_without_heliograph, tmp_path / "out")
     assert found["batch"] == list(range(50, 100))
     assert found["streamed"] == list(range(100))
+    assert found["pairs"] == [[n, n * 3 + 1] for n in range(20)]
     assert all("heliograph.zip" in place for place in found["found"])

@@ -18,24 +18,28 @@ in before it. A match is given to the callback once the rows that led to it are 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from heliograph.correlate.machine import Correlator
-from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, leaves_of
-from heliograph.errors import HistoryGone, NotPossible
-from heliograph.event import Event
+from heliograph import fieldtypes as ft
+from heliograph.correlate.pattern import Leaf, leaves_of
+from heliograph.correlate.replay import Input as Taken
+from heliograph.correlate.replay import described, from_text, replayed, to_text
+from heliograph.errors import FormatError, HistoryGone, NotPossible
+from heliograph.event import Event, info_of
+from heliograph.evolution import split_optional
+from heliograph.formats import Field, Format
 from heliograph.qos import QoS
+from heliograph.unify import unified
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from heliograph.channel.core import Channel
     from heliograph.channel.services import Services
     from heliograph.channel.supplier import Receipt
     from heliograph.correlate.machine import Match
-    from heliograph.correlate.pattern import Node, Pattern
+    from heliograph.correlate.pattern import Pattern
     from heliograph.event import Header
 
 INPUTS: Final = "_helio.inputs."
@@ -60,7 +64,9 @@ class Input(Event, name="helio.input"):
     key: Any = None
     """What it goes by, in the form of `plain_key`."""
     pattern: str = ""
-    """Of a connect: what was looked for."""
+    """Of a connect: what was looked for, in the words of `to_text`."""
+    key_type: str = ""
+    """Of a connect: the scalar that holds its keys; "any" where streams have keys of different types."""
 
 
 class InputLog:
@@ -70,8 +76,9 @@ class InputLog:
         qos = QoS(durability="persistent", ack="synced")
         self._supplier = services.open_channel(INPUTS + name, (Input,), qos).supplier()
 
-    def connect(self, at: int, pattern: Pattern) -> Receipt:
-        return self._supplier.push_nowait(Input("connect", at, pattern=described(pattern)))
+    def connect(self, at: int, pattern: Pattern, key_fields: dict[int, str]) -> Receipt:
+        row = Input("connect", at, pattern=to_text(pattern), key_type=key_type(pattern, key_fields))
+        return self._supplier.push_nowait(row)
 
     def event(self, leaf: int, header: Header, key: Hashable, at: int) -> Receipt:
         assert header.offset is not None
@@ -114,79 +121,81 @@ def matches(
     key: Any = EVERY_KEY,
 ) -> Iterator[Match]:
     """The matches that the rows of a channel give, of all keys or of one."""
-    machine = Correlator(pattern, 0)
+    said = to_text(pattern)
     events = _Events(pattern)
     wanted = plain_key(key)
-    for row in _rows(inputs):
-        match row.kind:
-            case "connect":
-                if row.pattern != described(pattern):
-                    raise NotPossible(
-                        inputs.name, f"was written for {row.pattern}; this is {described(pattern)}"
-                    )
-                machine = Correlator(pattern, row.at)
-            case "tick":
-                yield from machine.advance(row.at)
-            case "event" if key is EVERY_KEY or row.key == wanted:
+    own_keys: dict[Hashable, Hashable] = {}
+
+    def taken_in() -> Iterator[Taken]:
+        for row in _rows(inputs):
+            if row.kind == "connect":
+                insist_on_same(inputs.name, row.pattern, said)
+            elif row.kind != "tick" and key is not EVERY_KEY and row.key != wanted:
+                yield Taken("tick", row.at)  # what other keys brought has moved the clock of all
+                continue
+            event = None
+            if row.kind == "event":
                 event = events[row.leaf, row.offset]
-                field = key_fields.get(row.leaf)
-                own_key = None if field is None else getattr(event, field)
-                yield from machine.offer(row.leaf, own_key, event, row.at)
-            case "evict" if key is not EVERY_KEY and row.key == wanted:
-                yield from machine.forget(key, row.at)
-            case _:  # rows of other keys; and a whole machine evicts by itself, as it did
-                pass
+                own = getattr(event, key_fields[row.leaf]) if row.leaf in key_fields else None
+                if isinstance(own, Enum):
+                    own_keys[row.key] = own
+            yield Taken(row.kind, row.at, row.leaf, row.key, event)
+
+    for match in replayed(pattern, taken_in()):
+        yield match._replace(key=own_keys.get(match.key, match.key))
+
+
+def insist_on_same(name: str, written: str, pattern: str) -> None:
+    """NotPossible when rows were written for another pattern; both in the words of `to_text`."""
+    if written != pattern:
+        was, now = described(from_text(written)), described(from_text(pattern))
+        raise NotPossible(name, f"was written for {was}; this is {now}")
 
 
 def plain_key(key: Any) -> Any:
     """A key as a row holds it."""
-    match key:
-        case Enum():
-            return key.value
-        case datetime():
-            return (key if key.tzinfo is None else key.astimezone(UTC)).isoformat()
-        case _:
-            return key
+    return key.value if isinstance(key, Enum) else key
 
 
-def described(node: Node) -> str:
-    """A pattern as text: equal for patterns that find the same."""
-    match node:
-        case Leaf(stream=stream):
-            said = (
-                f"{name}={_in_order(value)!r}"
-                for name, value in sorted(stream.options.items())
-                if value is not None
-            )
-            return f"{stream.channel.name}({', '.join(said)})"
-        case Every(period=period):
-            return f"every({period / 1e9:g})"
-        case After(delay=delay):
-            return f"after({delay / 1e9:g})"
-        case AllOf() | AnyOf() | NoneOf():
-            kind = {AllOf: "all_of", AnyOf: "any_of", NoneOf: "none_of"}[type(node)]
-            said = (
-                f"{name}={getattr(node, name)!r}"
-                for name in node.__struct_fields__
-                if name != "parts" and getattr(node, name) is not None
-            )
-            parts = (f"{name}={described(part)}" for name, part in node.parts.items())
-            return f"{kind}({', '.join([*parts, *said])})"
+def key_type(pattern: Pattern, fields: dict[int, str]) -> str:
+    """The scalar that holds the keys of all streams, "any" where none does; "" without keys."""
+    return joined_key(
+        _plain_type(info_of(cls).format.by_name[fields[number]].type)
+        for number, leaf in enumerate(leaves_of(pattern))
+        if number in fields and isinstance(leaf, Leaf)
+        for cls in leaf.stream.options.get("types") or leaf.stream.channel.types
+    )
 
 
-def _in_order(value: Any) -> Any:
-    """Without the order of a set, which differs from process to process."""
-    return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+def joined_key(names: Iterable[str]) -> str:
+    """The scalar that holds the values of all these, "any" where none does; "" of nothing."""
+    different = set(names)
+    if len(different) < 2:
+        return "".join(different)
+    if "any" in different:
+        return "any"
+    scalars = [Field("key", ft.Scalar(cast("ft.ScalarName", name))) for name in different]
+    try:
+        return str(unified([Format("key", (one,)) for one in scalars]).fields[0].type)
+    except FormatError:
+        return "any"
+
+
+def _plain_type(kind: ft.FieldType) -> str:
+    kind = split_optional(kind)[0]
+    return kind.base if isinstance(kind, ft.Enum) else str(kind)
 
 
 def _rows(inputs: Channel[Input]) -> Iterator[Input]:
     store = inputs.store
     assert store is not None
-    position = store.earliest
+    position = earliest = store.earliest
     while True:
         items, reached = store.read(position, PAGE)
-        for row, _, _ in items:
+        for row, header, _ in items:
             assert isinstance(row, Input)
+            if header.offset == earliest and row.kind != "connect":
+                raise HistoryGone(store.partition, 0, earliest)
             yield row
         if reached == position:
             return

@@ -58,6 +58,19 @@ class Stream(msgspec.Struct, frozen=True, eq=False):
     def as_stream(self) -> Stream:
         return self
 
+    def __str__(self) -> str:
+        said = (
+            f"{name}={_in_order(value)!r}"
+            for name, value in sorted(self.options.items())
+            if value is not None
+        )
+        return f"{self.channel.name}({', '.join(said)})"
+
+
+def _in_order(value: Any) -> Any:
+    """Without the order of a set, which differs from process to process."""
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+
 
 class Selection(msgspec.Struct, frozen=True):
     """What a receiver asked for, checked."""

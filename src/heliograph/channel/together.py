@@ -127,7 +127,7 @@ class Together:
         self._receivers: list[Receiver] = []
         if self._inputs is not None:
             try:
-                self._kept(self._inputs.connect(self._machine.now, pattern), [])
+                self._kept(self._inputs.connect(self._machine.now, pattern, self._keys), [])
             except HeliographError:
                 self._inputs.close()
                 raise

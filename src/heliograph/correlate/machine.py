@@ -15,6 +15,7 @@ limit is reached, is counted (`counts`).
 from __future__ import annotations
 
 import heapq
+import math
 from collections import OrderedDict
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -113,7 +114,7 @@ class Correlator:
         """An event of the pattern's leaf of that number, counted from the left."""
         self.evicted = NOBODY
         matches = self.advance(now)
-        state = self._state(key if self._keyed else None, self._now)
+        state = self._state(_as_key(key) if self._keyed else None, self._now)
         found = state.root.feed(leaf, event, self._now)
         matches += [_match(state.key, self._now, one) for one in found]
         self._after(state)
@@ -135,7 +136,7 @@ class Correlator:
     def forget(self, key: Hashable, now: int) -> list[Match]:
         """Drop what waits for a key, as when it gives way; what falls due until then is found first."""
         matches = self.advance(now)
-        self._states.pop(key, None)
+        self._states.pop(_as_key(key), None)
         return matches
 
     def _state(self, key: Hashable, now: int) -> _State:
@@ -182,6 +183,11 @@ class _State:
         self.key = key
         self.root = root
         self.wake: int | None = None
+
+
+def _as_key(value: Hashable) -> Hashable:
+    """NaN is equal to itself here, as it is in filters: one and the same object for all."""
+    return value if value == value else math.nan  # noqa: PLR0124 - only NaN differs from itself
 
 
 def _match(key: Hashable, at: int, found: Found) -> Match:

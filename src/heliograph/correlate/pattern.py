@@ -42,21 +42,24 @@ RESERVED: Final = frozenset({"key", "at", "missing"})
 Reuse: TypeAlias = Literal["consume", "latest"]
 
 
-class Leaf(msgspec.Struct, frozen=True, eq=False):
-    """Events of one stream: a channel, or a channel with a filter; what it is only the shell knows."""
+class Leaf(msgspec.Struct, frozen=True, eq=False, tag=True):
+    """Events of one stream: a channel, or a channel with a filter; what it is only the shell knows.
+
+    As text it says all that matters of it, in the same words wherever it is said.
+    """
 
     stream: Any
 
 
-class Every(msgspec.Struct, frozen=True, eq=False):
+class Every(msgspec.Struct, frozen=True, eq=False, tag=True):
     period: int
 
 
-class After(msgspec.Struct, frozen=True, eq=False):
+class After(msgspec.Struct, frozen=True, eq=False, tag=True):
     delay: int
 
 
-class AllOf(msgspec.Struct, frozen=True, eq=False):
+class AllOf(msgspec.Struct, frozen=True, eq=False, tag=True):
     parts: dict[str, Node]
     within: int | None = None
     reuse: Reuse = "consume"
@@ -66,11 +69,11 @@ class AllOf(msgspec.Struct, frozen=True, eq=False):
     keys: int = KEYS
 
 
-class AnyOf(msgspec.Struct, frozen=True, eq=False):
+class AnyOf(msgspec.Struct, frozen=True, eq=False, tag=True):
     parts: dict[str, Node]
 
 
-class NoneOf(msgspec.Struct, frozen=True, eq=False):
+class NoneOf(msgspec.Struct, frozen=True, eq=False, tag=True):
     parts: dict[str, Node]
     within: int | None = None
 

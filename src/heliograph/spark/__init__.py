@@ -4,6 +4,7 @@
 
     spark = heliograph.spark.session()
     tracks = heliograph.spark.read(spark, "data", "air.tracks", where="speed > 300")
+    storms = heliograph.spark.matches(spark, "data", "storms")
     stream = spark.readStream.format("heliograph").options(path="data", channel="air.tracks").load()
 
 Importing this package does not import Spark; the first call does.
@@ -12,8 +13,9 @@ Importing this package does not import Spark; the first call does.
 from __future__ import annotations
 
 from heliograph.spark.lag import Lag, lag
+from heliograph.spark.matching import matches
 from heliograph.spark.read import read
 from heliograph.spark.session import register, session
 from heliograph.spark.skipping import skip_bad
 
-__all__ = ["Lag", "lag", "read", "register", "session", "skip_bad"]
+__all__ = ["Lag", "lag", "matches", "read", "register", "session", "skip_bad"]

@@ -1,4 +1,6 @@
-"""Reads a channel, as batch and as stream, on a cluster or over Spark Connect; prints what it found as JSON.
+"""Reads a channel, as batch, as stream and for a pattern, on a cluster or over Spark Connect.
+
+What it found goes to OUT/found.json.
 
 python elsewhere.py MASTER DATA ZIP OUT       MASTER: spark://... or connect
 """
@@ -66,6 +68,8 @@ def session(master: str, archive: str) -> Any:
 
 
 def main(master: str, data: str, archive: str, out: str) -> None:
+    import heliograph.spark
+
     spark = session(master, archive)
     said = {"path": data, "channel": "air.tracks"}
     frame = spark.read.format("heliograph").options(**said).load()
@@ -75,12 +79,14 @@ def main(master: str, data: str, archive: str, out: str) -> None:
     query = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(availableNow=True).start()
     query.awaitTermination(120)
     streamed = sorted(row[0] for row in spark.read.parquet(f"{out}/rows").collect())
+    pairs = heliograph.spark.matches(spark, data, "pairs").select("key", "parts.b.offset").collect()
     places = (
         spark.range(0, 8, 1, 4).mapInArrow(where_it_runs, "daemon long, found string").distinct().collect()
     )
     found = {
         "batch": batch,
         "streamed": streamed,
+        "pairs": sorted(map(tuple, pairs)),
         "daemons": sorted({row[0] for row in places}),
         "found": sorted({row[1] for row in places}),
         "driver": os.getpid(),
