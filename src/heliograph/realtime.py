@@ -7,6 +7,11 @@ Under CPython's interpreter lock a thread of high priority still waits for one o
 lock. It gets it soon if all threads share one core, so that the OS runs the higher one whenever both could
 run, and if the lock is given up every 0.1 ms. What is changed is changed for the whole process, and undone by
 `close`.
+
+The kernel keeps a part of each second for ordinary threads, 5 % by default, and takes it from all threads
+under SCHED_FIFO at once. With `background` the lowest band is itself an ordinary thread, at the highest
+niceness that the OS allows: it lives on that part and on what is left, so that the others can have all the
+rest of the core.
 """
 
 from __future__ import annotations
@@ -24,6 +29,11 @@ SWITCH_INTERVAL: Final = 1e-4
 BASE: Final = 10
 """The OS priority below those of bands: above ordinary threads, far below the kernel's own."""
 
+LOWEST: Final = 1
+"""The band that is left to the ordinary scheduler, if one is."""
+MOST_FAVOURED: Final = -20
+"""The niceness of it: other processes of the core must not stop it while it holds the interpreter's lock."""
+
 
 class RealTime:
     """See the module. One at a time in a process."""
@@ -31,7 +41,8 @@ class RealTime:
     _current: RealTime | None = None
     _guard = threading.Lock()
 
-    def __init__(self, core: int | None = None) -> None:
+    def __init__(self, core: int | None = None, *, background: bool = False) -> None:
+        self._background = background
         with RealTime._guard:
             if RealTime._current is not None:
                 raise RealTimeRefused(
@@ -54,8 +65,15 @@ class RealTime:
 
     def enter(self, priority: int) -> None:
         """Give the calling thread the OS priority of a band, 1 to 5."""
-        if not self._closed:
-            _pin(0, {self._core})
+        if self._closed:
+            return
+        _pin(0, {self._core})
+        if self._background and priority == LOWEST:
+            # A thread has the policy of the one that started it, which may be a real-time thread.
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), MOST_FAVOURED)
+        else:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(BASE + priority))
 
     def leave(self) -> None:

@@ -33,12 +33,16 @@ class Threads(msgspec.Struct, frozen=True):
         os_priorities: with "bands": SCHED_FIFO for its workers, one core and a switch interval of 0.1 ms for
             the whole process, until the station is closed.
         core: which; None: the last that this process may use.
+        background: with `os_priorities`: the lowest band is an ordinary thread, which takes what is left of
+            the core. Where bands fill it, the kernel otherwise holds up all of them, because it keeps a part
+            of each second for ordinary threads.
     """
 
     kind: ThreadKind = "pool"
     workers: int | None = None
     os_priorities: bool = False
     core: int | None = None
+    background: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(ThreadKind):
@@ -55,6 +59,10 @@ class Threads(msgspec.Struct, frozen=True):
             _check("core", self.core, 0, 1 << 16)
             if not self.os_priorities:
                 raise InvalidQoS("core", self.core, "None unless os_priorities=True")
+        if type(self.background) is not bool:
+            raise InvalidQoS("background", self.background, "True or False")
+        if self.background and not self.os_priorities:
+            raise InvalidQoS("background", self.background, "False unless os_priorities=True")
 
 
 def _check(name: str, value: Any, low: int, high: int) -> None:

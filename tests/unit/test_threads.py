@@ -134,6 +134,8 @@ def test_on_an_inline_channel_callbacks_run_inside_push_unless_they_say_otherwis
         ({"os_priorities": True}, "False unless threads are 'bands'"),
         ({"kind": "bands", "os_priorities": 1}, "True or False"),
         ({"kind": "bands", "core": 1}, "None unless os_priorities=True"),
+        ({"kind": "bands", "background": True}, "False unless os_priorities=True"),
+        ({"kind": "bands", "os_priorities": True, "background": 1}, "True or False"),
     ],
 )
 def test_an_arrangement_that_cannot_be_is_refused(options: dict[str, Any], sentence: str) -> None:
@@ -175,13 +177,15 @@ def take(note, header):
 
 try:
     with hg.Station() as station:
-        qos = hg.QoS(threads=hg.Threads("bands", os_priorities=True))
+        background = "background" in sys.argv
+        qos = hg.QoS(threads=hg.Threads("bands", os_priorities=True, background=background))
         channel = station.channel("c", Note, qos=qos)
         channel.subscribe(take)
         for priority in (1, 5):
             channel.push(Note("n"), priority=priority)
             assert done.acquire(timeout=10)
-        assert seen == {1: (os.SCHED_FIFO, 11, 1), 5: (os.SCHED_FIFO, 15, 1)}, seen
+        lowest = (os.SCHED_OTHER, 0, 1) if background else (os.SCHED_FIFO, 11, 1)
+        assert seen == {1: lowest, 5: (os.SCHED_FIFO, 15, 1)}, seen
         assert len(os.sched_getaffinity(0)) == 1 and sys.getswitchinterval() < 0.001
     print("ran")
 except RealTimeRefused as error:
@@ -191,10 +195,10 @@ assert state() == before, (state(), before)
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "SCHED_FIFO"), reason="this system has no SCHED_FIFO")
-def test_os_priorities_are_given_on_request_and_taken_back_or_refused_with_the_remedy() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", REAL_TIME], capture_output=True, text=True, timeout=60, check=False
-    )
+@pytest.mark.parametrize("lowest", ["real-time", "background"])
+def test_os_priorities_are_given_on_request_and_taken_back_or_refused_with_the_remedy(lowest: str) -> None:
+    command = [sys.executable, "-c", REAL_TIME, lowest]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stderr
     said = run.stdout.strip()
     assert said == "ran" or ("SCHED_FIFO" in said and "CAP_SYS_NICE" in said)

@@ -158,4 +158,4 @@ def _real_time(threads: Threads) -> RealTime | None:
         return None
     from heliograph.realtime import RealTime  # noqa: PLC0415 - few programs ask for it
 
-    return RealTime(threads.core)
+    return RealTime(threads.core, background=threads.background)
