@@ -10,7 +10,8 @@
 
 Four proxies join the push and pull models freely. What the standard says of the edges holds exactly:
 
-    second connect                  AlreadyConnected
+    second connect                  AlreadyConnected; with `reconnect=True`, an option that TAO has as well, the
+                                    new peer takes the place of the one before, which is not told
     nil consumer to push to, or
     nil supplier to pull from       BadParam; the other two peers may be nil
     push or pull when not connected Disconnected
@@ -26,6 +27,7 @@ All else (dispatching, queues, isolation of consumers, links, history) is the ch
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from heliograph.channel.core import Channel
@@ -85,11 +87,19 @@ class PullConsumer(Protocol):
 class EventChannel:
     """See the module.
 
+    Args:
+        station: where the channel of that name is opened; or a channel.
+        name: of the channel.
+        reconnect: whether a proxy that is connected may be connected again.
+
     Attributes:
         channel: what it is a face of; `destroy` closes it.
     """
 
-    def __init__(self, station: Station | Channel[Any], name: str | None = None) -> None:
+    def __init__(
+        self, station: Station | Channel[Any], name: str | None = None, *, reconnect: bool = False
+    ) -> None:
+        self.reconnect = reconnect
         if isinstance(station, Channel):
             self.channel: Channel[Any] = station
             self._typed = True
@@ -189,9 +199,10 @@ class _Proxy:
         with self._lock:
             if self._state is GONE:
                 raise ObjectNotExist(type(self).__name__)
-            if self._state is CONNECTED:
+            if self._state is CONNECTED and not self._events.reconnect:
                 raise AlreadyConnected(type(self).__name__)
-            self._open()
+            if self._state is FRESH:
+                self._open()
             self._peer = peer
             self._state = CONNECTED
 
@@ -346,25 +357,27 @@ class ProxyPullConsumer(_Proxy):
             raise BadParam("connect_pull_supplier", "takes a supplier: events have to come from somewhere")
         self._connect(pull_supplier)
         tasks = self._events.channel.ports.tasks
-        tasks.spawn(f"pull into {self._events.channel.name}", self._run)
+        tasks.spawn(f"pull into {self._events.channel.name}", partial(self._run, pull_supplier))
 
     def disconnect_pull_consumer(self) -> None:
         self._disconnect()
 
-    def _run(self) -> None:
-        """Pull and push until one side has had enough."""
-        while True:
-            with self._lock:
-                peer, supplier = self._peer, self._supplier
-            if peer is None or supplier is None:
-                return
+    def _run(self, peer: PullSupplier) -> None:
+        """Pull and push until one side has had enough, or another peer has taken this one's place."""
+        while (supplier := self._pulls_from(peer)) is not None:
             try:
                 supplier.push(self._events.wrap(peer.pull()))
             except (Disconnected, Closed):
-                self.end(tell=False)
+                if self._pulls_from(peer) is not None:
+                    self.end(tell=False)
             except Exception:  # the supplier's own code
                 log.exception("%r raised out of pull and is disconnected", peer)
-                self.end()
+                if self._pulls_from(peer) is not None:
+                    self.end()
+
+    def _pulls_from(self, peer: PullSupplier) -> Supplier[Any] | None:
+        with self._lock:
+            return self._supplier if self._peer is peer else None
 
     def _open(self) -> None:
         self._supplier = self._events.channel.supplier()

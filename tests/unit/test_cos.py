@@ -132,6 +132,52 @@ def test_a_proxy_takes_one_peer(events: cos.EventChannel, how: str) -> None:
     peer.offered.put(Disconnected("peer"))
 
 
+@pytest.mark.parametrize("how", CONNECT)
+def test_where_it_is_enabled_another_peer_may_take_the_place_of_the_first(
+    station: hg.Station, how: str
+) -> None:
+    events = cos.EventChannel(station, "alarms", reconnect=True)
+    _, connect, disconnect, told = obtained(events, how)
+    first, second = Peer(), Peer()
+    connect(first)
+    connect(second)
+    first.offered.put(Disconnected("first"))
+    disconnect()
+    assert (first.told, second.told) == ([], [told])
+    with pytest.raises(ObjectNotExist):
+        connect(first)
+    second.offered.put(Disconnected("second"))
+
+
+def test_a_consumer_that_took_the_place_of_another_gets_what_comes_from_then_on(station: hg.Station) -> None:
+    events = cos.EventChannel(station, "alarms", reconnect=True)
+    proxy = events.for_consumers().obtain_push_supplier()
+    first, second = Peer(), Peer()
+    push = entry(events)
+    proxy.connect_push_consumer(first)
+    push.push(1)
+    assert first.got.get(timeout=LIMIT) == 1
+    proxy.connect_push_consumer(second)
+    push.push(2)
+    assert second.got.get(timeout=LIMIT) == 2
+    assert first.got.empty()
+
+
+def test_a_supplier_that_took_the_place_of_another_is_pulled_from(station: hg.Station) -> None:
+    events = cos.EventChannel(station, "alarms", reconnect=True)
+    proxy = events.for_suppliers().obtain_pull_consumer()
+    got, first, second = Peer(), Peer(), Peer()
+    events.for_consumers().obtain_push_supplier().connect_push_consumer(got)
+    proxy.connect_pull_supplier(first)
+    proxy.connect_pull_supplier(second)
+    second.offered.put("from the second")
+    assert got.got.get(timeout=LIMIT) == "from the second"
+    first.offered.put(Disconnected("first"))  # which ends nothing but itself
+    second.offered.put("still there")
+    assert got.got.get(timeout=LIMIT) == "still there"
+    second.offered.put(Disconnected("second"))
+
+
 @pytest.mark.parametrize("how", ["obtain_push_supplier", "obtain_pull_consumer"])
 def test_a_peer_that_events_come_from_or_go_to_cannot_be_nil(events: cos.EventChannel, how: str) -> None:
     _, connect, _, _ = obtained(events, how)

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from heliograph.delivery.monitor import MAX_WATCHED, Delete, GiveUp, Monitor, Pass, Resend, Row, Timer
+from heliograph.delivery.monitor import MAX_WATCHED, Delete, GiveUp, Monitor, Pass, Resend, Timer
 from heliograph.errors import HeliographError, QueueFull
 from heliograph.ports import seconds_until
 
@@ -50,6 +50,21 @@ class WatchStats(msgspec.Struct, frozen=True):
     given_up: int
     late: int
     """Acknowledgements of events that were watched no more."""
+
+
+class EventRow(NamedTuple):
+    """One row of the event array: an event that is under way."""
+
+    supplier: str
+    event: EventId
+    data: Any
+    """The event itself."""
+    state: dict[str, bool]
+    """Whether each consumer has acknowledged it."""
+    priority: int
+    elapsed: float
+    """Seconds since it was passed to its consumers."""
+    resends: int
 
 
 class Watching:
@@ -84,6 +99,7 @@ class Watching:
         self._monitor: Monitor[EventId] = Monitor(timeout_ns=round(timeout * 1e9), resends=resends)
         self._tickets: dict[EventId, WatchTicket] = {}
         self._items: dict[EventId, Item] = {}
+        self._since: dict[EventId, int] = {}
         self._refused: dict[EventId, set[str]] = {}
         """Receivers that had an event and could not do with it: only to those it is sent again."""
         self._upward: deque[Callable[[], object]] = deque()
@@ -109,7 +125,7 @@ class Watching:
                 return
             self._say("notify", header.id)
             self._items[header.id] = item
-            now = self._clock.monotonic_ns()
+            now = self._since[header.id] = self._clock.monotonic_ns()
             actions = self._monitor.notify(header.id, receivers, now, header.supplier)
             start = not self._ringing and not self._closed
             self._ringing = self._ringing or start
@@ -152,9 +168,23 @@ class Watching:
             if event not in self._items:
                 self._drop(event)
 
-    def array(self) -> tuple[Row[EventId], ...]:
+    def array(self) -> tuple[EventRow, ...]:
+        """The events that are under way, in the order in which they were passed on."""
         with self._lock:
-            return self._monitor.array()
+            now = self._clock.monotonic_ns()
+            return tuple(
+                EventRow(
+                    row.supplier,
+                    row.event,
+                    self._items[row.event][0],
+                    row.state,
+                    self._items[row.event][1].priority,
+                    (now - self._since[row.event]) / 1e9,
+                    row.resends,
+                )
+                for row in self._monitor.array()
+                if row.event in self._items
+            )
 
     def stats(self) -> WatchStats:
         with self._lock:
@@ -173,6 +203,7 @@ class Watching:
             self._closed = True
             tickets, self._tickets = self._tickets, {}
             self._items.clear()
+            self._since.clear()
             self._refused.clear()
         for ticket in tickets.values():
             ticket.end(delivered=False)
@@ -231,6 +262,7 @@ class Watching:
 
     def _drop(self, event: EventId) -> WatchTicket | None:
         self._items.pop(event, None)
+        self._since.pop(event, None)
         self._refused.pop(event, None)
         return self._tickets.pop(event, None)
 

@@ -170,6 +170,25 @@ def test_the_array_shows_who_lacks_what(station: hg.Station, durability: Any) ->
         assert row.state == {"a": True, "b": False}
 
 
+def test_a_row_has_all_that_is_known_of_an_event_that_is_under_way(helio: Rig) -> None:
+    tracks = helio.station.channel("air.tracks", Track, qos=hg.QoS(ack="delivered", ack_timeout=30.0))
+    radar = tracks.supplier("radar")
+    with tracks.consumer(name="a", ack="manual") as consumer:
+        first = radar.push_nowait(Track(1))
+        helio.clock.advance(2.5)
+        second = radar.push_nowait(Track(2, 300.0), priority=5)
+        assert tracks.monitor is not None
+        assert tracks.monitor.array() == (
+            ("radar", first.header.id, Track(1), {"a": False}, 3, 2.5, 0),
+            ("radar", second.header.id, Track(2, 300.0), {"a": False}, 5, 0.0, 0),
+        )
+        for delivery in (next(consumer.deliveries(timeout=LIMIT)) for _ in range(2)):
+            delivery.ack()
+        assert tracks.monitor.array() == ()
+        assert first.result(LIMIT)
+        assert second.result(LIMIT)
+
+
 def test_a_group_acknowledges_as_one(station: hg.Station, durability: Any) -> None:
     tracks = opened(station, durability)
     with tracks.consumer(group="g", ack="manual") as one, tracks.consumer(group="g") as other:
