@@ -10,8 +10,8 @@
 
 Four proxies join the push and pull models freely. What the standard says of the edges holds exactly:
 
-    second connect                  AlreadyConnected; with `reconnect=True`, an option that TAO has as well, the
-                                    new peer takes the place of the one before, which is not told
+    second connect                  AlreadyConnected; with `reconnect=True`, which TAO offers as well, the new
+                                    peer takes the place of the one before, which is not told
     nil consumer to push to, or
     nil supplier to pull from       BadParam; the other two peers may be nil
     push or pull when not connected Disconnected

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from heliograph.bandworker import BandWorker
     from heliograph.channel.ledger import ChannelStats
+    from heliograph.channel.members import Access
     from heliograph.channel.scheduling import Schedule
     from heliograph.channel.together import Together
     from heliograph.correlate.pattern import Pattern
@@ -151,6 +152,7 @@ class Station:
         *types: type[T],
         qos: QoS | None = None,
         mode: Literal["create", "open"] | None = None,
+        access: Access | None = None,
     ) -> Channel[T]:
         """The channel of that name: opened, or created; `mode` insists on one of the two.
 
@@ -159,19 +161,24 @@ class Station:
             *types: event classes that it carries; needed to create it, added when opening it.
             qos: of a new channel; opening one with another quality of service is refused.
             mode: "create" or "open".
+            access: what this station does in it: "consume", "supply" or, when nothing is said, "both".
         """
         self._check_usable()
-        check_channel(name, types, qos, mode)
+        check_channel(name, types, qos, mode, access)
         recorded = self._recorded(name, qos)
         with self._lock:
             channel = self._channels.get(name)
             if channel is None:
-                channel = self._create(name, types, qos or recorded, mode)
+                channel = self._create(name, types, qos or recorded, mode, access or "both")
             elif mode == "create":
                 raise ChannelExists(name)
             elif qos is not None and (other := differences(channel.qos, self._configuration.qos(name, qos))):
                 had = ", ".join(f"{row.policy}={row.offered!r}, not {row.requested!r}" for row in other)
                 raise NotPossible(name, f"is open with {had}; leave out qos= to use that")
+            elif access is not None and access != channel.access:
+                raise NotPossible(
+                    name, f"is open with access={channel.access!r}; leave out access= to use that"
+                )
             else:
                 channel.add_types(types)
             patterns = list(self._patterns)
@@ -417,7 +424,7 @@ class Station:
                 self._workers.remove(worker)
 
     def _create(
-        self, name: str, types: tuple[type[Any], ...], qos: QoS | None, mode: str | None
+        self, name: str, types: tuple[type[Any], ...], qos: QoS | None, mode: str | None, access: Access
     ) -> Channel[Any]:
         kept = self._keeps(name)
         if mode == "open" and not kept:
@@ -437,7 +444,7 @@ class Station:
             )
         if qos.journalled and self._services.open_store is None:
             raise NotPossible(name, "durability='persistent' needs a folder: hg.Station('data')")
-        channel = self._channels[name] = Channel(name, types, qos, self._services)
+        channel = self._channels[name] = Channel(name, types, qos, self._services, access)
         return channel
 
     def keep_for_others(self) -> None:

@@ -268,6 +268,19 @@ def test_a_supplier_cannot_tell_consumers_of_its_process_from_others(
             assert sink.pull(0) is None
 
 
+def test_who_only_consumes_gets_what_others_push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+    with hg.Station(domain="tao") as here, hg.Station(domain="tao") as there:
+        source = here.channel("tao", A, access="supply")
+        sink = there.channel("tao", A, access="consume")
+        with sink.consumer() as consumer:
+            assert source.wait_matched(1, LIMIT)
+            source.push(A(1))
+            assert consumer.pull(LIMIT) == A(1)
+            with pytest.raises(hg.NotPossible, match="only consumes here"):
+                sink.push(A(2))
+
+
 def test_an_observer_sees_the_totals_under_random_connects() -> None:
     chance = random.Random(7)
     with hg.Station() as station:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
+from heliograph.channel.explaining import KINDS
 from heliograph.testing import rig
 from tests.support import examples
+
+if TYPE_CHECKING:
+    from heliograph.channel.explaining import Explanation
 
 
 class A(hg.Event, name="a"):
@@ -61,6 +65,15 @@ def wants(wish: Any, supplier: str, event: Any) -> bool:
     )
 
 
+def none_follows_the_one_that_stopped(explained: Explanation) -> bool:
+    for receiver in {step.receiver for step in explained.steps}:
+        steps = [step for step in explained.steps if step.receiver in ("", receiver)]
+        places = [KINDS.index(step.kind) for step in steps]
+        if places != sorted(places) or not all(step.passed for step in steps[:-1]):
+            return False
+    return True
+
+
 @given(
     FILTER,
     st.lists(FILTER, min_size=3, max_size=3),
@@ -82,13 +95,19 @@ def test_an_event_reaches_whom_all_four_filters_let_it(
             channel.for_consumers(**said(first, types, sources)).subscribe(
                 lambda event, header, got=got: got.append((header.supplier, event)),
                 inline=inline,
+                name=f"w{len(seen)}",
                 **said(second, more_types, more_sources),
             )
         passed = []
         for i, event in pushes:
+            explained = ways[i].explain(event)
             ways[i].push(event)
+            reached = []
             if FILTERS[admin](event) and FILTERS[own[i]](event):
                 passed.append((NAMES[i], event))
+                reached = [f"w{n}" for n, wish in enumerate(wishes, 1) if wants(wish, NAMES[i], event)]
+            assert list(explained.reaches) == reached
+            assert none_follows_the_one_that_stopped(explained)
         helio.settle()
         for wish, got in zip(wishes, seen, strict=True):
             assert sorted(got, key=repr) == sorted([one for one in passed if wants(wish, *one)], key=repr)

@@ -21,7 +21,7 @@ one. `change` gives an admin another filter, for all that were opened with it, f
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from heliograph.channel.selection import Wanted, classes_of, conditions_for, conjoined, parsed
 from heliograph.channel.supplier import Receipt, Supplier
@@ -60,6 +60,10 @@ class _Filter:
         self._tree = tree
         self._tests: dict[type, Callable[..., Any] | None] = {}
 
+    @property
+    def is_open(self) -> bool:
+        return self._tree is None
+
     def holds(self, event: Event) -> bool:
         if self._tree is None:
             return True
@@ -97,6 +101,11 @@ class FilterPoint:
         if tree is not None:
             self._check(tree, declared or self._channel.types)
         self._filter = _Filter(declared, tree)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no filter: whatever is published passes."""
+        return self._filter.is_open
 
     def lets_through(self, event: Event) -> bool:
         """WrongEventType for what is not published."""
@@ -139,8 +148,27 @@ class LetsThrough(Protocol):
     def lets_through(self, event: Any) -> bool: ...
 
 
-def guard(supplier: Supplier[T], points: Sequence[LetsThrough]) -> Supplier[T]:
-    """Let a supplier push only what all points let through."""
+OF_SUPPLIER: Final = "supplier filter"
+OF_SUPPLIER_ADMIN: Final = "supplier admin filter"
+
+
+def points_of(
+    channel: Channel[Any], published: Published, of_all: str | LetsThrough | None
+) -> dict[str, LetsThrough]:
+    """What stands at the points of a supplier: its own filter, and what the configuration lets in."""
+    points: dict[str, LetsThrough] = {}
+    if published:
+        points[OF_SUPPLIER] = FilterPoint(channel, published)
+    if isinstance(of_all, str):
+        points[OF_SUPPLIER_ADMIN] = FilterPoint(channel, {"where": of_all})
+    elif of_all is not None:
+        points[OF_SUPPLIER_ADMIN] = of_all
+    return points
+
+
+def guard(supplier: Supplier[T], points: Mapping[str, LetsThrough]) -> Supplier[T]:
+    """Let a supplier push only what all points let through; they have the names that explanations use."""
+    supplier.points += tuple(points.items())
     push, push_nowait, push_many, apush = (
         supplier.push,
         supplier.push_nowait,
@@ -152,7 +180,7 @@ def guard(supplier: Supplier[T], points: Sequence[LetsThrough]) -> Supplier[T]:
         supplier.validate(event)
         if said:
             supplier.check_said(said, waits=waits)
-        if all(point.lets_through(event) for point in points):
+        if all(point.lets_through(event) for point in points.values()):
             return True
         supplier.filtered += 1
         return False
@@ -201,7 +229,7 @@ class SupplierAdmin(Generic[T]):
     def supplier(self, name: str | None = None, **published: Unpack[Published]) -> Supplier[T]:
         """As `channel.supplier`, behind this filter as well."""
         own = FilterPoint(self._channel, published)
-        supplier = guard(self._channel.supplier(name), (own, self._point))
+        supplier = guard(self._channel.supplier(name), {OF_SUPPLIER: own, OF_SUPPLIER_ADMIN: self._point})
         self._suppliers.add(supplier)
         _on_close(supplier, partial(self._suppliers.discard, supplier))
         return supplier
@@ -259,6 +287,8 @@ class ConsumerAdmin(Generic[T]):
             for receiver, own in list(self._receivers.items())
         }
         self._wanted = wanted
+        for receiver, own in list(self._receivers.items()):
+            receiver.points = (self._channel.select(**wanted), self._channel.select(**own))
         # The station closes some by itself: those whose function does not return.
         for closed in selections.keys() - self._channel.change_receivers(selections):
             self._receivers.pop(closed, None)
@@ -271,6 +301,7 @@ class ConsumerAdmin(Generic[T]):
     def _note(self, receiver: Receiver, options: dict[str, Any]) -> None:
         own: Any = {name: options[name] for name in Wanted.__annotations__ if name in options}
         self._receivers[receiver] = own
+        receiver.points = (self._channel.select(**self._wanted), self._channel.select(**own))
         _on_close(receiver, partial(self._receivers.pop, receiver, None))
 
     def _with_both(self, options: dict[str, Any]) -> dict[str, Any]:

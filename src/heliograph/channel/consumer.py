@@ -73,6 +73,8 @@ class Receiver(ABC):
     name: str
     selection: Selection
     group: str | None
+    points: tuple[Selection, Selection] | None = None
+    """What its admin and what it itself asks for, where it has an admin; `selection` is both."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} on {self._channel.name!r}>"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overlo
 from weakref import WeakSet
 
 from heliograph.channel.accounts import Accounts
-from heliograph.channel.admins import ConsumerAdmin, FilterPoint, SupplierAdmin, guard
+from heliograph.channel.admins import ConsumerAdmin, SupplierAdmin, guard, points_of
 from heliograph.channel.asking import Asked, Asking, bury
 from heliograph.channel.calling import Calling
 from heliograph.channel.consumer import Consumer, QueuedReceiver, Receiver, Shared
@@ -28,7 +28,7 @@ from heliograph.channel.lane import Lane
 from heliograph.channel.lanes import Lanes
 from heliograph.channel.late import LateLane
 from heliograph.channel.ledger import ChannelStats
-from heliograph.channel.members import Members
+from heliograph.channel.members import Members, not_allowed
 from heliograph.channel.neighbours import Neighbours
 from heliograph.channel.observer import Both
 from heliograph.channel.reconfiguring import Arrangement, reconfigure
@@ -52,8 +52,10 @@ from heliograph.qos import QoS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.channel.admins import LetsThrough, Published
+    from heliograph.channel.admins import Published
+    from heliograph.channel.explaining import Explanation
     from heliograph.channel.lane import Item
+    from heliograph.channel.members import Access
     from heliograph.channel.observer import Observer
     from heliograph.channel.places import Point
     from heliograph.channel.services import Services
@@ -74,9 +76,12 @@ class ConsumerOptions(Options, Acking, total=False):
 class Channel(Generic[T]):
     """Opened with `station.channel(name, *event_types)`."""
 
-    def __init__(self, name: str, types: tuple[type[T], ...], qos: QoS, services: Services) -> None:
+    def __init__(
+        self, name: str, types: tuple[type[T], ...], qos: QoS, services: Services, access: Access = "both"
+    ) -> None:
         self.name = name
         self.qos = qos
+        self.access = access
         self.ports = services.ports
         self.pools, self.timers = services.pools, services.timers
         if qos.threads.kind != "inline" and services.pools.dispatching:
@@ -115,6 +120,9 @@ class Channel(Generic[T]):
         self.push_many = self._own.push_many  # type: ignore[method-assign]  # likewise
         self.push_nowait = self._own.push_nowait  # type: ignore[method-assign]  # likewise
         self.apush = self._own.apush  # type: ignore[method-assign]  # likewise
+        if access == "consume":
+            with self._members.still():
+                self._members.refuse(not_allowed(name, access))
         try:
             self.delayed.restore()
         except BaseException:
@@ -161,6 +169,10 @@ class Channel(Generic[T]):
         """As `push`, for asyncio."""
         return await self._own.apush(event, **said)
 
+    def explain(self, event: T) -> Explanation:
+        """Who would get an event, and at which step it would stop; see `heliograph.channel.explaining`."""
+        return self._own.explain(event)
+
     def forget(self, *key: Any, type: type[T] | None = None, timeout: float | None = None) -> bool:  # noqa: A002 - a type is what it names
         """Say of a key that it is gone; True when the channel's ack level is met.
 
@@ -185,21 +197,13 @@ class Channel(Generic[T]):
         pushed it; its sequence goes on from there, and pushes of an earlier holder raise SupplierFenced.
         """
         check_name(self.name, "name", name)
-        point = FilterPoint(self, published)
+        points = points_of(self, published, self._filters.suppliers)
         full_name = name or self._services.new_supplier_name()
         with self._opening:
             self._check_supplier(full_name)
             supplier = self._new_supplier(full_name, named=name is not None)
             self.add_supplier(supplier)
-        points: list[LetsThrough] = [point] if published else []
-        if self._filters.suppliers is not None:
-            points.append(self._point_of_all())
         return guard(supplier, points) if points else supplier
-
-    def _point_of_all(self) -> LetsThrough:
-        """What the configuration lets in."""
-        said: str | LetsThrough = self._filters.suppliers
-        return FilterPoint(self, {"where": said}) if isinstance(said, str) else said
 
     def for_suppliers(self, **published: Unpack[Published]) -> SupplierAdmin[T]:
         """An admin whose suppliers share a filter; see `heliograph.channel.admins`."""
@@ -429,6 +433,8 @@ class Channel(Generic[T]):
 
     def select(self, **options: Unpack[Options]) -> Selection:
         """Check what a receiver asks for; see `heliograph.channel.selection.select`."""
+        if self.access == "supply":
+            raise not_allowed(self.name, self.access)
         if not self._services.filtering and options.get("where") is not None:
             raise NotPossible(self.name, "where=: this station's configuration has no filtering")
         if options.get("priority") is None:
@@ -436,6 +442,11 @@ class Channel(Generic[T]):
         if self._filters.consumers is not None:
             options = behind(self._filters.consumers, options)
         return select(self.name, self._members.types, self.qos, **options)
+
+    def receivers(self) -> tuple[Receiver, ...]:
+        """All that receive, and the gateways to other stations."""
+        with self._members.lock:
+            return tuple(self._members.receivers.values())
 
     def new_lane(
         self, name: str, selection: Selection, on_ready: Callable[[Lane], None], kind: type[Lane] = Lane

@@ -112,7 +112,8 @@ class DurableSupplier(Supplier[T]):
             raise NotPossible(channel.name, f"type= says which of {names} the key is of")
         values = checked_key(cls, key)
         with self._lock:
-            self._routes.get(cls)  # raises when this supplier can push no more
+            if self._gone is not None:
+                raise self._gone()
             sequence, place = self._next_sequence(), self._next_station_seq()
             gone = Tombstone(cls, values, self.name, self.epoch, sequence, self._now(), place)
             receipt = self._store.forget(gone, self._level)

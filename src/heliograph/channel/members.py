@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,8 +36,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Event)
 
+Access: TypeAlias = Literal["both", "consume", "supply"]
+"""What a station may do in a channel that it has joined."""
+
 OWN_ROUTES: Final = 64
 """Different sets of receivers that suppliers have; beyond that each push looks at who listens to whom."""
+
+
+def not_allowed(channel: str, access: Access) -> NotPossible:
+    """For who pushes where this station only consumes, or the other way round."""
+    only = "consumes" if access == "consume" else "supplies"
+    return NotPossible(
+        channel,
+        f"this station only {only} here: it was opened with access={access!r}; access='both' allows both",
+    )
 
 
 class Members(Generic[T]):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
+from heliograph.channel.members import Access
 from heliograph.channel.selection import check_options
 from heliograph.errors import ExpressionError, NotPossible, WrongEventType
 from heliograph.event import info_of
@@ -24,7 +25,7 @@ MAX_CHANNEL_NAME: Final = 255
 _CHANNEL_NAME = re.compile(r"[^\s.*\x00-\x1f/\\]+(\.[^\s.*\x00-\x1f/\\]+)*")
 
 
-def check_channel(name: str, types: tuple[type[Any], ...], qos: object, mode: object) -> None:
+def check_channel(name: str, types: tuple[type[Any], ...], qos: object, mode: object, access: object) -> None:
     """Refuse what no station could open."""
     if type(name) is not str or not _CHANNEL_NAME.fullmatch(name) or len(name) > MAX_CHANNEL_NAME:
         raise NotPossible(
@@ -38,6 +39,8 @@ def check_channel(name: str, types: tuple[type[Any], ...], qos: object, mode: ob
         raise NotPossible(name, f"qos is a hg.QoS(...), not {qos!r:.60}")
     if mode not in (None, "create", "open"):
         raise NotPossible(name, f"mode={mode!r}: allowed are 'create' and 'open'")
+    if access not in (None, *get_args(Access)):
+        raise NotPossible(name, f"access={access!r:.60}: allowed are {', '.join(get_args(Access))}")
 
 
 class PatternSubscription:

@@ -28,8 +28,10 @@ from heliograph.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from heliograph.channel.admins import LetsThrough
     from heliograph.channel.core import Channel
     from heliograph.channel.entry import Push
+    from heliograph.channel.explaining import Explanation
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.periodic import Periodic
     from heliograph.channel.pipeline import Route
@@ -101,6 +103,8 @@ class Supplier(Generic[T]):
         self._next_sequence = self._sequences.__next__
         self._later: tuple[int, count[int]] | None = None
         self._periodic: set[Periodic[T]] = set()
+        self.points: tuple[tuple[str, LetsThrough], ...] = ()
+        """Its own filter, and those of its admin and of the configuration, each with its name."""
         self.filtered = 0
         """Events that a filter of its own, or of its admin, has stopped."""
 
@@ -182,6 +186,20 @@ class Supplier(Generic[T]):
         periodic = Periodic(self, self._channel, period, make, priority)
         self._periodic.add(periodic)
         return periodic
+
+    def explain(self, event: T) -> Explanation:
+        """Who would get an event, and at which step it would stop; see `heliograph.channel.explaining`."""
+        from heliograph.channel.explaining import explain  # noqa: PLC0415 - for people who wonder
+
+        return explain(self, self._channel.receivers(), event)
+
+    def next_header(self, event: T) -> Header:
+        """The header that a push of it would make now, but for `station_seq`."""
+        route = self._routes.get(event.__class__) or self._refuse(event)
+        route.validate(event)
+        sequence = count_of(self._next_sequence)
+        header: Header = route.stamp(event, self.name, self.epoch, sequence, self._now(), 0)
+        return header
 
     def close(self) -> None:
         """No more pushes; what was pushed is still delivered."""

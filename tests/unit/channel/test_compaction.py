@@ -149,6 +149,17 @@ def test_only_a_compacted_history_forgets(tmp_path: Path) -> None:
             station.channel("volatile", Track).forget(1)
 
 
+def test_who_cannot_push_cannot_have_a_key_forgotten(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data") as station:
+        consumed = station.channel("consumed", Track, qos=BY_KEY, access="consume")
+        with pytest.raises(NotPossible, match="only consumes here"):
+            consumed.forget(1)
+        closed = station.channel("closed", Track, qos=BY_KEY)
+        closed.close()
+        with pytest.raises(hg.Closed):
+            closed.forget(1)
+
+
 def test_types_without_a_key_are_refused_where_they_would_never_go(tmp_path: Path) -> None:
     with hg.Station(tmp_path / "data") as station:
         with pytest.raises(NotPossible, match="has no key"):

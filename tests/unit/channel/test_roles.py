@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import gc
 import subprocess
 import sys
@@ -21,10 +22,12 @@ from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks
 from heliograph.sim import SimDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from heliograph.ports import Lock
     from heliograph.station import Station
+    from heliograph.testing import Rig
 
 LIMIT = 10.0
 
@@ -138,6 +141,45 @@ def test_a_push_may_say_a_priority_from_one_to_five(station: Station) -> None:
         with pytest.raises(hg.InvalidEvent, match="priority"):
             channel.push(Note("n"), priority=wrong)  # type: ignore[arg-type]  # on purpose
     assert seen == [3, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("durability", ["volatile", "persistent"])
+def test_a_station_that_joined_to_consume_cannot_push(helio: Rig, durability: Any) -> None:
+    channel = helio.station.channel("c", Note, qos=hg.QoS(durability=durability), access="consume")
+    channel.subscribe(lambda _: None)
+    supplier = channel.supplier("late")
+    pushes: list[Callable[[], object]] = [
+        lambda: channel.push(Note("n")),
+        lambda: channel.push_nowait(Note("n")),
+        lambda: channel.push_many([Note("n")]),
+        lambda: channel.push(Note("n"), deliver_after=1.0),
+        lambda: asyncio.run(channel.apush(Note("n"))),
+        lambda: supplier.push(Note("n")),
+        lambda: channel.for_suppliers(where="text > ''").supplier().push(Note("n")),
+    ]
+    for push in pushes:
+        with pytest.raises(hg.NotPossible, match="only consumes here"):
+            push()
+    assert channel.stats().pushed == 0
+
+
+def test_a_station_that_joined_to_supply_cannot_receive(station: Station) -> None:
+    channel = station.channel("c", Note, access="supply")
+    assert channel.push(Note("n"))
+    receiving: list[Callable[[], object]] = [
+        lambda: channel.subscribe(print),
+        channel.consumer,
+        channel.for_consumers,
+        lambda: channel.where("text = 'n'"),
+    ]
+    for receive in receiving:
+        with pytest.raises(hg.NotPossible, match="only supplies here"):
+            receive()
+    assert station.channel("c", Note) is channel
+    with pytest.raises(hg.NotPossible, match="open with access='supply'"):
+        station.channel("c", Note, access="both")
+    with pytest.raises(hg.NotPossible, match="allowed are both, consume, supply"):
+        station.channel("d", Note, access="read")  # type: ignore[arg-type]  # on purpose
 
 
 class Taken(ThreadTasks):
