@@ -256,6 +256,31 @@ def test_a_group_takes_events_of_all_partitions(channels: list[hg.Channel[Track]
     assert sorted(found) == list(range(100))
 
 
+def test_two_desks_of_a_group_that_was_opened_apart_become_one(
+    channels: list[hg.Channel[Track]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two keepers do that did not reach each other then."""
+    with monkeypatch.context() as patch:
+        patch.setattr("heliograph.link.remote.RemotePartition.reachable", False)
+        members = [channel.consumer(group="workers", start="earliest") for channel in channels[:2]]
+
+    def desks() -> list[tuple[str, ...]]:
+        return [group.desk.members() for channel in channels for group in channel.asking._groups.values()]
+
+    assert len(desks()) == 2
+    members.append(channels[2].consumer(group="workers"))
+    for n in range(30):
+        channels[n % 2].push(Track(n))
+    found: list[int] = []
+
+    def is_one() -> bool:
+        for member in members:
+            found.extend(track.id for track in member.read(timeout=0))
+        return len(desks()) == 1 and len(desks()[0]) == len(members) and set(found) == set(range(30))
+
+    assert wait_until(is_one), (desks(), sorted(found))
+
+
 def test_while_one_keeper_is_away_the_others_are_read_and_then_what_it_kept(tmp_path: Path) -> None:
     with hg.Station(tmp_path / "a", domain="air") as one, hg.Station(domain="air") as other:
         ours = one.channel("air.tracks", Track, qos=PERSISTENT)
@@ -324,11 +349,12 @@ def test_what_was_acknowledged_while_a_keeper_was_away_is_kept_where_it_can_be(
         last = next(deliveries)
         assert last.event.id == 10
         assert last.ack()
-        monkeypatch.setattr("heliograph.link.remote.KEEPER_LIMIT", 0.1)
-        with pytest.raises(QueryFailed, match="cannot be reached"):
-            next(delivery for delivery in held if delivery.event.id == 105).ack()
-        with pytest.raises(QueryFailed, match="cannot be reached"):
-            consumer.close()
+        with monkeypatch.context() as patch:
+            patch.setattr("heliograph.link.progress.KEEPER_LIMIT", 0.1)
+            with pytest.raises(QueryFailed, match="cannot be reached"):
+                next(delivery for delivery in held if delivery.event.id == 105).ack()
+            with pytest.raises(QueryFailed, match="cannot be reached"):
+                consumer.close()
         with hg.Station(tmp_path / "b", domain="air") as two:
             two.channel("air.tracks", Track, qos=PERSISTENT)
             assert meets(ours, 2)

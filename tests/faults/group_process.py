@@ -35,11 +35,13 @@ def keep(folder: str) -> None:
         sys.stdin.read()
 
 
-def supply(folder: str, orders: str) -> None:
+def supply(folder: str, first: str, orders: str) -> None:
     """As `keep`, with so many orders of its own in the history."""
     with hg.Station(folder, domain=DOMAIN, on_error=lambda *_: None) as station:
         channel = station.channel(CHANNEL, Order, qos=PERSISTENT)
-        channel.push_many([Order(number, number) for number in range(int(orders))])
+        channel.push_many(
+            [Order(number % 8, number) for number in range(int(first), int(first) + int(orders))]
+        )
         print("keeping", flush=True)
         sys.stdin.read()
 
@@ -51,11 +53,15 @@ def work(log: str, name: str) -> None:
         orders = opened(station)
         with orders.consumer(group=GROUP, name=name, ack="manual", order="key", lease=60.0) as member:
             print("working", flush=True)
-            for delivery in member.deliveries():
-                order = delivery.event
-                os.write(file, b"%d %d %d\n" % (order.customer, order.number, delivery.redelivered))
-                with suppress(QueryFailed):  # the keeper is away for long: it comes again
-                    delivery.ack()
+            do_orders(member, file)
+
+
+def do_orders(member: hg.Consumer[Order], file: int) -> None:
+    for delivery in member.deliveries():
+        order = delivery.event
+        os.write(file, b"%d %d %d\n" % (order.customer, order.number, delivery.redelivered))
+        with suppress(QueryFailed):  # the keeper is away for long: it comes again
+            delivery.ack()
 
 
 def opened(station: hg.Station) -> hg.Channel[Order]:

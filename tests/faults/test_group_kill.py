@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import defaultdict
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 
 import heliograph as hg
+from heliograph.link.sharing import AT_ONCE
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
-from tests.faults.group_process import CHANNEL, DOMAIN, GROUP, PERSISTENT, Order
+from tests.faults.group_process import CHANNEL, DOMAIN, GROUP, PERSISTENT, Order, do_orders
 from tests.support import examples
 
 if TYPE_CHECKING:
@@ -140,3 +143,79 @@ def test_members_go_on_though_their_keeper_is_killed(crew: Crew, tmp_path: Path)
         )
         assert len(crew.at_work()) == WORKERS
     check(crew.done(), total, is_in_order=False)
+
+
+def folders_in_order(tmp_path: Path) -> list[Path]:
+    """Folders of two keepers; a group meets at the desk of the first."""
+    folders = [tmp_path / "one", tmp_path / "two"]
+    partitions: dict[str, Path] = {}
+    for folder in folders:
+        with hg.Station(folder) as station:
+            store = station.channel(CHANNEL, Order, qos=PERSISTENT).store
+            assert store is not None
+            partitions[store.partition] = folder
+    return [folder for _, folder in sorted(partitions.items())]
+
+
+@pytest.mark.parametrize("seed", range(examples(2)))
+def test_members_meet_at_another_keeper_when_the_one_that_handed_out_is_gone(
+    crew: Crew, tmp_path: Path, seed: int
+) -> None:
+    """And at one desk, with all partitions, when it is back."""
+    chance = random.Random(SEED + seed)
+    first, own = folders_in_order(tmp_path)
+    with ExitStack() as programs, ExitStack() as stack:
+
+        def start(number: int) -> Program:
+            program = Program("supply", str(first), str(number), "300", module="tests.faults.group_process")
+            programs.callback(program.clean_up)
+            program.says("keeping")
+            return program
+
+        host = start(0)
+        station = stack.enter_context(hg.Station(own, domain=DOMAIN, on_error=lambda *_: None))
+        orders = station.channel(CHANNEL, Order, qos=PERSISTENT)
+        assert wait_until(lambda: len(orders.neighbours.partitions_within_reach()) == 2)
+        mine = stack.enter_context(member_here(orders, tmp_path / "done"))
+        for _ in range(WORKERS):
+            crew.hire()
+        for worker in crew.workers:
+            worker.says("working")
+        assert GROUP not in orders.asking._groups
+        orders.push_many(orders_of(range(300, 600)))
+        time.sleep(chance.random() * 0.1)
+        host.kill()
+        orders.push_many(orders_of(range(600, 900)))
+
+        def numbers() -> set[int]:
+            return {number for _, number, _ in crew.done()}
+
+        assert wait_until(lambda: numbers() >= set(range(300, 900)), 3 * LIMIT), len(numbers())
+        start(900)
+        assert wait_until(lambda: numbers() == set(range(1_200)), 3 * LIMIT), len(numbers())
+        group = orders.asking._groups[GROUP]
+        assert len(group.desk.members()) == WORKERS + 1, "all at one desk"
+        assert mine.is_alive()
+        check_marks(crew.done())
+        # What a member had fetched or had in hand, and could not acknowledge.
+        assert len(crew.done()) - 1_200 <= (WORKERS + 1) * (AT_ONCE + 1)
+
+
+def check_marks(done: list[tuple[int, int, bool]]) -> None:
+    seen: set[int] = set()
+    for _, number, is_marked in done:
+        assert is_marked or number not in seen, f"{number} came twice without a mark"
+        seen.add(number)
+
+
+@contextmanager
+def member_here(orders: hg.Channel[Order], log: Path) -> Iterator[Thread]:
+    """A member in this process, which writes down what it does as workers do."""
+    member = orders.consumer(group=GROUP, ack="manual", order="key", lease=60.0)
+    file = os.open(log, os.O_WRONLY | os.O_APPEND)
+    thread = Thread(target=do_orders, args=(member, file))
+    thread.start()
+    yield thread
+    member.close()
+    thread.join(LIMIT)
+    os.close(file)

@@ -30,7 +30,9 @@ class Hanging:
         self._program: Program | None = None
 
     def start(self) -> None:
-        self._program = Program("supply", str(self._folder), str(MANY), module="tests.faults.group_process")
+        self._program = Program(
+            "supply", str(self._folder), "0", str(MANY), module="tests.faults.group_process"
+        )
         self._program.says("keeping")
 
     def stop(self) -> None:

@@ -11,14 +11,17 @@ Where several stations keep the channel, one of them hands out to all, and reads
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from heliograph.channel.consumer import Consumer, Shared
 from heliograph.channel.feed import JournalLane
-from heliograph.channel.handing import Acking, Terms, agree
-from heliograph.errors import CursorHeld, GivenUp, NotPossible
+from heliograph.channel.handing import Acking, Terms, Wish, agree
+from heliograph.channel.moving import Found, MovingDesk
+from heliograph.errors import CursorHeld, GivenUp, NotPossible, QueryFailed
 from heliograph.event import OWN_HEADERS, Event
 from heliograph.qos import QoS
 
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
     from heliograph.channel.places import Cursors, Point
     from heliograph.channel.selection import Selection
     from heliograph.channel.services import Services
-    from heliograph.channel.store import Partition
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 
@@ -62,8 +66,8 @@ class Asking(Generic[T]):
         self._groups: dict[str, Shared] = {}
         self._acknowledges = journal is not None or channel.monitor is not None
         """Whether groups of this channel always do."""
-        self._elsewhere: dict[str, Consumer[T]] = {}
-        """Members of groups whose desk is in another station."""
+        self._seated_members: dict[str, Consumer[T]] = {}
+        """Members of groups on a persistent channel, whichever station has their desk."""
 
     def open(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
         if self.acknowledges(selection, acking):
@@ -79,13 +83,12 @@ class Asking(Generic[T]):
         return group is not None and (self._acknowledges or bool(acking) or group in self._groups)
 
     def member_left(self, member: Consumer[T]) -> None:
-        """A member has left its group."""
+        """A member has left its group, if that has its desk here."""
         self._members.release_name(member.name)
         assert member.group is not None
         with self._lock:
-            is_elsewhere = self._elsewhere.pop(member.name, None) is not None
-        if not is_elsewhere:
-            self.one_left(member.group)
+            self._seated_members.pop(member.name, None)
+        self.one_left(member.group)
 
     def one_left(self, group: str) -> None:
         """With its last member a group is closed."""
@@ -113,7 +116,7 @@ class Asking(Generic[T]):
     def close(self) -> None:
         """Those whose group is elsewhere are no receivers of the channel, and are told by nobody else."""
         with self._lock:
-            members = list(self._elsewhere.values())
+            members = list(self._seated_members.values())
         for member in members:
             member.close()
 
@@ -157,38 +160,45 @@ class Asking(Generic[T]):
             raise
 
     def _seated(self, name: str, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
-        """A member at the one desk of its group: of several keepers, the first that has it or can open it."""
-        refused: CursorHeld | None = None
-        for host in self._hosts(selection):
-            try:
-                desk = None
-                if host is not None:
-                    agree(self._channel.name, tuple(selection.conditions), shared=True, **acking)
-                    desk = host.desk(name, selection, acking, raises_gaps=how.raises_gaps)
-                if desk is not None:
-                    return self._member_elsewhere(name, how, selection, desk)
-                with self._lock:
-                    shared = self._shared(how, selection, acking)
-                    return self._member(name, how, selection, shared.lane, shared.desk)
-            except CursorHeld as held:
-                refused = refused or held
-        assert refused is not None
-        raise refused
-
-    def _hosts(self, selection: Selection) -> list[Partition | None]:
-        """Whose keepers may hand out, in order; None: this station."""
-        if self._journal is None or selection.group in self._groups:
-            return [None]
-        return list(self._journal.hosts())
-
-    def _member_elsewhere(self, name: str, how: Asked, selection: Selection, desk: Desk) -> Consumer[T]:
-        assert self._journal is not None
-        # Nothing is ever in this lane: what the member gets is in the one that the desk takes from.
-        lane = self._journal.lane(name, selection, lambda _: None, None)
+        if self._journal is None:
+            with self._lock:
+                shared = self._shared(how, selection, acking)
+                return self._member(name, how, selection, shared.lane, shared.desk)
+        self._journal.meet_keepers()
+        found = self._find(name, how, selection, acking, patient=True)
+        # Wherever it sits down later, it is by what was agreed here, also if it said nothing itself.
+        agreed: Any = msgspec.structs.asdict(found.desk.terms)
+        desk = MovingDesk(
+            found, lambda: self._find(name, how, selection, agreed, patient=False), self._channel.ports.tasks
+        )
+        # Nothing is ever in this lane: what the member gets is in the one that a desk elsewhere takes from.
+        lane = found.lane or self._journal.lane(name, selection, lambda _: None, None)
         member = self._member(name, how, selection, lane, desk)
         with self._lock:
-            self._elsewhere[name] = member
+            self._seated_members[name] = member
         return member
+
+    def _find(self, name: str, how: Asked, selection: Selection, acking: Acking, *, patient: bool) -> Found:
+        """The one desk of a group: of several keepers, the first that has it or can open it."""
+        refused: CursorHeld | QueryFailed | None = None
+        assert self._journal is not None
+        hosts = self._journal.hosts()
+        wish = Wish(name, how.raises_gaps, tuple(host.partition for host in hosts), patient)
+        for host in hosts:
+            try:
+                if not host.kept_here and selection.group not in self._groups:
+                    agree(self._channel.name, tuple(selection.conditions), shared=True, **acking)
+                    desk = host.desk(wish, selection, acking)
+                    assert desk is not None
+                    return Found(desk)
+                with self._lock:
+                    shared = self._shared(how, selection, acking)
+                    assert isinstance(shared.lane, JournalLane)
+                    return Found(shared.desk, shared.lane)
+            except (CursorHeld, QueryFailed) as error:
+                refused = refused or error
+        assert refused is not None
+        raise refused
 
     def _member(self, name: str, how: Asked, selection: Selection, lane: Lane, desk: Desk) -> Consumer[T]:
         return Consumer(
@@ -245,9 +255,28 @@ class Asking(Generic[T]):
         )
         if isinstance(shared.lane, JournalLane):
             shared.lane.raises_gaps = how.raises_gaps
+            shared.lane.on_held = partial(self._give_way, shared)
         self._channel.join(shared, how.start)
         self._groups[group] = shared
         return shared
+
+    def _give_way(self, shared: Shared, partition: str) -> None:
+        """Two keepers that could not reach each other have opened a group, each without what the other keeps.
+
+        The one that comes later in their order closes its desk: members find the other when they ask next.
+        """
+        store = self._channel.store
+        if store is not None and partition < store.partition:
+            self._channel.ports.tasks.spawn(f"gives way: {shared.name}", partial(self._dissolve, shared))
+
+    def _dissolve(self, shared: Shared) -> None:
+        with self._lock:
+            mine = [group for group, open_group in self._groups.items() if open_group is shared]
+            for group in mine:
+                del self._groups[group]
+        if mine:
+            log.warning("%s: another keeper hands out to this group; its members go there", shared.name)
+            shared.close()
 
     def _agree(self, selection: Selection, acking: Acking) -> Terms:
         shared = selection.group is not None

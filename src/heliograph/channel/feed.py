@@ -224,6 +224,8 @@ class JournalLane(Lane):
         self._to_raise: deque[HistoryGone | HistoryDamaged] = deque()
         self.gaps: deque[HistoryGone | HistoryDamaged] = deque(maxlen=GAPS)
         """What it missed, the latest last."""
+        self.on_held: Callable[[str], object] = lambda _: None
+        """Told of a partition in which another has the place of its consumer."""
         self.failure: HeliographError | None = None
         """Why it could not read on; it is closed then."""
 
@@ -432,6 +434,8 @@ class JournalLane(Lane):
             return True
         except HeliographError as error:
             if isinstance(error, DiskError | QueryFailed | CursorHeld) and error.retriable:
+                if isinstance(error, CursorHeld):
+                    self.on_held(place.partition.partition)
                 self._say_failing(place, error)
                 return False
             # A class that cannot read what is kept: nothing behind it could be read either.

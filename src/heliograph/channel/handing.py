@@ -53,6 +53,23 @@ class Terms(msgspec.Struct, frozen=True):
     order: Order = "arrival"
 
 
+_BITS: Final = 64
+_PLACE: Final = (1 << _BITS) - 1
+
+
+def numbered(stream: int, place: int) -> int:
+    """The number of an event that is at a place of a stream; streams are counted from 0."""
+    return stream << _BITS | place
+
+
+def stream_of(number: int) -> int:
+    return number >> _BITS
+
+
+def place_of(number: int) -> int:
+    return number & _PLACE
+
+
 class Handed(NamedTuple):
     """An event in a consumer's hands."""
 
@@ -63,8 +80,28 @@ class Handed(NamedTuple):
     attempt: int
 
 
+class Wish(NamedTuple):
+    """How a member of a group wants to sit down at a desk elsewhere."""
+
+    member: str
+    raises_gaps: bool
+    known: tuple[str, ...]
+    """Partitions within its reach: the desk has to have them all."""
+    patient: bool
+    """Whether to wait for a keeper that is away or not ready."""
+
+
 class Seat(Protocol):
     """One consumer's place at a desk."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether there is no place for it any more: it has to find another desk."""
+        ...
+
+    def unsent(self) -> list[tuple[str, int]]:
+        """Partitions and offsets that were settled by a place that is lost, and not told to its desk."""
+        ...
 
     def take(self, most: int = 1) -> list[Handed]:
         """The next events, without waiting."""

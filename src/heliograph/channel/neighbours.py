@@ -116,6 +116,11 @@ class Neighbours(Generic[T]):
         with self._members.still():
             self._members.refuse(error)
 
+    def partitions_within_reach(self) -> set[str]:
+        """Those whose keepers are there, this station's among them."""
+        assert self._journal is not None
+        return {partition.partition for partition in self._journal.hosts()}
+
     def partition_came(self, partition: Partition, watermark: int) -> None:
         """A station that keeps a part of the history is there, or there again: receivers read on in it."""
         assert self._journal is not None

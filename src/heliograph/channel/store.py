@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.channel.handing import Acking, Desk
+    from heliograph.channel.handing import Acking, Desk, Wish
     from heliograph.channel.lane import Item
     from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError
@@ -138,10 +138,10 @@ class Partition(Protocol):
     kept_here: bool
     """Whether this station keeps it, or another one."""
 
-    def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> Desk | None:
+    def desk(self, wish: Wish, selection: Selection, acking: Acking) -> Desk | None:
         """Where its keeper hands the events of the selection's group out to a member; None: here.
 
-        CursorHeld when the group is open at another keeper.
+        CursorHeld when the group is open at another keeper, QueryFailed when this one is away or not ready.
         """
         ...
 

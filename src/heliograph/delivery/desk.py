@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from heliograph.channel.feed import JournalLane
-from heliograph.channel.handing import Handed
+from heliograph.channel.handing import Handed, numbered, place_of, stream_of
 from heliograph.channel.lane import BATCH
-from heliograph.delivery.window import Dead, Window, numbered, place_of, stream_of
-from heliograph.errors import HeliographError
+from heliograph.delivery.window import Dead, Window
+from heliograph.errors import HeliographError, QueryFailed
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Desk:
         self._numbers = count()
         self._bells: dict[str, Callable[[], object]] = {}
         self._unburied: deque[Dead[Item]] = deque()
-        self._closed = False
+        self.closed = False
         with self._lock:
             self._offer(taken)
 
@@ -92,8 +92,10 @@ class Desk:
 
     def number_of(self, partition: str, offset: int) -> int:
         with self._lock:
-            stream = self._streams.get(partition) or self._begin(partition)
-            return numbered(stream.number, offset)
+            stream = self._streams.get(partition)
+            if stream is None and self._cursors is not None and self._cursors.of(partition) is None:
+                raise QueryFailed(f"the keeper of partition {partition}", "has not been met here, yet")
+            return numbered((stream or self._begin(partition)).number, offset)
 
     def ready(self, _: Lane) -> None:
         self._ring_all()
@@ -107,9 +109,9 @@ class Desk:
 
     def close(self) -> None:
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             try:
                 for stream in self._by_number:
                     stream.ahead.clear()
@@ -134,7 +136,7 @@ class Desk:
         brought, is_kept = 0, False
         while not is_kept:
             with self._lock:
-                if self._closed or member not in self._bells:
+                if self.closed or member not in self._bells:
                     return []  # it may have left while it was about to ask
                 picked, new = self._pick(member, most)
                 late = {stream for one in picked if (stream := self._stream_of(one.number)).needed}
@@ -155,7 +157,7 @@ class Desk:
     def ack(self, number: int) -> Telling | bool:
         """Whether it is settled now, and kept; or what tells when it is kept."""
         with self._lock:
-            if self._closed or not (self._settle(number) or self._settle_early(number)):
+            if self.closed or not (self._settle(number) or self._settle_early(number)):
                 return False
             self._keep()
             telling = self._stream_of(number).telling
@@ -165,7 +167,7 @@ class Desk:
     def settle(self, member: str, number: int) -> None:
         """Acknowledge what a member still holds; kept with the next batch."""
         with self._lock:
-            if self._closed or number not in self._window.holds(member):
+            if self.closed or number not in self._window.holds(member):
                 return
             stream = self._stream_of(number).number
             low, was_full = self._window.low(stream), self._window.full
@@ -177,7 +179,7 @@ class Desk:
 
     def nak(self, member: str, number: int, delay: float) -> None:
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
             now = self.clock.monotonic_ns()
             self._unburied.extend(self._window.nak(number, member, now, round(delay * 1e9)))
@@ -368,7 +370,7 @@ class Desk:
             except HeliographError as error:
                 barred = error
         with self._lock:
-            holds = frozenset() if self._closed else self._window.holds(member)
+            holds = frozenset() if self.closed else self._window.holds(member)
             handed = [one for one in handed if one.number in holds]
             kept = [one for one in handed if not barred and self._stream_of(one.number) not in tellings]
             for one in handed:
@@ -382,7 +384,7 @@ class Desk:
 
     def _go_on(self, stream: _Stream) -> None:
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
             self._window.go_on(stream.number)
         if isinstance(self._lane, JournalLane):
@@ -411,7 +413,7 @@ class Desk:
                 self._unburied.append(dead)
                 continue
             with self._lock:
-                if self._closed or self._window.ack(dead.number) is None:
+                if self.closed or self._window.ack(dead.number) is None:
                     continue
                 self._stream_of(dead.number).attempts.pop(place_of(dead.number), None)
                 buried = True
@@ -518,6 +520,13 @@ class DeskSeat:
             return settled
         settled.result()
         return True
+
+    @property
+    def lost(self) -> bool:
+        return self._desk.closed
+
+    def unsent(self) -> list[tuple[str, int]]:
+        return []
 
     def ack_later(self, number: int, outcome: Callable[[bool | HeliographError], object]) -> None:
         settled = self._desk.ack(number)

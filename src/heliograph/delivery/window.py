@@ -29,6 +29,8 @@ import heapq
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from heliograph.channel.handing import place_of, stream_of
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
@@ -38,23 +40,6 @@ READY, HANDED, DELAYED, HELD, DEAD = range(5)
 
 MAX_OUT: Final = 8_192
 """Events of a window that are not settled: waiting, handed out, or acknowledged above an earlier one."""
-
-
-_BITS: Final = 64
-_PLACE: Final = (1 << _BITS) - 1
-
-
-def numbered(stream: int, place: int) -> int:
-    """The number of an event that is at a place of a stream; streams are counted from 0."""
-    return stream << _BITS | place
-
-
-def stream_of(number: int) -> int:
-    return number >> _BITS
-
-
-def place_of(number: int) -> int:
-    return number & _PLACE
 
 
 class Handed(NamedTuple, Generic[I]):

@@ -33,13 +33,13 @@ from heliograph.link.conditions import from_data, to_data
 from heliograph.link.contract import KNOCK
 from heliograph.link.elsewhere import Elsewhere
 from heliograph.link.gates import Gates, Peer
+from heliograph.link.hosting import GroupHost
 from heliograph.link.keepers import MEET_LIMIT, check_state, find_keepers, recorded
 from heliograph.link.kept import Keeper
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import Questions
 from heliograph.link.remote import RemotePartition, RemoteStore, ToKeepers
 from heliograph.link.runs import EventWriter, Stream
-from heliograph.link.sharing import GroupHost
 from heliograph.qos import policies_of
 
 if TYPE_CHECKING:

@@ -31,12 +31,13 @@ from heliograph.link.pages import PageReader, page_size, read_page, to_page
 from heliograph.link.progress import RemoteCursor
 from heliograph.link.questions import GONE
 from heliograph.link.sharing import RemoteDesk, Way
+from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.channel.delayed import Later
-    from heliograph.channel.handing import Acking
+    from heliograph.channel.handing import Acking, Wish
     from heliograph.channel.lane import Item
     from heliograph.channel.selection import Selection
     from heliograph.channel.store import Level, StoreReceipt, Tombstone
@@ -138,7 +139,7 @@ class RemotePartition:
     def supplier(self, name: str, owner: str | None = None) -> RemoteLease:  # noqa: ARG002 - as above
         return RemoteLease(self, self._channel, name)
 
-    def desk(self, member: str, selection: Selection, acking: Acking, *, raises_gaps: bool) -> RemoteDesk:
+    def desk(self, wish: Wish, selection: Selection, acking: Acking) -> RemoteDesk:
         way = Way(
             self._channel,
             self._ports.clock,
@@ -148,17 +149,15 @@ class RemotePartition:
             self.ask,
             self.ask_later,
         )
-        return RemoteDesk(way, member, selection, acking, raises_gaps=raises_gaps)
+        return RemoteDesk(way, wish, selection, acking)
 
     def ask_later(self, topic: str, body: Any, came: Outcome) -> None:
         """Ask the keeper without waiting; told QueryFailed, at once, when it is away."""
         try:
             link = self._link(0)
         except QueryFailed as error:
-            self._away_since = self._away_since or self._ports.clock.monotonic_ns()
             came(error)
         else:
-            self._away_since = None
             self._questions.ask_later(link, topic, body, came)
 
     def patience(self, timeout: float) -> float:
@@ -191,10 +190,11 @@ class RemotePartition:
     def ask(self, topic: str, body: Any, patient: bool) -> msgspec.Raw:
         """Ask the keeper; a patient one waits for a keeper that is away or not ready, for a while."""
         clock = self._ports.clock
-        until = clock.monotonic_ns() + round(KEEPER_LIMIT * 1e9)
+        patience = self.patience(KEEPER_LIMIT) if patient else 0.0
+        until = clock.monotonic_ns() + round(patience * 1e9)
         while True:
             try:
-                link = self._link(KEEPER_LIMIT if patient else 0)
+                link = self._link(seconds_until(clock, until))
                 return self._questions.ask(link, topic, body, KEEPER_LIMIT)
             except QueryFailed:
                 if not patient or clock.monotonic_ns() >= until:
@@ -212,7 +212,9 @@ class RemotePartition:
         return m.decoded(_marks, answer, link.name)
 
     def _link(self, timeout: float) -> Link:
+        since = self._ports.clock.monotonic_ns()
         link = self._way.keeper(self._channel, self.partition, timeout)
+        self._away_since = None if link is not None else self._away_since or since
         if link is None:
             whom = f"the keeper of {self._channel!r} (partition {self.partition})"
             raise QueryFailed(whom, "cannot be reached")

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heliograph.delivery.window import MAX_OUT, Dead, Handed, Window, numbered, place_of, stream_of
+from heliograph.channel.handing import numbered, place_of, stream_of
+from heliograph.delivery.window import MAX_OUT, Dead, Handed, Window
 from tests.support import examples
 
 SECOND = 1_000_000_000
