@@ -287,7 +287,8 @@ class Emitter:
             case ["", str(suffix)]:
                 return f"{value}.endswith({self._constant(suffix)})"
             case ["", str(part), ""]:
-                return f"{self._constant(part)} in {value}"
+                # Not `in`: CPython gives way to other threads after calls, and after no operator.
+                return f"{value}.find({self._constant(part)}) >= 0"
             case _:
                 matches = re.compile(like.regex(segments, atomic=True)).fullmatch
                 return f"{self._constant(matches)}({value}) is not None"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,14 @@ def source_of(*texts: str) -> str:
     slots = [emitter.add(condition(text).node) for text in texts]
     emitter.finish()
     return "\n".join([*emitter.lines, *map(str, slots)])
+
+
+def test_other_threads_get_their_turn_between_two_searches_in_a_text() -> None:
+    """CPython looks whether another thread waits after calls and at the ends of loops, and nowhere else."""
+    code = compile_one(condition("region LIKE '%a%' OR region LIKE '%b%'")).__code__
+    operations = [instruction.opname for instruction in dis.get_instructions(code)]
+    assert operations.count("CALL") == 2
+    assert "CONTAINS_OP" not in operations
 
 
 def test_a_merged_function_gives_the_numbers_of_the_filters_that_are_true() -> None:
