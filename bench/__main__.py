@@ -19,6 +19,7 @@ MODULES = (
     "bench.peers.filters",
     "bench.peers.subscriptions",
     "bench.peers.channels",
+    "bench.peers.isolation",
     "bench.peers.journals",
     "bench.peers.rivals",
     "bench.peers.seals",
@@ -26,6 +27,7 @@ MODULES = (
     "bench.peers.recovery",
     "bench.peers.links",
     "bench.peers.rings",
+    "bench.peers.sizes",
     "bench.peers.timers",
 )
 

@@ -146,6 +146,30 @@ def _agrees(matcher: Matcher[int], conditions: list[Checked], events: list[Track
     )
 
 
+@benchmark("subscriptions-push", "A push that one of 10, and one of 1,000 consumers of a channel wants")
+def push(size: Size) -> Benchmark:
+    station = hg.Station()
+    many = size.scaled(1000)
+    cases = []
+    for n, label in ((10, "10"), (many, "1,000")):
+        channel = station.channel(f"c{n}", Track)
+        for number in range(n):
+            channel.subscribe(
+                _take, where="id = :id", params={"id": number}, overflow="drop_oldest", queue=10
+            )
+        cases.append(Case(f"{label} consumers", channel.push, ((Track(n // 2, 1.0, "r"),),), "one wants it"))
+    return Benchmark(
+        tuple(cases),
+        "10 consumers",
+        (Target("1,000 consumers against 10", "1,000 consumers", "at most", 2.0, "10 consumers"),),
+        close=station.close,
+    )
+
+
+def _take(_: Track) -> None:
+    """The callback: nothing."""
+
+
 @benchmark("subscriptions-change", "Adding and removing one of 100,000 subscriptions")
 def change(size: Size) -> Benchmark:
     cases: list[Case] = []

@@ -1,0 +1,209 @@
+"""Large events to another process on another core: what each size costs until a small answer is back.
+
+Through the ring the bytes are written once and viewed where they lie; the writer copies and sums them up, the
+reader sums them up again. Between stations go typed events with a field of bytes. Beside them a Unix socket,
+and the least that a copy can take: the same bytes written into shared memory and no more.
+
+A latency that does not grow with the size needs a writer that builds its event in shared memory, and a reader
+that believes it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import heliograph as hg
+from bench.harness import Benchmark, Case, Size, Target, benchmark
+from bench.peers.hosts import LIMIT, SIZE, RingEnd
+
+SIZES = {"1 KiB": 1 << 10, "64 KiB": 1 << 16, "1 MiB": 1 << 20}
+SMALL, LARGE = "1 KiB", "1 MiB"
+ANSWER = b"A" * SIZE
+STOP = b"S" * SIZE
+
+
+class Large(hg.Event, name="bench.large"):
+    data: bytes
+
+
+class Answer(hg.Event, name="bench.answer"):
+    size: int
+
+
+def answer_ring(folder: Path) -> None:
+    """The other process's work: look at the first byte where it lies, and answer."""
+    end = RingEnd(folder, 1, "spin")
+    try:
+        while (pinned := end.reader.pin(LIMIT * 10)) is not None:
+            with pinned:
+                is_last = pinned.parts[0][:1] == STOP[:1]
+            if is_last:
+                return
+            end.send(ANSWER)
+    finally:
+        end.close()
+
+
+def answer_socket(descriptor: int) -> None:
+    """Each event comes behind eight bytes that say how long it is."""
+    into = bytearray(max(SIZES.values()))
+    with socket.socket(fileno=descriptor) as end:
+        while head := end.recv(8, socket.MSG_WAITALL):
+            end.recv_into(into, int.from_bytes(head, "little"), socket.MSG_WAITALL)
+            end.sendall(ANSWER)
+
+
+def answer_stations(domain: str) -> None:
+    with hg.Station(domain=domain, transport="spinning-ring") as station:
+        answers = station.channel("answers", Answer)
+        station.channel("large", Large).subscribe(
+            lambda event: answers.push(Answer(len(event.data))), inline=True
+        )
+        sys.stdin.read()
+
+
+class Ring:
+    """This process's side of the ring."""
+
+    def __init__(self, folder: Path) -> None:
+        self._end = RingEnd(folder, 0, "spin")
+
+    def send(self, data: bytes) -> None:
+        self._end.send(data)
+        if self._end.receive(LIMIT) is None:
+            raise TimeoutError("no answer")
+
+    def close(self) -> None:
+        self._end.send(STOP)
+        self._end.close()
+
+
+class Socket:
+    """This process's side of a Unix socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    def send(self, data: bytes) -> None:
+        self._end.sendall(len(data).to_bytes(8, "little"))
+        self._end.sendall(data)
+        if len(self._end.recv(SIZE, socket.MSG_WAITALL)) < SIZE:
+            raise TimeoutError("no answer")
+
+
+class Stations:
+    """This process's station."""
+
+    def __init__(self, domain: str) -> None:
+        self._station = hg.Station(domain=domain, transport="spinning-ring")
+        self._large = self._station.channel("large", Large)
+        self._there = threading.Event()
+        self._station.channel("answers", Answer).subscribe(lambda _: self._there.set(), inline=True)
+        assert self._large.wait_matched(1, LIMIT)
+
+    def send(self, data: bytes) -> None:
+        self._large.push(Large(data))
+        if not self._there.wait(LIMIT):
+            raise TimeoutError("no answer")
+        self._there.clear()
+
+    def close(self) -> None:
+        self._station.close()
+
+
+class Copy:
+    """Shared memory that nobody reads."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, SIZES[LARGE])
+
+    def send(self, data: bytes) -> None:
+        self._memory[: len(data)] = data
+
+
+def other(started: ExitStack, kind: str, where: str, core: int, pass_fds: tuple[int, ...] = ()) -> None:
+    """Start the other process, which ends when this side has closed its end."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.peers.sizes", kind, where, str(core)],
+        stdin=subprocess.PIPE,
+        env=environment,
+        pass_fds=pass_fds,
+    )
+    started.callback(process.communicate, timeout=LIMIT)
+
+
+@benchmark("rings-sizes", "A large event to another process on another core, until a small answer is back")
+def sizes(_: Size) -> Benchmark:
+    started = ExitStack()
+    allowed = sorted(os.sched_getaffinity(0))
+    started.callback(os.sched_setaffinity, 0, allowed)
+    os.sched_setaffinity(0, {allowed[0]})
+    ways: dict[str, Any] = {"copy": Copy()}
+    folder = Path(tempfile.mkdtemp(prefix="helio-", suffix=f"{os.getpid():04x}"[-4:]))
+    started.callback(shutil.rmtree, folder)
+    other(started, "ring", str(folder), allowed[-1])
+    ways["ring"] = Ring(folder)
+    started.callback(ways["ring"].close)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        other(started, "socket", str(theirs.fileno()), allowed[-1], (theirs.fileno(),))
+    ways["Unix socket"] = Socket(started.enter_context(ours))
+    domain = f"bench-sizes-{os.getpid()}"
+    other(started, "stations", domain, allowed[-1])
+    ways["stations"] = Stations(domain)
+    started.callback(ways["stations"].close)
+    target = partial(Target, direction="at most")
+    return Benchmark(
+        cases=tuple(
+            Case(f"{way}, {label}", talk.send, ((bytes(size),),), wall=True)
+            for way, talk in ways.items()
+            for label, size in SIZES.items()
+        ),
+        baseline=f"Unix socket, {SMALL}",
+        targets=(
+            target(f"the ring, {LARGE} against {SMALL}", f"ring, {LARGE}", limit=1.5, base=f"ring, {SMALL}"),
+            target(
+                f"stations, {LARGE} against {SMALL}",
+                f"stations, {LARGE}",
+                limit=1.5,
+                base=f"stations, {SMALL}",
+            ),
+            target(
+                f"{LARGE}: the ring against a Unix socket",
+                f"ring, {LARGE}",
+                limit=1.0,
+                base=f"Unix socket, {LARGE}",
+            ),
+        ),
+        close=started.close,
+        note="Through the ring an event is viewed where it lies; between stations it is copied out as well.",
+        rounds=15,
+    )
+
+
+def main(kind: str, where: str, core: str) -> None:
+    """The other process."""
+    os.sched_setaffinity(0, {int(core)})
+    match kind:
+        case "ring":
+            answer_ring(Path(where))
+        case "stations":
+            answer_stations(where)
+        case _:
+            answer_socket(int(where))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
