@@ -214,6 +214,40 @@ def test_a_full_ring_holds_the_supplier_back_until_its_reader_goes_on(
         assert seen == list(range(pushed))
 
 
+@pytest.mark.parametrize("slots", [1 << 8, 1 << 15])
+def test_suppliers_in_many_threads_keep_their_order_and_the_ledger_balances(
+    domain: str, monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
+    monkeypatch.setattr(airing, "SLOTS", slots)
+    qos = hg.QoS(queue=300, max_blocking=LIMIT)
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, theirs = a.channel("x", Track, qos=qos), b.channel("x", Track, qos=qos)
+        seen: dict[str, list[int]] = {}
+        theirs.subscribe(
+            lambda track, header: seen.setdefault(header.supplier, []).append(track.id), inline=True
+        )
+        assert ours.wait_matched(1, LIMIT)
+
+        def supply(name: str) -> None:
+            with ours.supplier(name) as supplier:
+                for i in range(0, 4_000, 20):
+                    for j in range(18):
+                        supplier.push(Track(i + j))
+                    supplier.push(Track(i + 18), priority=3)
+                    supplier.push_many([Track(i + 19)])
+
+        threads = [Thread(target=supply, args=(f"radar-{i}",)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            assert ours.stats().balanced
+        assert wait_until(lambda: sum(map(len, seen.values())) >= 12_000)
+        assert seen == {f"radar-{i}": list(range(4_000)) for i in range(3)}
+        assert ours.settle(LIMIT)
+        assert ours.stats().balanced
+        assert ours.stats().matched == 12_000
+
+
 def test_a_reader_that_stands_still_for_too_long_is_linked_without_the_ring(
     domain: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -487,6 +487,8 @@ class Channel(Generic[T]):
             self._accounts.matched += supplier.matched
             self._members.suppliers.remove(supplier)
             self._members.history.supplier_left(supplier.name)
+            for gateway in self._members.gateways.values():
+                gateway.lane.supplier_left(supplier.name, supplier.epoch)
 
     def count_matched(self, events: int) -> None:
         """Events that matched a receiver without a push here. While still."""

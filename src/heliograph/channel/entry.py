@@ -45,7 +45,7 @@ goes the slow way. Without queues there is no lock: counting is atomic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from heliograph.channel.stamp import PLAIN
 from heliograph.codegen import Source
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.lane import Lane
     from heliograph.channel.pipeline import Route
+    from heliograph.channel.rows import RowLane
     from heliograph.channel.stamp import Stamp
 
 Push: TypeAlias = "Callable[[Any, Stamp, float | None], Header]"
@@ -123,7 +124,7 @@ def way_in(route: Route) -> WayIn:
     header = route.stamping.call(source, "next_sequence()", "now()", "next_station_seq()")
     source.line(f"def way({', '.join(Own._fields)}):", 0)
     source.line("def push(event, said, max_blocking):")
-    source.line(f"if not ({fits(source, info_of(route.cls))}): {source.bind(mend)}(event)", 2)
+    _check(source, route)
     if route.queued is None:
         _stamped(source, header, 2)
     else:
@@ -131,9 +132,50 @@ def way_in(route: Route) -> WayIn:
     if route.inline is not None:
         _call_inline(source, route)
     source.line("return header", 2)
+    if route.goes_in_rows:
+        _add_rows(source, route)
     source.line("return push")
     way: WayIn = source.functions()["way"]
     return way
+
+
+def _check(source: Source, route: Route) -> None:
+    source.line(f"if not ({fits(source, info_of(route.cls))}): {source.bind(mend)}(event)", 2)
+
+
+def _add_rows(source: Source, route: Route) -> None:
+    """In front of the push that makes a header, one that makes none; see `heliograph.channel.rows`.
+
+    A header is wanted by whoever says something, or gives a time to wait and looks at the receipt.
+    """
+    assert route.sole is not None
+    lane, condition = cast("RowLane", route.sole[0]), route.sole[1]
+    name, line, rows_of = source.bind(lane), source.bind(lane.line), source.bind(lane.rows_of)
+    source.line("with_header = push")
+    source.line(f"waiting = {rows_of}(supplier, epoch, {source.bind(route.cls)}, {source.bind(route.stamp)})")
+    source.line("add, write, left, arm = waiting.rows.append, waiting.write, waiting.left, waiting.arm")
+    source.line("def push(event, said, max_blocking):")
+    source.line(f"if said is not {source.bind(PLAIN)} or max_blocking is not None:", 2)
+    source.line("return with_header(event, said, max_blocking)", 3)
+    _check(source, route)
+    source.line("passed = False", 2)
+    source.line("acquire()", 2)
+    source.line("try:", 2)
+    source.line(f"if not (barred or {name}.waiting):", 3)
+    source.line("row = (event, next_sequence(), now(), next_station_seq())", 4)
+    if not condition.is_open:
+        source.line(f"if {source.bind(route.wants)}(event, None):", 4)
+    depth = 4 if condition.is_open else 5
+    source.line("add(row)", depth)
+    source.line("tally.matched += 1", depth)
+    is_soon = f"0 <= row[2] - {line}.sent_ns <= {source.bind(lane.line.together_ns)}"
+    source.line(f"if {line}.heard or not {is_soon}:", depth)
+    source.line("if not write(waiting): left()", depth + 1)
+    source.line("elif not waiting.armed: arm()", depth)
+    source.line("passed = True", 4)
+    source.line("finally:", 2)
+    source.line("release()", 3)
+    source.line("if not passed: return with_header(event, said, max_blocking)", 2)
 
 
 def _stamped(source: Source, header: str, depth: int) -> None:

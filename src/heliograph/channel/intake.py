@@ -47,7 +47,7 @@ class FeedIntake:
             self.pushed += len(items)
         return len(arrived)
 
-    def call(self, event: Event, any_header: Header, header: Callable[[int], Header]) -> bool:  # noqa: ARG002 - it has no place in the history
+    def call(self, event: Event, header_of: Callable[[int], Header]) -> bool:  # noqa: ARG002 - it has no place in the history
         return False
 
     def close(self) -> None:
@@ -64,6 +64,8 @@ class Intake(Supplier[T]):
         return self._taken_in
 
     _taken_in = 0
+    _calls: dict[type, Callable[[Any, Callable[[int], Header]], bool] | None]
+    """What `call` needs, by event type, as long as the routes are these."""
 
     def take_in(self, arrived: Sequence[Item], *, wait: bool = False) -> int:
         """Queue events for all receivers that want them.
@@ -88,14 +90,24 @@ class Intake(Supplier[T]):
             return len(arrived)
         return done
 
-    def call(self, event: Event, any_header: Header, header: Callable[[int], Header]) -> bool:
-        """Call inline callbacks for one event, if that is all and none needs its header."""
-        route = self._routes.get(event.__class__)
-        if route is None or route.queued is not None or route.inline_many is None:
+    def call(self, event: Event, header_of: Callable[[int], Header]) -> bool:
+        """Call inline callbacks for one event, if that is all and nothing needs its header; else False."""
+        try:
+            call = self._calls[event.__class__]
+        except KeyError:
+            call = self._calls[event.__class__] = self._caller(event.__class__)
+        if call is None or not call(event, header_of):
             return False
-        done = route.inline_many((event,), any_header, header)
-        self._taken_in += done
-        return done == 1
+        self._taken_in += 1
+        return True
+
+    def use(self, routes: Mapping[type, Route]) -> None:
+        super().use(routes)
+        self._calls = {}
+
+    def _caller(self, cls: type) -> Callable[[Any, Callable[[int], Header]], bool] | None:
+        route = self._routes.get(cls)
+        return None if route is None or route.queued is not None else route.inline_one
 
     def _call_for_all(self, lot: Lot) -> int:
         """Call inline callbacks, if that is all and none needs the header of each event; how far it came."""

@@ -50,6 +50,9 @@ BATCH: Final = 64
 class Lane:
     """See the module."""
 
+    takes_rows = False
+    """Whether it is one of `heliograph.channel.rows`."""
+
     # CPython finds the attributes of an instance fast up to 30 of them; slots are fast in any number.
     __slots__ = (
         "__weakref__",
@@ -192,6 +195,9 @@ class Lane:
     def put_bulk(self, bulk: Bulk) -> None:
         """Queue events that were pushed together; into a `block` lane, one that has room for them."""
         self.put_many(list(bulk))
+
+    def supplier_left(self, supplier: str, epoch: int) -> None:
+        """Nothing more comes from a supplier."""
 
     def put_extra(self, item: Item) -> None:
         """Queue beyond the limit: history for a new consumer, or what another member of its group left."""

@@ -282,6 +282,7 @@ class Members(Generic[T]):
                 new_tally=self._accounts.tally,
                 keep=keep,
                 crowd=self._crowd.matcher_of(cls),
+                is_only=len(self.types) == 1,
             )
             for cls in self.types
         }

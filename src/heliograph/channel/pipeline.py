@@ -55,6 +55,15 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
         read = [column.steps[0].key for column in columns(self.checked.node) if column.header]
         return any(HEADER_FIELDS[str(name)].of_each for name in read)
 
+    @property
+    def needs_header(self) -> bool:
+        """Whether it asks for anything but the event."""
+        if self.checked is None:
+            return self.sources is not None
+        from heliograph.expr.typed import columns  # noqa: PLC0415 - only channels with filters load it
+
+        return self.sources is not None or any(column.header for column in columns(self.checked.node))
+
     def holds(self, event: Event, header: Header) -> bool:
         """The same answer as the generated code, for one event at a time: history, tests."""
         if self.sources is not None and header.supplier not in self.sources:
@@ -81,6 +90,10 @@ class AnyOf(msgspec.Struct, frozen=True):
     @property
     def needs_each_header(self) -> bool:
         return any(condition.needs_each_header for condition in self.alternatives)
+
+    @property
+    def needs_header(self) -> bool:
+        return any(condition.needs_header for condition in self.alternatives)
 
     def holds(self, event: Event, header: Header) -> bool:
         return any(condition.holds(event, header) for condition in self.alternatives)
@@ -126,6 +139,8 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     without a header for each event."""
     inline_targets: tuple[tuple[InlineSubscription, Condition | AnyOf], ...] = ()
     tally: InlineTally | None = None
+    is_only: bool = False
+    """Whether the channel carries no other type, whose events would have to keep in step with these."""
 
     @cached_property
     def stamp(self) -> Callable[[Any, str, int, int, int, int], Header]:
@@ -144,6 +159,14 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         function = _Function()
         test = function.test(self.sole[1])
         return function.compile(lambda: [f"return {' and '.join(map(str, test)) or 'True'}"])
+
+    @property
+    def goes_in_rows(self) -> bool:
+        """Whether a push that says nothing of its own needs no header; see `heliograph.channel.rows`."""
+        if self.sole is None or self.lifetime_ns is not None:
+            return False
+        lane, condition = self.sole
+        return lane.takes_rows and self.is_only and not condition.needs_header
 
     @cached_property
     def choose(self) -> Callable[[Sequence[Any], Any], Sequence[int]] | None:
@@ -166,6 +189,16 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
             return None
         return _inline_many_function(self.inline_targets, self.tally)
 
+    @cached_property
+    def inline_one(self) -> Callable[[Any, Callable[[int], Header]], bool] | None:
+        """As `inline` for one event whose header need not be made: of (event, what makes it).
+
+        False when there are other routes by now. None where callbacks or filters want a header.
+        """
+        if self.tally is None or any(i.with_header or c.needs_header for i, c in self.inline_targets):
+            return None
+        return _inline_one_function(self.inline_targets, self.tally)
+
 
 def build_route(
     channel: str,
@@ -176,6 +209,7 @@ def build_route(
     new_tally: Callable[[tuple[InlineSubscription, ...]], InlineTally],
     keep: Callable[[Item], None] | None,
     crowd: Callable[[Any, Header], list[Lane]] | None = None,
+    is_only: bool = False,
 ) -> Route:
     """The route of one event class to these targets, and to the lanes that `crowd` finds."""
     wanted = [(target, target.conditions[cls]) for target in targets if cls in target.conditions]
@@ -200,6 +234,7 @@ def build_route(
         sole,
         tuple(inline),
         tally,
+        is_only,
     )
 
 
@@ -356,6 +391,30 @@ def _inline_many_function(
     targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
 ) -> Callable[[Sequence[Any], Any, Callable[[int], Header]], int]:
     function = _Function()
+    each = f"for place, event in {function.bind(enumerate)}(events):"
+    end = f"return {function.bind(len)}(events)"
+    shape = _loop("def route(events, header, header_of):", each, [], end)
+    return function.compile(_calls(function, targets, tally), shape)
+
+
+def _inline_one_function(
+    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
+) -> Callable[[Any, Callable[[int], Header]], bool]:
+    function = _Function()
+
+    def shape(body: list[str]) -> list[str]:
+        lines = ["place = False", *body, "return True"]
+        return ["def route(event, header_of):", *(f"    {line}" for line in lines)]
+
+    return function.compile(_calls(function, targets, tally), shape)
+
+
+def _calls(
+    function: _Function,
+    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]],
+    tally: InlineTally,
+) -> Callable[[], list[str]]:
+    """The lines that call what wants `event`, or return `place` when there are other routes by now."""
     tests = [function.test(condition) for _, condition in targets]
     exception, bound = function.bind(Exception), function.bind(tally)
     steps = [
@@ -378,9 +437,7 @@ def _inline_many_function(
             ]
         return lines
 
-    each = f"for place, event in {function.bind(enumerate)}(events):"
-    end = f"return {function.bind(len)}(events)"
-    return function.compile(body, _loop("def route(events, header, header_of):", each, [], end))
+    return body
 
 
 def _ticks(tally: InlineTally, place: int) -> tuple[Callable[[], object], Callable[[], object]]:

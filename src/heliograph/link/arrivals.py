@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
-    from heliograph.event import Event, EventId, Header
+    from heliograph.event import EventId
     from heliograph.ports import Tasks
 
 
@@ -31,46 +31,37 @@ class Arrivals:
         on_acked: Callable[[EventId], None],
     ) -> None:
         self.channel = channel
-        self._intake = channel.neighbours.intake(f"link from {peer}", on_acked)
+        self.intake = channel.neighbours.intake(f"link from {peer}", on_acked)
         self._tasks = tasks
         self._on_pause = on_pause
         self._lock = tasks.lock(f"aside of {channel.name}")
-        self._aside: deque[Item] = deque()
+        self.aside: deque[Item] = deque()
+        """What waits for room; nothing may be handed on past it."""
 
     def add(self, events: Sequence[Item]) -> None:
         """Queue events for this station's consumers. Called by the link's reader alone."""
         # The reader alone puts something aside, so what it sees to be empty stays so; else the lock decides.
-        if self._aside:
+        if self.aside:
             with self._lock:
-                if self._aside:
-                    self._aside.extend(events)
+                if self.aside:
+                    self.aside.extend(events)
                     return
-        taken = self._intake.take_in(events)
+        taken = self.intake.take_in(events)
         if taken < len(events):
             self._put_aside(events[taken:])
 
-    def call(self, event: Event, any_header: Header, header: Callable[[int], Header]) -> bool:
-        """Call inline callbacks for one event, if that is all there is to do; else `add` it.
-
-        Args:
-            event: as `add`.
-            any_header: of an event of that supplier, epoch and priority.
-            header: makes that of this one.
-        """
-        return not self._aside and self._intake.call(event, any_header, header)
-
     def close(self) -> None:
         with self._lock:
-            self._aside.clear()
-        self._intake.close()
+            self.aside.clear()
+        self.intake.close()
 
     @property
     def received(self) -> int:
-        return self._intake.pushed
+        return self.intake.pushed
 
     def _put_aside(self, events: Iterable[Item]) -> None:
         with self._lock:
-            self._aside.extend(events)
+            self.aside.extend(events)
             self._on_pause(self.channel.name, True)
         self._tasks.spawn(f"aside of {self.channel.name}", self._queue_aside)
 
@@ -78,11 +69,11 @@ class Arrivals:
         """Queue what was put aside as room comes; ends when all of it is queued."""
         while True:
             with self._lock:
-                events = list(self._aside)
-            taken = self._intake.take_in(events, wait=True)
+                events = list(self.aside)
+            taken = self.intake.take_in(events, wait=True)
             with self._lock:
-                for _ in range(min(taken, len(self._aside))):
-                    self._aside.popleft()
-                if not self._aside:
+                for _ in range(min(taken, len(self.aside))):
+                    self.aside.popleft()
+                if not self.aside:
                     self._on_pause(self.channel.name, False)
                     return

@@ -31,8 +31,10 @@ from heliograph.channel.selection import Selection
 from heliograph.errors import RingClosed, RingFull
 from heliograph.event import info_of
 from heliograph.link import messages as m
+from heliograph.link.airlane import AirLane
 from heliograph.link.gateway import Gateway, GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
+from heliograph.link.messages import encode
 from heliograph.link.packing import MOST_AT_ONCE, runs_of
 
 if TYPE_CHECKING:
@@ -41,13 +43,17 @@ if TYPE_CHECKING:
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
+    from heliograph.channel.rows import Row
     from heliograph.event import Event
+    from heliograph.link.airlane import RowGateway, SupplierRows
     from heliograph.link.runs import EventWriter
     from heliograph.ports import Ports
     from heliograph.ring import RingWriter
 
 log = logging.getLogger(__name__)
 
+TOGETHER_NS: Final = 50_000
+"""Events that are pushed within so long after a record was written may wait for each other."""
 LONE: Final = 3
 """The form of an event alone, beside those of runs."""
 LONE_HEAD: Final = struct.Struct("<BI")
@@ -69,10 +75,16 @@ def carries(channel: Channel[Any]) -> str:
 class Aired(Gateway):
     """The gateway of a channel to all stations that read the ring."""
 
+    lane_kind = AirLane
+
     def __init__(
         self, channel: Channel[Any], conditions: Mapping[type[Event], Any], sender: Broadcast
     ) -> None:
         super().__init__(channel, "all who read the ring", Selection(dict(conditions)), sender)
+        assert isinstance(self.lane, AirLane)
+        self.lane.line = sender
+        self.lane.gateway = self
+        self.lane.default_priority = channel.qos.priority
         self.wants: dict[int, Mapping[type[Event], Any]] = {}
         """What each station wants."""
         self.paused_by: set[int] = set()
@@ -111,20 +123,24 @@ class Broadcast:
         self, ring: RingWriter, ports: Ports, writer: EventWriter, stream_of: Callable[[str, bytes], int]
     ) -> None:
         self.ring = ring
-        self._heard = False
-        self._clock = ports.clock
+        # For those who push: see `heliograph.channel.rows.Line`.
+        self.heard = False
+        self.sent_ns = 0
+        self.together_ns = TOGETHER_NS
+        self._now = ports.clock.time_ns
         self._writer = writer
         self._stream_of = stream_of
         self._joining = ports.tasks.lock("readers of the broadcast")
         self._sending = ports.tasks.lock("broadcast")
+        self._try, self._release, self._put = self._sending.acquire, self._sending.release, ring.put
         self._wake = ports.tasks.signal("broadcast")
         self._armed = False
         self._gateways: dict[str, Aired] = {}
         self._sent: Counter[int] = Counter()
         self._told: deque[m.Message] = deque()
         self._ready: deque[Gateway] = deque()
+        self._rows: deque[SupplierRows] = deque()
         self._unsent: deque[bytes] = deque()
-        self._last_sent_ns = 0
         self._closed = False
         self._task = ports.tasks.spawn("broadcast", self._write)
 
@@ -185,6 +201,8 @@ class Broadcast:
             gateway.paused = bool(gateway.paused_by)
         if is_over:
             self._list(gateway)
+            assert isinstance(gateway.lane, AirLane)
+            self._rows.extend(gateway.lane.waiting_rows())
             self._pump()
 
     # What a gateway asks; in the pushing thread
@@ -239,9 +257,45 @@ class Broadcast:
         finally:
             self._sending.release()
 
+    def send_rows(self, of: SupplierRows) -> bool:
+        """Write what a supplier has waiting; False when that cannot be now.
+
+        In the pushing thread, under the lock of its channel's entry. A lone event is the case that somebody
+        waits for: all of its way is in here.
+        """
+        if not self._try(False):
+            return False
+        try:
+            rows, gateway, head = of.rows, of.gateway, of.head
+            if head is None or self._unsent or self._told or gateway.paused or not rows:
+                return False
+            sent = len(rows)
+            if sent == 1 and of.is_plain:
+                event, sequence, source_ts, place = rows[0]
+                said = (event, of.supplier, of.epoch, sequence, source_ts, of.priority, place, None, None)
+                record = head[0] + encode(said)
+            else:
+                record = self._record_of(of, head, rows)
+            if self._put(record):
+                self.heard = False
+                self.sent_ns = self._now()
+            elif not self._append(record):
+                return False
+            gateway.sent += sent
+            del rows[:sent]
+            of.lane.count_written(sent)
+            return True
+        finally:
+            self._release()
+
+    def arm_rows(self, of: SupplierRows) -> None:
+        """A supplier has something waiting, and leaves it to the broadcast's own task."""
+        self._rows.append(of)
+        self._arm()
+
     def hear(self) -> None:
         """Events have come from a neighbour: what is pushed next is the answer, and somebody may wait."""
-        self._heard = True
+        self.heard = True
 
     # The life of a broadcast
 
@@ -256,7 +310,11 @@ class Broadcast:
                 self._sending.release()
         self._closed = True
         self._wake.notify()
+        # Whoever waits for room meanwhile is let go by the ring; nobody else may write while it closes.
+        is_mine = self._sending.acquire(timeout=FLUSH_LIMIT)
         self.ring.close()
+        if is_mine:
+            self._sending.release()
 
     def abandon(self) -> None:
         """In the child of a fork."""
@@ -279,7 +337,7 @@ class Broadcast:
         self._ready.append(gateway)
 
     def _is_quiet(self) -> bool:
-        return self._heard or self._clock.monotonic_ns() - self._last_sent_ns > QUIET_NS
+        return self.heard or not 0 <= self._now() - self.sent_ns <= QUIET_NS
 
     def _arm(self) -> None:
         if not self._armed:
@@ -314,7 +372,7 @@ class Broadcast:
         """Whether there was room. What is too large for one record comes here in pieces."""
         if len(record) > self.ring.largest:
             return False
-        self._heard = False
+        self.heard = False
         try:
             self.ring.append(record, timeout)
         except RingFull:
@@ -322,7 +380,7 @@ class Broadcast:
         except RingClosed:
             self._closed = True
             return False
-        self._last_sent_ns = self._clock.monotonic_ns()
+        self.sent_ns = self._now()
         return True
 
     def _make_records(self) -> bool:
@@ -331,6 +389,11 @@ class Broadcast:
             told = [m.encode(self._told.popleft()) for _ in range(len(self._told))]
             self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, len(told), m.array_of(told)))
             return True
+        while self._rows:
+            of = self._rows.popleft()
+            of.armed = False  # before its rows are looked at: who adds one from here on arms again
+            if self._make_rows(of):
+                return True
         while self._ready:
             gateway = self._ready.popleft()
             # Before its events are taken: who queues the first one from here on lists it again.
@@ -347,15 +410,44 @@ class Broadcast:
                 return True
         return False
 
+    def _make_rows(self, of: SupplierRows) -> bool:
+        """Records of what a supplier has waiting; whether there are any."""
+        gateway = of.gateway
+        if gateway.paused or not of.rows:
+            return False
+        head = of.head = self._head(gateway, of.cls)
+        of.is_plain = self._writer.is_plain(of.cls)
+        rows = of.lane.take_rows(of)
+        if not rows:
+            return bool(self._unsent)
+        gateway.sent += len(rows)
+        record = self._record_of(of, head, rows)
+        if len(record) <= self.ring.largest:
+            self._unsent.append(record)
+        else:
+            self._pack_run(head[1], of.cls, of.as_items(rows))
+        return True
+
+    def _record_of(self, of: SupplierRows, head: tuple[bytes, int], rows: list[Row]) -> bytes:
+        if len(rows) == 1:
+            return head[0] + self._writer.row(of.supplier, of.epoch, of.priority, rows[0])
+        records = self._writer.rows(of.supplier, of.epoch, of.priority, rows)
+        return m.run_bytes(m.UNIFORM, head[1], len(rows), records)
+
+    def _head(self, gateway: RowGateway, cls: type[Event]) -> tuple[bytes, int]:
+        """How a lone event of a class begins, and its stream; said in the ring when it is new."""
+        head = gateway.heads.get(cls)
+        if head is None:
+            stream = self._stream_of(gateway.channel.name, info_of(cls).format.id)
+            head = gateway.heads[cls] = LONE_HEAD.pack(LONE, stream), stream
+            said = m.array_of([m.encode(self._announced(gateway, cls))])
+            self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, 1, said))
+        return head
+
     def _pack(self, gateway: Aired, items: list[Item]) -> None:
         gateway.sent += len(items)
         for cls, run in runs_of(items, several=len(gateway.channel.types) > 1):
-            if cls not in gateway.heads:
-                stream = self._stream_of(gateway.channel.name, info_of(cls).format.id)
-                gateway.heads[cls] = LONE_HEAD.pack(LONE, stream), stream
-                said = m.array_of([m.encode(self._announced(gateway, cls))])
-                self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, 1, said))
-            self._pack_run(gateway.heads[cls][1], cls, run)
+            self._pack_run(self._head(gateway, cls)[1], cls, run)
 
     def _pack_run(self, stream: int, cls: type[Event], items: list[Item]) -> None:
         form, records = self._writer.run(cls, items)
@@ -371,7 +463,7 @@ class Broadcast:
         else:
             self._unsent.extend(m.pieces(stream, records, self.ring.largest // 2))
 
-    def _announced(self, gateway: Aired, cls: type[Event]) -> m.Announce:
+    def _announced(self, gateway: RowGateway, cls: type[Event]) -> m.Announce:
         fmt = info_of(cls).format
         stream = self._stream_of(gateway.channel.name, fmt.id)
         return m.Announce(stream, gateway.channel.name, fmt.id, fmt.description)

@@ -12,7 +12,7 @@ pushing thread, which saves waking another one, or the link's own task.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from heliograph.channel.consumer import QueuedReceiver
 from heliograph.channel.feed import JournalLane
@@ -113,6 +113,8 @@ class Sender(Protocol):
 class Gateway(QueuedReceiver):
     """See the module."""
 
+    lane_kind: ClassVar[type[GatewayLane]] = GatewayLane
+
     def __init__(
         self,
         channel: Channel[Any],
@@ -127,7 +129,7 @@ class Gateway(QueuedReceiver):
         """Whether it stands in the link's list of those that have something to send."""
         self.burst_at = 0
         """How many events must wait for the next pushing thread to send them itself."""
-        self.lane = channel.new_lane(self.name, selection, lambda _: sender.ready(self), kind=GatewayLane)
+        self.lane = channel.new_lane(self.name, selection, lambda _: sender.ready(self), kind=self.lane_kind)
         if isinstance(self.lane, GatewayLane):
             self.lane.expires = channel.qos.lifespan is not None
             self.lane.send_now = partial(sender.send_now, self)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import BadFrame, FormatError, RingClosed, RingError
+from heliograph.errors import BadFrame, DecodeError, FormatError, RingClosed, RingError
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
 from heliograph.link.broadcast import LONE, LONE_HEAD
@@ -32,37 +32,35 @@ AT_ONCE: Final = 1_024
 """Records that are taken before the ring is looked at again."""
 MAX_STREAMS: Final = 65_536
 """Streams of events that one broadcast may tell of."""
+SMALL: Final = 512
+"""Bytes of a record up to which a copy costs less than a view."""
 HEAD: Final = LONE_HEAD.size
-MAX_TEMPLATES: Final = 1_024
-"""Suppliers of a stream of whom a header is remembered."""
 
 
 class _Source:
-    """A stream of lone events, on the way to this station's channel."""
+    """A stream of lone events, on the way to this station's channel as it is now."""
 
-    def __init__(self, stream: Stream, arrivals: Arrivals) -> None:
-        self.stream = stream
+    def __init__(
+        self, stream: Stream, arrivals: Arrivals, read: Callable[[bytes | memoryview], Lone]
+    ) -> None:
+        self._stream = stream
         self._arrivals = arrivals
-        self._channel = arrivals.channel
-        self._missing = arrivals.channel.qos.missing
-        self._headers: dict[tuple[str, int, int], Header] = {}
+        self._aside = arrivals.aside
+        self._call = arrivals.intake.call
+        self._read = read
+        self._lone: Lone
 
-    def take(self, data: memoryview) -> None:
-        stream = self.stream
-        lone = stream.read_lone(data, self._channel.types, self._missing)
-        if lone is None:
+    def take(self, data: bytes | memoryview) -> None:
+        try:
+            lone = self._lone = self._read(data)
+        except (ValueError, RecursionError, DecodeError) as error:
+            self._stream.left_out(error)
             return
-        if lone[7] is None and lone[8] is None:
-            header = self._headers.get((lone[1], lone[2], lone[5])) or self._remember(lone)
-            if self._arrivals.call(lone[0], header, lambda _: stream.header_of(lone)):
-                return
-        self._arrivals.add(((lone[0], stream.header_of(lone), 0),))
+        if self._aside or not self._call(lone[0], self._header_of):
+            self._arrivals.add(((lone[0], self._stream.header_of(lone), 0),))
 
-    def _remember(self, lone: Lone) -> Header:
-        if len(self._headers) >= MAX_TEMPLATES:
-            self._headers.clear()
-        header = self._headers[lone[1], lone[2], lone[5]] = self.stream.header_of(lone)
-        return header
+    def _header_of(self, _: int) -> Header:
+        return self._stream.header_of(self._lone)
 
 
 class Listening:
@@ -88,8 +86,6 @@ class Listening:
         on_heard: Callable[[], None],
         on_failed: Callable[[Listening, str], None],
     ) -> None:
-        self.taken = 0
-        """Records that were for this station."""
         self._reader = reader
         self._station = station
         self._peer = peer
@@ -99,7 +95,7 @@ class Listening:
         self._on_failed = on_failed
         self._streams: dict[int, Stream] = {}
         self._channels: set[str] = set()
-        self._sources: dict[bytes, _Source | None] = {}
+        self._sources: dict[bytes, _Source] = {}
         self._pieces = m.Pieces()
         self._ended = tasks.event(f"end of {peer}'s broadcast")
         self._closing = tasks.lock(f"closing {peer}'s broadcast")
@@ -133,10 +129,13 @@ class Listening:
                 records = self._reader.read_many(AT_ONCE)
                 self._on_heard()  # first: what callbacks push is the answer, and may be waited for
                 for data in records:
-                    if data[0] == LONE:
-                        self._take_lone(data)
-                    else:
+                    if data[0] != LONE:
                         self._take_run(memoryview(data))
+                        continue
+                    # Looked up anew for each: what one says or calls may change it.
+                    source = self._sources.get(data[:HEAD]) or self._source(data[:HEAD])
+                    if source is not None:
+                        source.take(data[HEAD:] if len(data) < SMALL else memoryview(data)[HEAD:])
         except RingClosed as end:
             log.debug("broadcast of station %s ended: %s", self._peer, end)
         except (RingError, BadFrame) as error:
@@ -148,24 +147,21 @@ class Listening:
                 self._reader.close()
             self._ended.set()
 
-    def _take_lone(self, data: bytes) -> None:
-        head = data[:HEAD]
-        sources = self._sources
-        try:
-            source = sources[head]
-        except KeyError:
-            source = sources[head] = self._source(head)
-        if source is not None:
-            self.taken += 1
-            source.take(memoryview(data)[HEAD:])
-
     def _source(self, head: bytes) -> _Source | None:
         """Where lone events of a stream go; None: nowhere here."""
         if len(head) < HEAD:
             raise BadFrame(self._peer, "a lone event is cut short")
+        sources = self._sources
         stream = self._streams.get(LONE_HEAD.unpack(head)[1])
         arrivals = None if stream is None else self._way_in(stream)
-        return None if stream is None or arrivals is None else _Source(stream, arrivals)
+        if stream is None or arrivals is None:
+            return None
+        read = stream.lone_reader(arrivals.channel.types, arrivals.channel.qos.missing)
+        if read is None:
+            stream.undecodable += 1
+            return None
+        source = sources[head] = _Source(stream, arrivals, read)
+        return source
 
     def _take_run(self, record: memoryview) -> None:
         run = m.read_run(record, self._peer)
@@ -183,7 +179,6 @@ class Listening:
             self._pieces.clear()
             run = whole
         if stream is not None and arrivals is not None:
-            self.taken += 1
             channel = arrivals.channel
             arrivals.add(stream.read(run, channel.types, self._peer, 0, channel.qos.missing))
 

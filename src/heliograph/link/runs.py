@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
+    from heliograph.channel.rows import Row
     from heliograph.formats import Format
     from heliograph.ports import Clock
     from heliograph.qos import Missing
@@ -91,7 +92,7 @@ class EventWriter:
 
     def run(self, cls: type[Event], items: Sequence[Item]) -> tuple[int, bytes]:
         """Events of one class as a form and its bytes."""
-        plain = self._is_plain(cls)
+        plain = self.is_plain(cls)
         if len(items) >= UNIFORM_FROM and _is_uniform(items, info_of(cls).format.id):
             return UNIFORM, self._uniform(cls, items, plain=plain)
         if plain and not any(map(_deadline, items)):
@@ -102,7 +103,7 @@ class EventWriter:
         """Events that were pushed together, without a lifespan, as the bytes of a run of the form UNIFORM."""
         first = bulk.first
         bodies: Sequence[Any] = bulk.events
-        if not self._is_plain(cls):
+        if not self.is_plain(cls):
             bodies = [self._body(cls, event) for event in bodies]
         sequences = first.sequence if bulk.sequences is None else bulk.sequences
         shared = (first.supplier, first.epoch, first.priority, first.hops, None)
@@ -120,7 +121,7 @@ class EventWriter:
         cls = event.__class__
         return encode(
             (
-                event if self._plain.get(cls) or self._is_plain(cls) else self._body(cls, event),
+                event if self._plain.get(cls) or self.is_plain(cls) else self._body(cls, event),
                 header.supplier,
                 header.epoch,
                 header.sequence,
@@ -131,6 +132,29 @@ class EventWriter:
                 header.headers,
             )
         )
+
+    def row(self, supplier: str, epoch: int, priority: int, row: Row) -> bytes:
+        """As `lone`, of an event that has no header yet."""
+        event, sequence, source_ts, station_seq = row
+        body: Any = event
+        if not self._plain.get(event.__class__) and not self.is_plain(event.__class__):
+            body = self._body(event.__class__, event)
+        return encode((body, supplier, epoch, sequence, source_ts, priority, station_seq, None, None))
+
+    def rows(self, supplier: str, epoch: int, priority: int, rows: list[Row]) -> bytes:
+        """Events of one class that have no headers yet, as the bytes of a run of the form UNIFORM."""
+        bodies: list[Any] = [row[0] for row in rows]
+        cls: type[Event] = bodies[0].__class__
+        if not self.is_plain(cls):
+            bodies = [self._body(cls, event) for event in bodies]
+        _, sequence, _, place = rows[0]
+        _, last_sequence, _, last_place = rows[-1]
+        # They only ever go up, so between such ends all are there.
+        steps = len(rows) - 1
+        sequences = sequence if last_sequence - sequence == steps else [row[1] for row in rows]
+        places = place if last_place - place == steps else [row[3] for row in rows]
+        times = [row[2] for row in rows]
+        return encode((supplier, epoch, priority, 0, None, sequences, places, times, None, None, bodies))
 
     def _uniform(self, cls: type[Event], items: Sequence[Item], *, plain: bool) -> bytes:
         headers = [item[1] for item in items]
@@ -174,7 +198,8 @@ class EventWriter:
         self._shared[id(event)] = (event, body)
         return body
 
-    def _is_plain(self, cls: type[Event]) -> bool:
+    def is_plain(self, cls: type[Event]) -> bool:
+        """Whether an event of a class is one msgpack value, which can stand among others as it is."""
         plain = self._plain.get(cls)
         if plain is None:
             plain = self._plain[cls] = is_plain(info_of(cls).format)
@@ -268,20 +293,25 @@ class Stream:
             return self._from_uniform(run, peer, skip)
         return self._from_records(run, peer, skip)
 
-    def read_lone(self, data: memoryview, types: tuple[type[Event], ...], missing: Missing) -> Lone | None:
-        """What `EventWriter.lone` wrote; None, and counted, when it cannot be an event here."""
-        if types is not self._prepared_for or missing != self._missing:
+    def lone_reader(
+        self, types: tuple[type[Event], ...], missing: Missing
+    ) -> Callable[[bytes | memoryview], Lone] | None:
+        """What reads what `EventWriter.lone` wrote; None where it cannot be an event of these types.
+
+        It raises ValueError, RecursionError or DecodeError for one that does not fit: see `left_out`.
+        """
+        if types != self._prepared_for or missing != self._missing:
             self._missing = missing
             self._prepare(types)
-        if self._cls is None:
-            self.undecodable += 1
-            return None
-        try:
-            lone = self._read_lone(data)
-            return lone if self._convert is None else (self._convert(lone[0]), *lone[1:])
-        except (ValueError, RecursionError, DecodeError) as error:
-            self._left_out(error)
-            return None
+        read, convert = self._read_lone, self._convert
+        if self._cls is None or convert is None:
+            return None if self._cls is None else read
+
+        def read_and_convert(data: bytes | memoryview) -> Lone:
+            body, *said = read(data)
+            return (convert(body), *said)
+
+        return read_and_convert
 
     def header_of(self, lone: Lone) -> Header:
         """The header of a lone event."""
@@ -339,7 +369,7 @@ class Stream:
                 body, header, _ = self._read_record(raw)
                 items.append((body if self._convert is None else self._convert(body), header, 0))
             except (ValueError, RecursionError, DecodeError) as error:
-                self._left_out(error)
+                self.left_out(error)
         return items
 
     # Columns
@@ -428,11 +458,12 @@ class Stream:
             body = self._decode_body(raw)
             event: Event = body if self._convert is None else self._convert(body)
         except (ValueError, RecursionError, DecodeError) as error:
-            self._left_out(error)
+            self.left_out(error)
             return None
         return event
 
-    def _left_out(self, error: Exception) -> None:
+    def left_out(self, error: Exception) -> None:
+        """Count an event that cannot be one here; the first is logged."""
         if not self.undecodable:
             log.error("an event of %s on channel %s is left out: %s", self.wire, self.channel, error)
         self.undecodable += 1

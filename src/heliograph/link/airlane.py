@@ -1,0 +1,204 @@
+"""The lane of a channel to all stations that read the ring: rows of suppliers, or events that wait for room.
+
+Either there are rows, which the next thread that may write turns into one record, or events wait as in any
+gateway's lane: while the ring is full or a station has paused the channel, and for events that say something
+of their own. Before anything is queued, rows become items and are queued too (`spill`), so that a supplier's
+events stay in order.
+
+Rows are added under the lock of the channel's entry, and leave under that of the lane.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from heliograph.link.gateway import GatewayLane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from heliograph.channel.bulk import Bulk
+    from heliograph.channel.core import Channel
+    from heliograph.channel.lane import Item
+    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.rows import MakeHeader, Row
+    from heliograph.event import Event
+
+MOST_ROWS: Final = 256
+"""Rows of a supplier from which on they are queued, and queues from which on there are rows at all."""
+
+
+class RowGateway(Protocol):
+    """What a lane with rows belongs to."""
+
+    channel: Channel[Any]
+    paused: bool
+    sent: int
+    heads: dict[type[Event], tuple[bytes, int]]
+    """How a lone event of a class begins, and the stream of its class, once all readers know it."""
+
+
+class RowWriter(Protocol):
+    """What rows are written by: a line of `heliograph.channel.rows`."""
+
+    heard: bool
+    sent_ns: int
+    together_ns: int
+
+    def send_rows(self, of: SupplierRows) -> bool:
+        """Write what a supplier has waiting; False when that cannot be now."""
+        ...
+
+    def arm_rows(self, of: SupplierRows) -> None:
+        """Write it soon."""
+        ...
+
+
+class SupplierRows:
+    """See `heliograph.channel.rows.Rows`."""
+
+    __slots__ = (
+        "_arm_rows",
+        "armed",
+        "cls",
+        "epoch",
+        "gateway",
+        "head",
+        "is_plain",
+        "lane",
+        "make_header",
+        "priority",
+        "rows",
+        "supplier",
+        "write",
+    )
+
+    def __init__(
+        self, lane: AirLane, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader
+    ) -> None:
+        self.lane = lane
+        self.gateway = lane.gateway
+        self.supplier = supplier
+        self.epoch = epoch
+        self.priority = lane.default_priority
+        self.cls = cls
+        self.make_header = make_header
+        self.rows: list[Row] = []
+        self.armed = False
+        self.head: tuple[bytes, int] | None = None
+        """As in `RowGateway.heads`, once it is there."""
+        self.is_plain = False
+        """Whether `heliograph.link.messages.encode` alone writes its events."""
+        self.write = lane.line.send_rows
+        self._arm_rows = lane.line.arm_rows
+
+    def left(self) -> None:
+        if len(self.rows) >= MOST_ROWS:
+            self.lane.spill()
+        elif not self.armed:
+            self.arm()
+
+    def arm(self) -> None:
+        self.armed = True
+        self._arm_rows(self)
+
+    def as_items(self, rows: Sequence[Row]) -> list[Item]:
+        make, supplier, epoch = self.make_header, self.supplier, self.epoch
+        return [(row[0], make(row[0], supplier, epoch, *row[1:]), 0) for row in rows]
+
+
+class AirLane(GatewayLane):
+    """See the module."""
+
+    line: RowWriter
+    gateway: RowGateway
+    default_priority: int
+    """Of events that do not say another."""
+    _rows_awaited = 0
+
+    def __init__(self, name: str, **lane: Any) -> None:
+        super().__init__(name, **lane)
+        self._suppliers: dict[tuple[str, int], SupplierRows] = {}
+        self.takes_rows = self.limit >= MOST_ROWS
+
+    def rows_of(self, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader) -> SupplierRows:
+        key = (supplier, epoch)
+        found = self._suppliers.get(key)
+        if found is None:
+            found = self._suppliers[key] = SupplierRows(self, supplier, epoch, cls, make_header)
+        return found
+
+    def supplier_left(self, supplier: str, epoch: int) -> None:
+        self.spill()
+        self._suppliers.pop((supplier, epoch), None)
+
+    def waiting_rows(self) -> list[SupplierRows]:
+        """Those of suppliers that have any."""
+        return [of for of in self._suppliers.values() if of.rows]
+
+    def take_rows(self, of: SupplierRows) -> list[Row]:
+        """What a supplier has waiting, to be written before anything else; it counts as delivered."""
+        with self._lock:
+            rows = of.rows[:]
+            # Not all: one may have been added since, which only takes the lock of the entry.
+            del of.rows[: len(rows)]
+            self._delivered += len(rows)
+            self._quiet.notify_all()
+        return rows
+
+    def count_written(self, rows: int) -> None:
+        """So many rows were written by the thread that holds the lock of the channel's entry."""
+        self._delivered += rows
+        if self._rows_awaited:
+            with self._lock:
+                self._quiet.notify_all()
+
+    def spill(self) -> None:
+        """Let rows wait as items, before those that come now. Under the lock of the channel's entry."""
+        for of in self.waiting_rows():
+            with self._lock:
+                items = of.as_items(of.rows)
+                of.rows.clear()
+            if items:
+                super().put_many(items)
+
+    def put(self, item: Item) -> None:
+        self.spill()
+        super().put(item)
+
+    def put_many(self, items: Sequence[Item]) -> None:
+        self.spill()
+        super().put_many(items)
+
+    def put_bulk(self, bulk: Bulk) -> None:
+        for of in self.waiting_rows():
+            of.write(of)
+        self.spill()
+        super().put_bulk(bulk)
+
+    def put_extra(self, item: Item) -> None:
+        self.spill()
+        super().put_extra(item)
+
+    def close(self, reason: str = "closed") -> None:
+        self.spill()
+        super().close(reason)
+
+    def wait_empty(self, timeout: float | None) -> bool:
+        with self._lock:
+            self._rows_awaited += 1
+            try:
+                return self._quiet.wait_for(
+                    lambda: not self.waiting and not self._watched and not self._count_rows(), timeout
+                )
+            finally:
+                self._rows_awaited -= 1
+
+    def _counts(self, from_history: int = 0) -> LaneCounts:
+        counts = super()._counts(from_history)
+        return msgspec.structs.replace(counts, pending=counts.pending + self._count_rows())
+
+    def _count_rows(self) -> int:
+        return sum([len(of.rows) for of in self._suppliers.values()])
