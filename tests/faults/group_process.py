@@ -10,15 +10,20 @@ import os
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, TypeVar
 
 import heliograph as hg
-from heliograph.errors import NotPossible, QueryFailed
+from heliograph.errors import NotPossible, QueryFailed, SupplierHeld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+T = TypeVar("T")
+
 PERSISTENT = hg.QoS(durability="persistent")
+CUSTOMERS = 8
+"""Of each supplier."""
 CHANNEL, GROUP, DOMAIN = "shop.orders", "workers", "shop"
 
 
@@ -46,6 +51,23 @@ def supply(folder: str, first: str, orders: str) -> None:
         sys.stdin.read()
 
 
+def push(folder: str, supplier: str, log: str) -> None:
+    """Keep the channel and push into it until killed, one order after another, going on behind the last.
+
+    The number of an order is its sequence. What is acknowledged is written down.
+    """
+    file = os.open(log, os.O_WRONLY | os.O_APPEND)
+    with hg.Station(folder, domain=DOMAIN, on_error=lambda *_: None) as station:
+        channel = station.channel(CHANNEL, Order, qos=PERSISTENT)
+        source = patiently(lambda: channel.supplier(supplier), SupplierHeld, QueryFailed)
+        print("keeping", flush=True)
+        for number in count(source.last_sequence + 1):
+            customer = int(supplier) * CUSTOMERS + number % CUSTOMERS
+            assert source.push(Order(customer, number))
+            os.write(file, b"%d\n" % number)
+            time.sleep(0.002)  # as much as workers get through
+
+
 def work(log: str, name: str) -> None:
     """As a member of the group, write down and acknowledge what is handed out, until killed."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -66,16 +88,21 @@ def do_orders(member: hg.Consumer[Order], file: int) -> None:
 
 def opened(station: hg.Station) -> hg.Channel[Order]:
     """The keeper may have been killed a moment ago."""
+    return patiently(lambda: station.channel(CHANNEL, Order, qos=PERSISTENT), NotPossible, QueryFailed)
+
+
+def patiently(call: Callable[[], T], *errors: type[Exception]) -> T:
+    """What a call returns, once it no longer raises these."""
     deadline = time.monotonic() + 20
     while True:
         try:
-            return station.channel(CHANNEL, Order, qos=PERSISTENT)
-        except (NotPossible, QueryFailed):
+            return call()
+        except errors:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
 
 if __name__ == "__main__":
-    programs: dict[str, Callable[..., None]] = {"keep": keep, "supply": supply, "work": work}
+    programs: dict[str, Callable[..., None]] = {"keep": keep, "push": push, "supply": supply, "work": work}
     programs[sys.argv[1]](*sys.argv[2:])

@@ -17,14 +17,13 @@ import heliograph as hg
 from heliograph.link.sharing import AT_ONCE
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
-from tests.faults.group_process import CHANNEL, DOMAIN, GROUP, PERSISTENT, Order, do_orders
+from tests.faults.group_process import CHANNEL, CUSTOMERS, DOMAIN, GROUP, PERSISTENT, Order, do_orders
 from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-CUSTOMERS = 8
 WORKERS = 3
 SEED = 20_261
 
