@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from heliograph.channel.services import Services
     from heliograph.channel.stamp import Stamp
     from heliograph.channel.store import KeepingStore, Level, Store, StoreReceipt
+    from heliograph.errors import HistoryDamaged
     from heliograph.timers import Timer
 
 log = logging.getLogger(__name__)
@@ -80,8 +81,8 @@ class LaterStore(Protocol):
 
     def forget(self, gone: Tombstone, level: Level) -> StoreReceipt: ...
 
-    def standing(self) -> Iterable[Item]:
-        """What is there and has not been forgotten."""
+    def standing(self, on_gap: Callable[[HistoryDamaged], object]) -> Iterable[Item]:
+        """What is there and has not been forgotten; `on_gap` is told what cannot be read."""
         ...
 
     def close(self) -> None: ...
@@ -296,9 +297,14 @@ class DurableDelayed(Delayed):
     def restore(self) -> None:
         self._later = self._open(create=False)
         if self._later is not None:
-            rows = [(row, header) for row, header, _ in self._later.standing() if isinstance(row, Waiting)]
+            standing = self._later.standing(self._damaged)
+            rows = [(row, header) for row, header, _ in standing if isinstance(row, Waiting)]
             self._unread = sorted(rows, key=lambda pair: pair[0].due_ns)
             self.meet_types()
+
+    def _damaged(self, gap: HistoryDamaged) -> None:
+        """The others go on, and `helio journal repair` says what is lost."""
+        self._channel.report(self.lane.name, None, gap)
 
     def meet_types(self) -> None:
         """What waited for them can be read."""

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from datetime import datetime
 from itertools import islice
 from pathlib import Path  # noqa: TC003 - typer looks at the annotation
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
@@ -137,7 +137,7 @@ def verify(
     *,
     as_json: JsonFlag = False,
 ) -> None:
-    """Read every byte of every history, and the places of its durable consumers.
+    """Read every byte of every history, of what waits beside it, and of the places of its durable consumers.
 
     Exit code 1: some events, or some places, cannot be read; says which.
     """
@@ -145,9 +145,7 @@ def verify(
 
     station = StationFolder(folder)
     channels = station.channels() if channel is None else (channel,)
-    verdicts = [
-        _verdict(station, name, partition) for name in channels for partition in station.partitions(name)
-    ]
+    verdicts = [_verdict(station, place) for name in channels for place in _places(station, name)]
     cursors = [found for name in channels if (found := _cursor_verdict(station, name)) is not None]
     sound = all(verdict["sound"] for verdict in (*verdicts, *cursors))
     if as_json:
@@ -170,13 +168,13 @@ def repair(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Put damaged histories in order; no station may have the folder.
+    """Put damaged histories in order, and what waits beside them; no station may have the folder.
 
     What can be read of a damaged file is written anew, what is replaced is kept aside in a folder beside it,
     and what is lost is named; of durable consumers whose place was damaged, where they go on. Exit code 1:
     there is something to be done, and this was a dry run.
     """
-    from heliograph.journal.folder import StationFolder, partition_folder  # noqa: PLC0415 - as above
+    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
     from heliograph.journal.repair import folder_lock, plan_repair  # noqa: PLC0415 - as above
     from heliograph.journal.repair import repair as put_in_order  # noqa: PLC0415 - as above
     from heliograph.ports import system_ports  # noqa: PLC0415 - as above
@@ -186,20 +184,20 @@ def repair(
     repairs = []
     with nullcontext() if dry_run else folder_lock(ports):
         for name in channels:
-            for partition in station.partitions(name):
-                place = partition_folder(name, partition)
+            for place in _places(station, name):
                 plan = (
-                    plan_repair(station.disk, place, ports.random) if dry_run else put_in_order(ports, place)
+                    plan_repair(station.disk, place.folder, ports.random)
+                    if dry_run
+                    else put_in_order(ports, place.folder)
                 )
-                found = {"steps": plan.steps, "lost": _ranges(plan.lost)}
-                repairs.append({"channel": name, "partition": partition, **found})
+                repairs.append({**place.facts(), "steps": plan.steps, "lost": _ranges(plan.lost)})
         cursors = [_repaired_cursors(station, ports, name, dry_run=dry_run) for name in channels]
     cursors = [one for one in cursors if one["steps"]]
     if as_json:
         print_json({"dry_run": dry_run, "partitions": repairs, "cursors": cursors})
     else:
         for one in repairs:
-            _print_repair(f"{one['channel']}/{one['partition']}", one, dry_run=dry_run)
+            _print_repair(_title(one), one, dry_run=dry_run)
         for one in cursors:
             _print_repair(f"{one['channel']} consumers", one, dry_run=dry_run)
     if dry_run and any(one["steps"] for one in (*repairs, *cursors)):
@@ -270,17 +268,40 @@ def _skipped(partition: str, gap: HistoryDamaged) -> dict[str, Any]:
     return {"partition": partition, "first": gap.first, "next": gap.next_available, "reason": gap.reason}
 
 
-def _verdict(station: StationFolder, channel: str, partition: str) -> dict[str, Any]:
+class _Place(NamedTuple):
+    """A journal of a channel: its history, or what waits beside it to be delivered later."""
+
+    channel: str
+    partition: str
+    folder: str
+    is_delayed: bool
+
+    def facts(self) -> dict[str, Any]:
+        return {"channel": self.channel, "partition": self.partition, "delayed": self.is_delayed}
+
+
+def _places(station: StationFolder, channel: str) -> list[_Place]:
+    from heliograph.journal.folder import delayed_folder, partition_folder  # noqa: PLC0415 - as above
+
+    return [
+        *(_Place(channel, p, partition_folder(channel, p), False) for p in station.partitions(channel)),
+        *(_Place(channel, p, delayed_folder(channel, p), True) for p in station.delayed(channel)),
+    ]
+
+
+def _title(found: dict[str, Any]) -> str:
+    return f"{found['channel']}/{found['partition']}{'  delayed' if found['delayed'] else ''}"
+
+
+def _verdict(station: StationFolder, place: _Place) -> dict[str, Any]:
     from heliograph.errors import BadJournalFile, DiskError  # noqa: PLC0415 - as above
     from heliograph.journal import inspection  # noqa: PLC0415 - as above
-    from heliograph.journal.folder import partition_folder  # noqa: PLC0415 - as above
 
-    name = {"channel": channel, "partition": partition}
     try:
-        report = inspection.verify(station.disk, partition_folder(channel, partition))
+        report = inspection.verify(station.disk, place.folder)
     except (BadJournalFile, DiskError) as error:
-        return {**name, "sound": False, "problem": str(error), "damaged": []}
-    return {**name, "sound": report.sound, **_facts(report)}
+        return {**place.facts(), "sound": False, "problem": str(error), "damaged": []}
+    return {**place.facts(), "sound": report.sound, **_facts(report)}
 
 
 def _cursor_verdict(station: StationFolder, channel: str) -> dict[str, Any] | None:
@@ -318,7 +339,7 @@ def _ranges(found: Iterable[Range]) -> list[dict[str, Any]]:
 
 
 def _print_verdict(verdict: dict[str, Any]) -> None:
-    name = f"{verdict['channel']}/{verdict['partition']}"
+    name = _title(verdict)
     if "problem" in verdict:
         print_line(f"{name}  CANNOT be read: {verdict['problem']}")
         return

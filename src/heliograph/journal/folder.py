@@ -25,7 +25,7 @@ from heliograph.errors import (
     NoSuchFile,
     NotPossible,
 )
-from heliograph.journal.names import CHANNELS, CONSUMERS, HEADS, MANIFEST, SEALED, escaped, unescaped
+from heliograph.journal.names import CHANNELS, CONSUMERS, DELAYED, HEADS, MANIFEST, SEALED, escaped, unescaped
 from heliograph.journal.reader import PartitionReader
 from heliograph.ports import LocalDisk
 
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 def partition_folder(channel: str, partition: str) -> str:
     """Where a partition lies, counted from the station's folder."""
     return f"{CHANNELS}/{escaped(channel)}/{partition}"
+
+
+def delayed_folder(channel: str, partition: str) -> str:
+    """Where events wait that a partition will have later."""
+    return f"{DELAYED}/{escaped(channel)}/{partition}"
 
 
 def cursor_folder(channel: str) -> str:
@@ -71,6 +76,14 @@ class StationFolder:
         except (NoSuchFile, InvalidFileName) as error:
             raise NoHistory(self.path, channel, self.channels()) from error
         return tuple(name for name in names if self._has_rows(partition_folder(channel, name)))
+
+    def delayed(self, channel: str) -> tuple[str, ...]:
+        """Those of them beside which events wait, or have waited, for their time."""
+        try:
+            names = _folders(self.disk.list(f"{DELAYED}/{escaped(channel)}"))
+        except NoSuchFile:
+            return ()
+        return tuple(name for name in names if self._has_rows(delayed_folder(channel, name)))
 
     def reader(self, channel: str, partition: str, formats: FormatRegistry | None = None) -> PartitionReader:
         return PartitionReader(self.disk, partition_folder(channel, partition), formats=formats)

@@ -24,7 +24,7 @@ from heliograph.journal.adoption import Inbox, Target
 from heliograph.journal.charter import Charter, keep_charter, read_charter
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.limits import DAY, Limits
-from heliograph.journal.names import CHANNELS, CONSUMERS, escaped
+from heliograph.journal.names import CHANNELS, CONSUMERS, DELAYED, escaped
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.staging import BATCH, READY
 from heliograph.journal.store import JournalStore
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DELAYED: Final = "delayed"
 PARTITION: Final = "partition"
 
 AS_A_STATION: Final = "as a station"

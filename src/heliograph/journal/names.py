@@ -16,6 +16,7 @@ MAX_ESCAPED: Final = 200
 
 CHANNELS: Final = "channels"
 CONSUMERS: Final = "consumers"
+DELAYED: Final = "delayed"
 HEADS: Final = "heads"
 SEALED: Final = "sealed"
 LOCK: Final = "lock"

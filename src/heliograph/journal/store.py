@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from heliograph.channel.bulk import Bulk
 from heliograph.channel.durable import NOTHING
 from heliograph.codec import decoder, encoder
-from heliograph.errors import AppendTimeout
+from heliograph.errors import AppendTimeout, HistoryDamaged
 from heliograph.event import Header, info_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.adoption import Target
@@ -276,11 +276,21 @@ class JournalStore:
         """What is durable from an offset on."""
         return (record for _, record in self._numbered_rows(start))
 
-    def _numbered_rows(self, start: int) -> Iterator[tuple[int, Record]]:
+    def _numbered_rows(
+        self, start: int, on_gap: Callable[[HistoryDamaged], object] | None = None
+    ) -> Iterator[tuple[int, Record]]:
+        """What is durable from an offset on; damage is raised, or told and passed over."""
         end = self.watermark
         while start < end:
-            with self._reading:
-                runs, reached = self._reader.read_on(start, READ_ROWS, below=end)
+            try:
+                with self._reading:
+                    runs, reached = self._reader.read_on(start, READ_ROWS, below=end)
+            except HistoryDamaged as gap:
+                if on_gap is None:
+                    raise
+                on_gap(gap)
+                start = gap.next_available
+                continue
             for rows in runs:
                 yield from enumerate(rows.records, rows.first)
             if reached <= start:
@@ -357,11 +367,14 @@ class JournalStore:
         )
         return [item for row in rows if (item := self._item(row)) is not None], reached
 
-    def standing(self) -> list[Item]:
-        """The last event of each key that has not been forgotten, in the order of their offsets."""
+    def standing(self, on_gap: Callable[[HistoryDamaged], object]) -> list[Item]:
+        """The last event of each key that has not been forgotten, in the order of their offsets.
+
+        `on_gap` is told what cannot be read.
+        """
         keys = KeyReader(self._formats)
         last: dict[bytes | None, Record] = {}
-        for record in self._rows(self.earliest):
+        for _, record in self._numbered_rows(self.earliest, on_gap):
             key = keys.of(record.format_id, record.kind, record.key, record.body)
             last.pop(key, None)
             if record.kind == EVENT:

@@ -10,6 +10,7 @@ import pytest
 import heliograph as hg
 from heliograph.cli import history as histories
 from heliograph.cli import run
+from heliograph.errors import HistoryDamaged
 from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
 
 if TYPE_CHECKING:
@@ -273,6 +274,41 @@ def test_repair_says_what_it_will_do_does_it_once_and_keeps_what_it_replaces(
     assert output(capsys, "journal", "repair", tmp_path) == "air.tracks/p1  nothing to repair\n"
     document = json.loads(output(capsys, "journal", "repair", tmp_path, "--json"))
     assert document["partitions"][0]["steps"] == []
+
+
+def test_damage_of_what_waits_to_be_delivered_later_is_located_and_repaired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def opened(station: hg.Station) -> hg.Channel[Track]:
+        return station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+
+    with hg.Station(tmp_path) as station:
+        tracks = opened(station)
+        tracks.push(Track(0))
+        for n in range(3):
+            tracks.push(Track(n), deliver_after=3600.0)
+    (partition,) = (tmp_path / "delayed" / "air.tracks").iterdir()
+    name = f"air.tracks/{partition.name}  delayed"
+    assert f"{name}  sound  3 events in 1 file, offsets 0 to 2\n" in output(
+        capsys, "journal", "verify", tmp_path
+    )
+    (head,) = (partition / "heads").iterdir()
+    content = head.read_bytes()
+    flip(head, content.index(b"HgFr", content.index(b"HgFr") + 1) + 60)
+    text = output(capsys, "journal", "verify", tmp_path, code=1)
+    assert f"{name}  DAMAGED  2 events in 1 file, offsets 0 to 2\n  offsets 1 to 1: " in text
+    found = json.loads(output(capsys, "journal", "verify", tmp_path, "--json", code=1))
+    assert [(one["delayed"], one["sound"]) for one in found["partitions"]] == [(False, True), (True, False)]
+    told: list[BaseException] = []
+    with hg.Station(tmp_path, on_error=lambda _, __, error: told.append(error)) as station:
+        assert opened(station).stats().delayed == 2, "the others wait on"
+    assert [(e.first, e.next_available) for e in told if isinstance(e, HistoryDamaged)] == [(1, 2)]
+    planned = output(capsys, "journal", "repair", tmp_path, "--dry-run", code=1)
+    assert f"{name}  to be repaired" in planned
+    assert output(capsys, "journal", "repair", tmp_path) == planned.replace("to be repaired", "repaired")
+    assert f"{name}  sound  2 events" in output(capsys, "journal", "verify", tmp_path)
+    with hg.Station(tmp_path) as station:
+        assert opened(station).stats().delayed == 2
 
 
 def test_a_damaged_place_of_a_consumer_is_reported_refused_and_repaired(
