@@ -29,7 +29,7 @@ Ack: TypeAlias = Literal["memory", "journal", "synced", "delivered"]
 Compaction: TypeAlias = Literal["none", "key"]
 Missing: TypeAlias = Literal["default", "refuse"]
 DeliveryRecords: TypeAlias = Literal["off", "sampled", "all"]
-Overflow: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "coalesce", "journal"]
+Overflow: TypeAlias = Literal["block", "drop_oldest", "drop_soonest", "drop_newest", "coalesce", "journal"]
 
 LOWEST_PRIORITY: Final = 1
 HIGHEST_PRIORITY: Final = 5
@@ -182,6 +182,8 @@ def _check_together(qos: QoS) -> None:
             qos.overflow,
             "'journal': on a persistent channel no consumer blocks a supplier or loses events",
         )
+    if qos.overflow == "drop_soonest" and qos.dispatch != "deadline":
+        raise InvalidQoS("overflow", qos.overflow, "another policy unless dispatch='deadline'")
     if qos.reliability == "best-effort" and qos.overflow == "block":
         raise InvalidQoS("overflow", qos.overflow, "a drop policy: best effort never blocks")
     if qos.compaction != "none" and not qos.journalled:

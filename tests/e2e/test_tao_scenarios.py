@@ -153,6 +153,51 @@ def test_connecting_and_disconnecting_a_hundred_times_leaves_nothing_behind(
     assert stats.balanced
 
 
+class Told:
+    """A peer of both sides that counts how often it is disconnected."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def push(self, _: Any) -> None:
+        """Take it."""
+
+    def disconnect_push_consumer(self) -> None:
+        self.told += 1
+
+    disconnect_push_supplier = disconnect_push_consumer
+
+
+@pytest.mark.parametrize("churners", [1, 4])
+def test_proxies_disconnected_a_hundred_times_tell_their_peers_each_time(churners: int) -> None:
+    """With peers that are known and with one that is not, while events flow."""
+    with hg.Station() as station:
+        events = cos.EventChannel(station, "tao")
+        peers = [(Told(), Told()) for _ in range(churners)]
+
+        def churn(consumer: Told, supplier: Told) -> None:
+            for n in range(100):
+                out, entry = (
+                    events.for_consumers().obtain_push_supplier(),
+                    events.for_suppliers().obtain_push_consumer(),
+                )
+                out.connect_push_consumer(consumer)
+                entry.connect_push_supplier(supplier if n % 2 else None)
+                entry.push(n)
+                out.disconnect_push_supplier()
+                entry.disconnect_push_consumer()
+
+        churning = [threading.Thread(target=churn, args=pair) for pair in peers]
+        for thread in churning:
+            thread.start()
+        for thread in churning:
+            thread.join()
+        stats = events.channel.stats()
+    assert [(consumer.told, supplier.told) for consumer, supplier in peers] == [(100, 50)] * churners
+    assert (stats.consumers, stats.suppliers, stats.pushed) == ({}, 1, 100 * churners)
+    assert stats.balanced
+
+
 def test_a_thousand_changes_of_a_subscription_lose_nothing_of_what_all_of_them_want(
     threads: hg.Threads,
 ) -> None:

@@ -221,6 +221,26 @@ def test_a_full_lane_drops_the_oldest_of_the_lowest_priority() -> None:
     assert queue.counts().dropped == {"oldest": 1}
 
 
+def test_what_is_due_first_makes_room_where_that_is_asked_for() -> None:
+    queue = lane("deadline", HandClock(), policy="drop_soonest", limit=3)
+    for number, latency in enumerate([5, 9, None, 7, 1]):
+        queue.put(item(number, {"latency": latency}))
+    assert [numbers(queue), numbers(queue), numbers(queue)] == [[4], [1], [2]]
+    assert queue.counts().dropped == {"soonest": 2}
+
+
+def test_only_deadlines_say_what_is_due_first() -> None:
+    with hg.Station() as station:
+        channel = station.channel("c", Reading)
+        with pytest.raises(hg.NotPossible, match="add dispatch='deadline'"):
+            channel.consumer(overflow="drop_soonest")
+        with channel.consumer(overflow="drop_soonest", dispatch="deadline", queue=1) as consumer:
+            channel.reconfigure(dispatch="aged")  # which is not what this one goes by
+            channel.push(Reading(1), latency=0.1)
+            channel.push(Reading(2))
+            assert consumer.pull(5.0) == Reading(2)
+
+
 def test_a_coalesced_event_is_as_old_as_the_one_whose_place_it_takes() -> None:
     clock = HandClock()
     queue = lane("aged", clock, policy="coalesce")

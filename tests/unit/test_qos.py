@@ -47,6 +47,7 @@ def test_best_effort_drops_the_oldest_by_name() -> None:
         {"history": 1.5, "durability": "transient"},
         {"lifespan": 0},
         {"lifespan": float("nan")},
+        {"overflow": "drop_soonest"},
         {"priority": 0},
         {"priority": 6},
         {"priority": True},

@@ -7,7 +7,8 @@ runs. So whoever is about to put may look at `waiting` without that lock: it onl
 take.
 
     block         the supplier waits (`waiting >= blocks_at` says no, `wait_for_room` waits)
-    drop_oldest   the oldest waiting event makes room
+    drop_oldest   the oldest waiting event, of the lowest priority, makes room
+    drop_soonest  with the order `deadline`: the one that is due first does, as it is the first to be late
     drop_newest   the new event is dropped
     coalesce      it takes the place of a waiting event of its key; a full lane drops its oldest
 
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
 
 Item: TypeAlias = tuple[Event, Header, int]
 """An event, its header, and the monotonic instant in ns when its lifespan ends; 0 when it has none."""
-LanePolicy: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "coalesce"]
+LanePolicy: TypeAlias = Literal["block", "drop_oldest", "drop_soonest", "drop_newest", "coalesce"]
 
 DEADLINE: Final = itemgetter(2)
 ARRIVAL: Final = attrgetter("arrival")
+LOWEST_AND_OLDEST: Final = attrgetter("priority", "arrival")
+SOONEST: Final = attrgetter("due_ns", "priority", "arrival")
 
 BATCH: Final = 64
 """Events taken at once: enough to share the cost of a lock, few enough to let others have a turn."""
@@ -493,16 +496,17 @@ class Lane:
         return alive
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest event of the lowest priority."""
+        """Drop the oldest event of the lowest priority, or the one that is due first."""
+        is_soonest = self.policy == "drop_soonest" and self._ranking is not None
         if self._ranking is None:
             line: Any = min(p for p, band in self._bands.items() if band)
         else:
-            line = self._ranking.line(min(self._heads(), key=lambda head: (head.priority, head.arrival)))
+            line = self._ranking.line(min(self._heads(), key=SOONEST if is_soonest else LOWEST_AND_OLDEST))
         items = self._pop_held(self._bands[line], 1)
         self.waiting -= 1
         if self._ranking is not None and not self._bands[line]:
             del self._bands[line]
-        self._drop_each(items, "oldest")
+        self._drop_each(items, "soonest" if is_soonest else "oldest")
 
     def _append(self, item: Item) -> bool:
         """Whether anything new waits now."""
@@ -510,7 +514,7 @@ class Lane:
             if self.policy == "drop_newest":
                 self._drop(item, "newest")
                 return False
-            if self.policy == "drop_oldest":
+            if self.policy in ("drop_oldest", "drop_soonest"):
                 self._drop_oldest()
         return self._append_extra(item)
 

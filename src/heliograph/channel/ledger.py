@@ -27,7 +27,7 @@ class LaneCounts(msgspec.Struct, frozen=True):
     expired: int = 0
     """Their lifespan ended while they waited."""
     dropped: Mapping[str, int] = NONE_DROPPED
-    """By reason: `oldest`, `newest`, `coalesced`, `separated`, `closed`, `stuck`, `unreadable`."""
+    """By reason: `oldest`, `soonest`, `newest`, `coalesced`, `separated`, `closed`, `stuck`, `unreadable`."""
     pending: int = 0
     """Waiting, or being delivered right now."""
     from_history: int = 0

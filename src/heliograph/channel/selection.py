@@ -140,7 +140,7 @@ def select(
     if queue is not None and (type(queue) is not int or queue < 1):
         raise NotPossible(channel, f"queue={queue!r}: a queue has room for at least one event")
     check_name(channel, "group", group)
-    _check_overflow(channel, wanted, qos, overflow)
+    _check_overflow(channel, wanted, qos, overflow, dispatch)
     check_order(channel, qos, dispatch, sub_priority=sub_priority, latency=latency)
     if separation is not None:
         _check_separation(channel, qos, separation, group, overflow)
@@ -222,8 +222,14 @@ def check_options(call: str, given: Iterable[str], *more: str, refused: str = ""
 
 
 def _check_overflow(
-    channel: str, wanted: tuple[type[Event], ...], qos: QoS, overflow: LanePolicy | None
+    channel: str,
+    wanted: tuple[type[Event], ...],
+    qos: QoS,
+    overflow: LanePolicy | None,
+    dispatch: OrderName | Order | None,
 ) -> None:
+    if (overflow or qos.overflow) == "drop_soonest" and (dispatch or qos.dispatch) != "deadline":
+        raise NotPossible(channel, "overflow='drop_soonest' goes by deadlines: add dispatch='deadline'")
     if overflow is None:
         return
     if overflow not in get_args(LanePolicy):
