@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from heliograph.errors import InvalidQoS
+from heliograph.options import NamesOptions
 from heliograph.order import Order, OrderName, uses, why_not
 from heliograph.threads import Threads
 
@@ -44,7 +45,7 @@ LONGEST_LATENCY: Final = 1e9
 """Seconds."""
 
 
-class QoS(msgspec.Struct, frozen=True, kw_only=True):
+class QoS(msgspec.Struct, frozen=True, kw_only=True, metaclass=NamesOptions):
     """The policies of a channel."""
 
     reliability: Reliability = "reliable"

@@ -38,6 +38,7 @@ from heliograph.event import Event
 from heliograph.journal.keeping import Keeping
 from heliograph.journal.limits import Limits
 from heliograph.link import Carrier, Identity, join
+from heliograph.options import names_options
 from heliograph.ports import Ports, seconds_until, system_ports
 from heliograph.qos import QoS, differences
 from heliograph.timers import Timers
@@ -86,6 +87,7 @@ class Station:
         ports: clock, tasks and chance; tests pass simulated ones.
     """
 
+    @names_options
     def __init__(
         self,
         folder: str | os.PathLike[str] | None = None,
@@ -146,6 +148,7 @@ class Station:
         self._services = self._shared(station_seq, on_error, priority=priority, filtering=modules.filtering)
         _STATIONS.add(self)
 
+    @names_options
     def channel(
         self,
         name: str,

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from heliograph.errors import InvalidQoS
+from heliograph.options import NamesOptions
 
 ThreadKind: TypeAlias = Literal["pool", "bands", "inline"]
 
@@ -24,7 +25,7 @@ MAX_POOL: Final = 64
 """Workers that a pool can have at rest."""
 
 
-class Threads(msgspec.Struct, frozen=True):
+class Threads(msgspec.Struct, frozen=True, metaclass=NamesOptions):
     """See the module.
 
     Attributes:

@@ -109,7 +109,7 @@ COLUMNS: dict[str, list[str]] = {
     ],
     "bool": ["b", "b_n", "header.redelivered"],
     "text": [
-        *("s", "s_n", "band", "pos.tag", "names[0]", "names[1]", "track[1].tag"),
+        *("s", "s_n", "lower(band)", "pos.tag", "names[0]", "names[1]", "track[1].tag"),
         *("header.partition", "header.supplier", "header.user['trace']"),
     ],
     "bytes": ["raw", "raw_n"],
@@ -182,7 +182,7 @@ class Writer:
         return f"({text})"
 
     def _condition(self, depth: int) -> str:
-        forms = ["compare", "compare", "compare", "between", "in", "like", "null", "column"]
+        forms = ["compare", "compare", "compare", "between", "in", "like", "null", "column", "member"]
         if depth > 0:
             forms += ["and", "or", "not", "and", "or", "case", "coalesce"]
         match self._choose.pick(forms):
@@ -196,6 +196,9 @@ class Writer:
                 return self._in(depth - 1)
             case "like":
                 return self._like(depth - 1)
+            case "member":  # other text beside an enum is refused
+                members = self._choose.pick(["= 'low'", "<> 'high'", "IN ('high', NULL)", "< 'm'"])
+                return f"band {members}"
             case "null":
                 return f"{self._nullable(depth - 1)} IS {self._choose.pick(['', 'NOT '])}NULL"
             case "and" | "or" as joint:

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, Type
 
 from heliograph.channel.selection import Wanted, classes_of, conditions_for, conjoined, parsed
 from heliograph.channel.supplier import Receipt, Supplier
-from heliograph.errors import ExpressionError, NotPossible, UnknownOption, WrongEventType
+from heliograph.errors import ExpressionError, NotPossible, WrongEventType
 from heliograph.event import Event, Header, info_of
+from heliograph.options import insist_on_known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,9 +91,7 @@ class FilterPoint:
 
     def set(self, published: Published) -> None:
         where, params, types = (published.get(name) for name in ("where", "params", "types"))
-        unknown = sorted(published.keys() - Published.__annotations__.keys())
-        if unknown:
-            raise UnknownOption("supplier", unknown[0], tuple(Published.__annotations__))
+        insist_on_known("supplier", published, tuple(Published.__annotations__))
         declared = None if types is None else classes_of(types)
         for cls in declared or ():
             if cls not in self._channel.types:

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, Unpack
 
 from heliograph.channel.deliveries import Deliveries, Delivery
 from heliograph.channel.feed import JournalLane
@@ -26,6 +26,7 @@ from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.observer import watched, watched_async
 from heliograph.errors import Closed, NotPossible
 from heliograph.event import Event, Header
+from heliograph.options import insist_on_known, names_options
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -384,10 +385,13 @@ class Consumer(QueuedReceiver, Generic[T]):
         """What it could not be given: retention was faster, or a file is damaged. `ranges` says which."""
         return tuple(self.lane.gaps) if isinstance(self.lane, JournalLane) else ()
 
-    def pull(self, timeout: float | None = None) -> T | None:
+    def pull(self, timeout: float | None = None, **unknown: Never) -> T | None:
         """The next event, or None when none came in time or the consumer is closed."""
+        if unknown:  # `names_options` would cost as much as half of this call
+            insist_on_known("pull", unknown, ("timeout",))
         return self._next(self._take_event, timeout)
 
+    @names_options
     def read(self, max: int = 100, timeout: float | None = None) -> list[T]:  # noqa: A002 - as the face says
         """Up to `max` events: waits for the first, then takes what is there."""
         if type(max) is not int or max < 1:
@@ -401,6 +405,7 @@ class Consumer(QueuedReceiver, Generic[T]):
             events.append(event)
         return events
 
+    @names_options
     def deliveries(self, timeout: float | None = None) -> Deliveries[T]:
         """Events with their headers, to be acknowledged or refused one by one; for `for` and `async for`.
 
@@ -418,6 +423,12 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self._arriving(self._take_event, None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)  # which may wait for the disk
 
     def close(self) -> None:
         """Receive nothing more. What waits is dropped and counted; what a member held goes to its group."""

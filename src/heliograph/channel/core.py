@@ -46,6 +46,7 @@ from heliograph.channel.supplier import Supplier
 from heliograph.channel.watching import MonitoredDurableSupplier, MonitoredSupplier, Watching
 from heliograph.errors import Closed, ForkedStation, GivenUp, NotPossible
 from heliograph.event import Event, Header, info_of
+from heliograph.options import names_options
 from heliograph.ports import seconds_until
 from heliograph.qos import QoS
 
@@ -157,7 +158,7 @@ class Channel(Generic[T]):
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order: events, a mapping of columns, or an Arrow batch or table.
 
-        All are checked before the first is pushed.
+        All are checked before the first is pushed. On a persistent channel it takes a `timeout`, as `push`.
         """
         return self._own.push_many(events)
 
@@ -173,6 +174,7 @@ class Channel(Generic[T]):
         """Who would get an event, and at which step it would stop; see `heliograph.channel.explaining`."""
         return self._own.explain(event)
 
+    @names_options
     def forget(self, *key: Any, type: type[T] | None = None, timeout: float | None = None) -> bool:  # noqa: A002 - a type is what it names
         """Say of a key that it is gone; True when the channel's ack level is met.
 
@@ -287,6 +289,7 @@ class Channel(Generic[T]):
         selection = self._placed(self.select(**selected), start, None)
         return self._calling.open(callback, selection, acking, inline=inline, name=name, start=start)
 
+    @names_options
     def where(
         self,
         where: Any = None,
@@ -353,11 +356,13 @@ class Channel(Generic[T]):
         """
         reconfigure(self, self._members, self._lanes, wanted)
 
+    @names_options
     def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:
         """Wait until so many receivers are there, in linked stations too; False when the time ran out."""
         with self._members.lock:
             return self._members.changed.wait_for(lambda: self._members.consumers() >= consumers, timeout)
 
+    @names_options
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until every callback has been given all that waits for it; False when the time ran out.
 

@@ -16,6 +16,7 @@ from heliograph.channel.store import Tombstone
 from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.errors import InvalidEvent, NotPossible
 from heliograph.event import PUSH_ID, Event, Header, info_of
+from heliograph.options import names_options
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class DurableSupplier(Supplier[T]):
         receipt, header = self._append([event], self._stamp(**said), 0.0)
         return DurableReceipt(header, receipt if self._waits else None)
 
+    @names_options
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
         """Push events in order; up to 10,000 at a time are kept together, whole or not at all."""
         check_timeout(self._channel.name, timeout)

@@ -23,6 +23,7 @@ from heliograph.channel.entry import Own
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
 from heliograph.errors import NotPossible, QueueFull, WouldDeadlock, WrongEventType
 from heliograph.event import DELAYED_EPOCHS, Event, Header, info_of
+from heliograph.options import names_options
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class Supplier(Generic[T]):
             return Receipt(self._postpone(event, stamped))
         return Receipt(self._way(event)(event, stamped, 0.0))
 
+    @names_options
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order. Takes events, a mapping of columns, or an Arrow batch or table.
 
@@ -171,6 +173,7 @@ class Supplier(Generic[T]):
             await asyncio.to_thread(way, event, stamped, None)
         return True
 
+    @names_options
     def every(
         self, period: float, make: Callable[[], T | None], *, priority: int | None = None
     ) -> Periodic[T]:

@@ -16,6 +16,7 @@ from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout
 from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.errors import DeliveryTimeout, NotPossible, WouldDeadlock
 from heliograph.event import Event, EventId
+from heliograph.options import names_options
 
 if TYPE_CHECKING:
     from collections import defaultdict
@@ -148,6 +149,7 @@ class MonitoredSupplier(Supplier[T]):
         """As `push`, without waiting; the receipt waits for the acknowledgements."""
         return MonitoredReceipt(*self._pass(event, self._stamp(**said), 0.0), self._clock)
 
+    @names_options
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order; True when all have acknowledged all of them."""
         check_thread(self._channel)
@@ -213,6 +215,7 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         """As `push`, without waiting."""
         return self._pass([event], self._stamp(**said), 0.0)[0]
 
+    @names_options
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
         """Push events in order; True when all have acknowledged all of them."""
         check_thread(self._channel)

@@ -183,7 +183,7 @@ class UnknownOption(ChannelError, TypeError):
 
         near = get_close_matches(self.option, self.known, 1)
         hint = f"; did you mean {near[0]}=?" if near else ""
-        return f"{self.name}() has no option {self.option!r}; it has {', '.join(self.known)}{hint}"
+        return f"{self.name}() has no option {self.option!r}; it has {', '.join(self.known) or 'none'}{hint}"
 
 
 class NotPossible(ChannelError):

@@ -208,7 +208,7 @@ class _Checker:
         return k.Compare(op, one, other, one.nullable or other.nullable)
 
     def _comparable(self, trees: Sequence[t.Tree], at: t.At, *, ordered: bool) -> list[k.Node]:
-        nodes = self._with_enum_names([(tree, self._node(tree)) for tree in trees])
+        nodes = self._with_members([(tree, self._node(tree)) for tree in trees], ordered=ordered)
         for tree, node in zip(trees, nodes, strict=True):
             if node.kind in ("list", "other") and node != _UNTYPED_NULL:
                 raise self.error(f"{self._words(node)} cannot be compared, only tested with IS NULL", tree.at)
@@ -217,21 +217,25 @@ class _Checker:
             raise self.error(f"{self._words(nodes[0])} has no order; only = and <> compare it", at)
         return nodes
 
-    def _with_enum_names(self, pairs: list[tuple[t.Tree, k.Node]]) -> list[k.Node]:
-        """Text beside an enum over int is the name of a member."""
+    def _with_members(self, pairs: list[tuple[t.Tree, k.Node]], *, ordered: bool) -> list[k.Node]:
+        """Text beside an enum over int is the name of a member; beside one over text, a member's value.
+
+        Only where it is compared for its order it may be any text: statuses from 'a' to 'm'.
+        """
         enum = next((self._enums[n] for _, n in pairs if isinstance(n, k.Column) and n in self._enums), None)
-        if enum is None or enum.base != "i64":
+        if enum is None or (enum.base == "str" and ordered):
             return [node for _, node in pairs]
-        values = dict(enum.members)
+        names = dict(enum.members)
+        known = names if enum.base == "i64" else {value: value for value in names.values()}
         nodes: list[k.Node] = []
         for tree, node in pairs:
             if isinstance(node, k.Const) and isinstance(node.value, str):
-                if node.value not in values:
+                if node.value not in known:
                     raise self.error(
-                        f"{enum} has no member {node.value[:40]!r}; it has {listed(values, shown=20)}",
+                        f"{enum} has no member {node.value[:40]!r}; it has {listed(known, shown=20)}",
                         tree.at,
                     )
-                nodes.append(k.Const(values[node.value], "int"))
+                nodes.append(k.Const(known[node.value], "int") if enum.base == "i64" else node)
             else:
                 nodes.append(node)
         return nodes

@@ -339,6 +339,17 @@ class TestConsumers:
 
         assert asyncio.run(asyncio.wait_for(main(), LIMIT)) == list(range(100))
 
+    def test_a_consumer_is_closed_at_the_end_of_async_with(self, tracks: Channel[Track]) -> None:
+        async def main() -> list[int]:
+            async with tracks.consumer() as consumer:
+                tracks.push(Track(1))
+                async for track in consumer:
+                    return [track.id, len(tracks.stats().consumers)]
+            return []
+
+        assert asyncio.run(asyncio.wait_for(main(), LIMIT)) == [1, 1]
+        assert tracks.stats().consumers == {}
+
     def test_deliveries_can_be_awaited(self, tracks: Channel[Track]) -> None:
         async def main() -> list[tuple[int, int, bool]]:
             with tracks.consumer() as consumer:

@@ -118,6 +118,9 @@ def test_every_expression_has_a_kind_and_may_or_may_not_be_null(
         ("grid[0, 0, 0] = 1", 12, "only lists and arrays have elements"),
         ("id[0] = 1", 4, "id is an int; only lists and arrays"),
         ("state = 'BROKEN'", 9, "enum State has no member 'BROKEN'; it has OFF, ON"),
+        ("band = 'hihg'", 8, "enum Band has no member 'hihg'; it has low, high"),
+        ("'LOW' <> band", 1, "enum Band has no member 'LOW'; it has low, high"),
+        ("band IN ('low', 'mid')", 17, "enum Band has no member 'mid'"),
         ("speed", 1, r"a filter takes a condition, and this is speed \(a float\)"),
         ("speed AND active", 1, "AND takes a condition"),
         ("NOT id", 5, "NOT takes a condition"),
@@ -205,3 +208,8 @@ def test_columns_lists_what_an_expression_reads() -> None:
 def test_built_expressions_are_checked_like_written_ones() -> None:
     built = tree_of(call("abs", col("speed")) > 300)
     assert check(built, TRACK).node == condition("abs(speed) > 300").node
+
+
+@pytest.mark.parametrize("text", ["band < 'm'", "band LIKE 'h%'", "lower(band) = 'other'", "band = 'low'"])
+def test_text_that_is_no_member_may_stand_where_it_says_something(text: str) -> None:
+    assert check(parse(text), TRACK).node.kind == "bool"
