@@ -161,7 +161,8 @@ class Station:
 
         Args:
             name: parts joined by dots, such as "air.tracks".
-            *types: event classes that it carries; needed to create it, added when opening it.
+            *types: event classes that it carries; needed to create it, added when opening it. For one that
+                stations of the domain have open, classes are made of its formats if none is given.
             qos: of a new channel; opening one with another quality of service is refused.
             mode: "create" or "open".
             access: what this station does in it: "consume", "supply" or, when nothing is said, "both".
@@ -169,6 +170,7 @@ class Station:
         self._check_usable()
         check_channel(name, types, qos, mode, access)
         recorded = self._recorded(name, qos)
+        types = types or self._learned_types(name)
         with self._lock:
             channel = self._channels.get(name)
             if channel is None:
@@ -442,9 +444,7 @@ class Station:
             qos = self._keeping.charter(name).qos() if kept and self._keeping is not None else QoS()
         qos = self._configuration.qos(name, qos)
         if not types:
-            raise NotPossible(
-                name, f"a new channel needs its event types: station.channel({name!r}, MyEvent)"
-            )
+            raise NotPossible(name, self._why_no_types(name, kept=kept))
         if qos.journalled and self._services.open_store is None:
             raise NotPossible(name, "durability='persistent' needs a folder: hg.Station('data')")
         channel = self._channels[name] = Channel(name, types, qos, self._services, access)
@@ -466,6 +466,26 @@ class Station:
         if self.mesh is None or is_known or (qos is not None and qos.journalled):
             return None
         return self.mesh.recorded(name, qos)
+
+    def _learned_types(self, name: str) -> tuple[type[Any], ...]:
+        """For a channel that is opened without a class: classes made of the formats that others have."""
+        if self.mesh is None or name in self._channels:
+            return ()
+        from heliograph.link.keepers import MEET_LIMIT, classes_of  # noqa: PLC0415 - most have the class
+
+        self.mesh.meet_all(MEET_LIMIT)
+        return tuple(classes_of(self.mesh, name).values())
+
+    def _why_no_types(self, name: str, *, kept: bool) -> str:
+        how = f"station.channel({name!r}, MyEvent)"
+        if kept:
+            return (
+                f"its history is in this folder, and its event class is not known: {how}; without the class, "
+                "`helio journal cat` and heliograph.spark.read show it"
+            )
+        if self.mesh is not None:
+            return f"no station of the domain has it open, so its event types are not known: {how}"
+        return f"a new channel needs its event types: {how}"
 
     def _keeps(self, name: str) -> bool:
         return self._keeping is not None and self._keeping.has(name)

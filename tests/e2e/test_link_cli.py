@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -187,3 +188,55 @@ def test_a_station_on_its_own_keeps_histories_for_others_and_is_closed_in_order_
         program.communicate(timeout=LIMIT)
     assert program.returncode == 0
     assert wait_until(lambda: not list((tmp_path / "run" / "heliograph" / "cli").iterdir()))
+
+
+def test_pub_takes_the_defaults_of_a_class_and_a_priority(
+    station: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    consumer = station.channel("air.tracks", Track).consumer()
+    short = ["pub", "air.tracks", '{"id": 7}', "--domain", "cli"]
+    assert run(short) == 2
+    assert "--class MODULE:CLASS knows its defaults" in capsys.readouterr().err
+    assert run([*short, "--class", "tests.e2e.link_support:Track", "--priority", "5"]) == 0
+    (delivery,) = islice(consumer.deliveries(LIMIT), 1)
+    assert (delivery.event, delivery.header.priority) == (Track(7), 5)
+    assert run([*short, "--class", "heliograph.channel.replayable:Input"]) == 2
+    assert "air.tracks carries air.track, in other formats than" in capsys.readouterr().err
+    assert run([*short, "--class", "Track"]) == 2
+    assert "write module:Class" in capsys.readouterr().err
+
+
+def test_pub_hands_a_delayed_event_to_who_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delayed = ['{"id": 7, "speed": 1.0, "region": "x"}', "--domain", "cli", "--deliver-after", "0.5"]
+    with hg.Station(tmp_path / "data", domain="cli") as keeper:
+        tracks = keeper.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        with tracks.consumer() as consumer:
+            assert run(["pub", "air.tracks", *delayed]) == 0
+            assert consumer.pull(LIMIT) == Track(7, 1.0, "x")
+        keeper.channel("air.memory", Track)
+        assert run(["pub", "air.memory", *delayed]) == 2
+        assert "--deliver-after: air.memory keeps nothing" in capsys.readouterr().err
+
+
+def test_sub_prints_headers_and_ends_when_none_came_in_time(station: hg.Station) -> None:
+    tracks = station.channel("air.tracks", Track)
+    program = helio("sub", "air.tracks", "--headers", "--timeout", "1", "--count", "2")
+    assert tracks.wait_matched(1, LIMIT)
+    tracks.push(Track(1), priority=4, headers={"trace": "x"})
+    output, problem = program.communicate(timeout=LIMIT)
+    (line,) = output.splitlines()
+    document = msgspec.json.decode(line)
+    assert document["event"]["id"] == 1
+    header = document["header"]
+    assert (header["type"], header["priority"], header["user"]) == ("air.track", 4, {"trace": "x"})
+    assert program.returncode == 1
+    assert "1 of 2 events came before none had for 1 s" in problem
+
+
+def test_sub_gives_up_waiting_for_a_channel_when_its_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sub", "nowhere", "--domain", "cli", "--timeout", "0.1", "--json"]) == 0
+    told = capsys.readouterr()
+    assert msgspec.json.decode(told.out) == []
+    assert "waiting for one" in told.err

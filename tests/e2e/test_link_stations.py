@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
-from heliograph.errors import QueryFailed, UnsafeRuntimeFolder
+from heliograph.errors import NotPossible, QueryFailed, UnsafeRuntimeFolder
 from heliograph.link.contract import MAX_FRAME
 from heliograph.link.meeting import MeetingFolder
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
@@ -448,3 +448,16 @@ def test_a_station_answers_questions_of_another(pair: tuple[hg.Station, hg.Stati
         a.mesh.ask(b.id, "halve", 21)
     with pytest.raises(QueryFailed, match="not linked"):
         a.mesh.ask(12345, "double", 21)
+
+
+def test_a_channel_of_others_is_opened_without_its_class(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        tracks = keeper.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        tracks.push(Track(7, 410.0))
+        reflected: Any = other.channel("air.tracks")
+        with reflected.consumer(where="speed > 300", start="earliest") as consumer:
+            assert consumer.pull(LIMIT).to_json() == Track(7, 410.0).to_json()
+        with pytest.raises(NotPossible, match="no station of the domain has it open"):
+            other.channel("air.trakcs")
+    with hg.Station(tmp_path / "data") as alone, pytest.raises(NotPossible, match="helio journal cat"):
+        alone.channel("air.tracks")

@@ -141,7 +141,7 @@ def load(target: str) -> Loaded:
     from heliograph.event import info_of  # noqa: PLC0415 - as above
     from heliograph.evolution import defaults_of  # noqa: PLC0415 - as above
 
-    cls = _import_class(module, name)
+    cls = import_class(module, name)
     return Loaded(info_of(cls).format, defaults_of(cls))
 
 
@@ -160,7 +160,8 @@ def _read_file(path: Path) -> Format:
         raise CommandFailed(f"{path} holds no format description: {error}") from None
 
 
-def _import_class(module: str, name: str) -> Any:
+def import_class(module: str, name: str) -> Any:
+    """What a module has under a name; CommandFailed when it has none, or cannot be loaded."""
     # As `python -m` does it: programs lie in the folder the user stands in.
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds text
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as above

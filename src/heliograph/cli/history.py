@@ -6,7 +6,6 @@ for row in history.rows(): print(shown("air.tracks", row, headers=True))
 
 from __future__ import annotations
 
-from datetime import timedelta
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from heliograph.cli.output import header_document
 from heliograph.codec import mapping_decoder
 from heliograph.errors import DecodeError, HistoryDamaged
 from heliograph.expr.parser import parse
-from heliograph.fieldtypes import EPOCH
 from heliograph.formats import FormatRegistry
 from heliograph.journal.folder import StationFolder
 from heliograph.journal.records import EVENT, Rows
@@ -149,34 +148,14 @@ def shown(channel: str, row: Row, *, headers: bool) -> Any:
 
 
 def _header(channel: str, row: Row) -> dict[str, Any]:
-    record = row.record
-    return {
-        "channel": channel,
-        "type": row.format.name,
-        "supplier": record.supplier,
-        "epoch": record.epoch,
-        "sequence": record.sequence,
-        "source_ts": _time(record.source_ts),
-        "append_ts": _time(row.append_ts),
-        "station_seq": record.station_seq,
-        "partition": row.partition,
-        "offset": row.offset,
-        "priority": record.priority,
-        "lifetime_ns": record.lifetime_ns,
-        "hops": record.hops,
-        "correlation_id": record.correlation_id,
-        "user": record.headers,
-        "format_id": record.format_id.hex(),
-    }
-
-
-def _time(nanoseconds: int) -> str | int:
-    """Nanoseconds since 1970 as text; as they are where no calendar reaches."""
-    try:
-        time = EPOCH + timedelta(microseconds=nanoseconds // 1000)
-    except OverflowError:
-        return nanoseconds
-    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond:06d}{nanoseconds % 1000:03d}Z"
+    return header_document(
+        row.record,
+        channel=channel,
+        type=row.format.name,
+        append_ts=row.append_ts,
+        partition=row.partition,
+        offset=row.offset,
+    )
 
 
 def write_json_lines(history: History, channel: str, file: Path) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -71,3 +72,30 @@ def _print_plain(columns: Sequence[str], rows: list[list[str]]) -> None:
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     for line in lines:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def header_document(said: Any, **known: Any) -> dict[str, Any]:
+    """A header as it is printed: of an event, or of a row together with what only its place tells."""
+    fact = {name: known[name] if name in known else getattr(said, name) for name in _HEADER}
+    return {
+        **fact,
+        "source_ts": time_text(said.source_ts),
+        "append_ts": None if fact["append_ts"] is None else time_text(fact["append_ts"]),
+        "user": said.headers,
+        "format_id": said.format_id.hex(),
+    }
+
+
+_HEADER: Final = (
+    *("channel", "type", "supplier", "epoch", "sequence", "source_ts", "append_ts", "station_seq"),
+    *("partition", "offset", "priority", "lifetime_ns", "hops", "correlation_id"),
+)
+
+
+def time_text(nanoseconds: int) -> str | int:
+    """Nanoseconds since 1970 as text; as they are where no calendar reaches."""
+    try:
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
+    except OverflowError:
+        return nanoseconds
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond:06d}{nanoseconds % 1000:03d}Z"

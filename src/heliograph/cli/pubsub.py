@@ -1,9 +1,10 @@
 """`helio pub` and `helio sub`: push and receive events by hand, also of formats this program never saw.
 
-    helio sub air.tracks --where "speed > 300"
-    helio pub air.tracks '{"id": 7, "lat": 48.1, "lon": 11.6, "speed": 410, "region": "north"}'
+    helio sub air.tracks --where "speed > 300" --headers --timeout 10
+    helio pub air.tracks '{"id": 7, "lat": 48.1, "lon": 11.6, "speed": 410, "region": "north"}' --priority 5
 
-The types of a channel are learned from the stations of the domain that have it open.
+The types of a channel are learned from the stations of the domain that have it open. A format does not say
+which fields have defaults: `pub` needs every field, or the class.
 """
 
 from __future__ import annotations
@@ -13,14 +14,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heliograph.cli.formats import import_class
 from heliograph.cli.journal import Point, point
-from heliograph.cli.output import CommandFailed, JsonFlag, print_json, print_line, print_problem, printable
+from heliograph.cli.output import (
+    CommandFailed,
+    JsonFlag,
+    header_document,
+    print_json,
+    print_line,
+    print_problem,
+    printable,
+)
 from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.deliveries import Delivery
     from heliograph.event import Event
     from heliograph.link.mesh import Mesh
     from heliograph.station import Station
@@ -42,6 +53,21 @@ def pub(
     type_name: Annotated[
         str | None, typer.Option("--type", help="The event type, if there are several.", show_default=False)
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--class",
+            metavar="MODULE:CLASS",
+            help="The event class: its defaults fill in fields.",
+            show_default=False,
+        ),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=1, max=5, help="1 (low) to 5 (high).", show_default=False)
+    ] = None,
+    deliver_after: Annotated[
+        float | None, typer.Option(min=0, help="Seconds before which nobody gets them.", show_default=False)
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Push events into a channel that a station of the domain has open."""
@@ -49,14 +75,18 @@ def pub(
 
     with Station(domain=domain, name="helio pub") as here:
         classes = _classes(meet_all(here), channel, domain)
-        cls = _chosen(classes, type_name, channel)
+        cls = _chosen(classes, type_name, channel) if target is None else _given(classes, target, channel)
         opened = _open(here, channel, [cls])
+        if deliver_after is not None and not opened.qos.journalled:
+            raise CommandFailed(
+                f"--deliver-after: {channel} keeps nothing, and this command ends before that"
+            )
         made = _made(cls, events)
         if "-" not in events:
             made = iter(list(made))  # all are read before the first is pushed
         pushed = 0
         for event in made:
-            opened.push(event)
+            opened.push(event, priority=priority, deliver_after=deliver_after)
             pushed += 1
         consumers = sum(state.consumers for _, state in _states(here.mesh, channel))
     if as_json:
@@ -76,53 +106,75 @@ def sub(
     number: Annotated[
         int | None, typer.Option("--count", min=1, help="End after so many events.", show_default=False)
     ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, help="End when none has come for so many seconds.", show_default=False),
+    ] = None,
+    headers: Annotated[bool, typer.Option("--headers", help="Print the headers too.")] = False,
     start: Point = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the events of a channel as they come, one JSON object per line.
 
-    With --start it begins with what has been kept.
+    With --start it begins with what has been kept. Exit code 1: fewer than --count came before --timeout.
     """
-    if as_json and number is None:
-        raise CommandFailed("--json prints one document, so it needs --count")
+    if as_json and number is None and timeout is None:
+        raise CommandFailed("--json prints one document, so it needs --count or --timeout")
     import msgspec  # noqa: PLC0415 - as above
 
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
     place = point(start or "now")
-    taken: list[Any] = []
+    documents: list[Any] = []
+    count = 0
     with Station(domain=domain, name="helio sub") as here:
-        events = _events(here, channel, where, place)
         try:
-            for count, event in enumerate(events, 1):
-                line = event.to_json()
+            for delivery in _deliveries(here, channel, where, place, timeout):
+                document = _document(delivery, headers=headers)
                 if as_json:
-                    taken.append(msgspec.Raw(line))
+                    documents.append(document)
                 else:
-                    typer.echo(printable(line.decode()))
+                    typer.echo(printable(msgspec.json.encode(document).decode()))
                     sys.stdout.flush()
+                count += 1
                 if count == number:
                     break
         except KeyboardInterrupt:
             return
     if as_json:
-        print_json(taken)
+        print_json(documents)
+    if number is not None and count < number:
+        print_problem(f"{count} of {number} events came before none had for {timeout:g} s")
+        raise typer.Exit(1)
 
 
-def _events(here: Station, name: str, where: str | None, start: Any) -> Iterator[Event]:
-    """Events of a channel for ever, of types that it carries later too."""
+def _document(delivery: Delivery[Event], *, headers: bool) -> Any:
+    import msgspec  # noqa: PLC0415 - as above
+
+    event = msgspec.Raw(delivery.event.to_json())
+    return {"header": header_document(delivery.header), "event": event} if headers else event
+
+
+def _deliveries(
+    here: Station, name: str, where: str | None, start: Any, timeout: float | None
+) -> Iterator[Delivery[Event]]:
+    """What a channel carries until none has come in time, of types that it carries later too."""
     mesh = meet_all(here)
-    if not mesh.wait_for(lambda known: bool(known.formats(name)), MEET_LIMIT):
+    limit = MEET_LIMIT if timeout is None else min(timeout, MEET_LIMIT)
+    if not mesh.wait_for(lambda known: bool(known.formats(name)), limit):
         domain = mesh.identity.domain
         print_problem(f"no station of domain {domain} has a channel {name}; waiting for one (see: helio ls)")
-        mesh.wait_for(lambda known: bool(known.formats(name)))
+        if not mesh.wait_for(lambda known: bool(known.formats(name)), timeout):
+            return
     channel = _open(here, name, list(_classes(mesh, name, "").values()))
     with channel.consumer(where=where, start=start) as consumer:
-        while True:
-            event = consumer.pull(LOOK_EVERY)
-            if event is not None:
-                yield event
-                continue
+        idle = 0.0
+        while timeout is None or idle < timeout:
+            wait = LOOK_EVERY if timeout is None else min(LOOK_EVERY, timeout - idle)
+            for delivery in consumer.deliveries(wait):
+                idle = 0.0
+                yield delivery
+            idle += wait
             known = set(channel.type_names)
             new = [cls for other, cls in _classes(mesh, name, "").items() if other not in known]
             if new:
@@ -131,11 +183,11 @@ def _events(here: Station, name: str, where: str | None, start: Any) -> Iterator
 
 def _classes(mesh: Mesh, channel: str, domain: str) -> dict[str, type[Event]]:
     """A class for each event type of a channel, by its name."""
-    from heliograph.classes import class_for  # noqa: PLC0415 - as above
+    from heliograph.link.keepers import classes_of  # noqa: PLC0415 - as above
 
     if domain:
         mesh.wait_for(lambda known: bool(known.formats(channel)), MEET_LIMIT)
-    found = {fmt.name: class_for(fmt) for fmt in mesh.formats(channel)}
+    found = classes_of(mesh, channel)
     if domain and not found:
         raise CommandFailed(f"no station of domain {domain} has a channel {channel}; see: helio ls")
     return found
@@ -147,6 +199,23 @@ def _chosen(classes: dict[str, type[Event]], name: str | None, channel: str) -> 
     cls = classes.get(name or "")
     if cls is None:
         raise CommandFailed(f"{channel} carries {', '.join(sorted(classes))}; choose one with --type")
+    return cls
+
+
+def _given(classes: dict[str, type[Event]], target: str, channel: str) -> type[Event]:
+    """The class that the user has; its events must be of the format that the channel has."""
+    from heliograph.event import format_of  # noqa: PLC0415 - as above
+
+    module, _, name = target.partition(":")
+    if not (module and name):
+        raise CommandFailed(f"--class {target!r}: write module:Class")
+    cls: type[Event] = import_class(module, name)
+    other = classes.get(_name(cls))
+    if other is None or format_of(other).id != format_of(cls).id:
+        carried = ", ".join(sorted(classes))
+        raise CommandFailed(
+            f"{channel} carries {carried}, in other formats than {target} (see: helio formats)"
+        )
     return cls
 
 
@@ -172,8 +241,14 @@ def _made(cls: type[Event], events: list[str]) -> Iterator[Event]:
             event = cls.from_json(text)
         except HeliographError as error:
             done = f"the {number - 1} before it are pushed" if is_stream else "nothing was pushed"
-            raise CommandFailed(f"event {number} is no {_name(cls)}, {done}: {error}") from error
+            raise CommandFailed(
+                f"event {number} is no {_name(cls)}, {done}: {error}{_hint(error)}"
+            ) from error
         yield event
+
+
+def _hint(error: Exception) -> str:
+    return "; --class MODULE:CLASS knows its defaults" if "missing" in str(error) else ""
 
 
 def _texts(events: list[str]) -> Iterator[str]:

@@ -80,6 +80,13 @@ def check_state(channel: str, state: m.ChannelState, qos: QoS) -> None:
         raise NotPossible(channel, f"{where} otherwise: {how}; leave out qos= to open it as it is kept")
 
 
+def classes_of(mesh: Mesh, name: str) -> dict[str, type[Event]]:
+    """A class for each event type that other stations have a channel with, by its name."""
+    from heliograph.classes import class_for  # noqa: PLC0415 - most programs have the classes of their events
+
+    return {fmt.name: class_for(fmt) for fmt in mesh.formats(name)}
+
+
 def find_keepers(
     mesh: Mesh, channel: str, types: tuple[type[Event], ...], qos: QoS
 ) -> dict[str, m.ChannelState]:
