@@ -1,7 +1,9 @@
 """Sealing beside writing: whether it keeps up with what comes in, and what it costs the writer.
 
 What comes in is measured three ways: events pushed one by one by 8 suppliers that wait for the disk, by 128,
-and batches of 1,000, the most that one process can write. A seal is a process of its own, from start to end.
+and batches of 1,000, the most that one process can write. Each is compared with sealing what it leaves
+behind: a record per event, or a run per batch. A seal is a process of its own, from start to end, at
+niceness 10; what its work takes of a processor is a case by itself.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from heliograph.codec import encoder
 from heliograph.formats import FormatRegistry
 from heliograph.journal import Limits, Record
 from heliograph.journal.partition import Chunk, Partition, SealJob
-from heliograph.journal.records import encode_rows
-from heliograph.journal.seal import seal_in_process
+from heliograph.journal.records import Run, encode_rows
+from heliograph.journal.seal import seal, seal_in_process
 from heliograph.ports import system_ports
 
 if TYPE_CHECKING:
@@ -31,16 +33,20 @@ if TYPE_CHECKING:
 BATCH = 1_000
 
 
-def closed_head(folder: str, events: int) -> SealJob:
-    """A head with so many events, ready to be sealed."""
+def closed_head(folder: str, events: int, *, runs: bool) -> SealJob:
+    """A head with so many events, ready to be sealed: in runs as batches leave them, or one by one."""
     formats = FormatRegistry()
     format_id = formats.register(hg.format_of(Track))
     limits = Limits(head_events=1 << 40, head_bytes=1 << 40)
     partition = Partition(system_ports(folder), "p", formats, limits)
     body = encoder(Track).encode(TRACK)
     for first in range(0, events, BATCH):
-        rows = [Record("radar-1", 1, n, n, format_id, body) for n in range(first, first + BATCH)]
-        partition.write([Chunk(len(rows), encode_rows(rows), frozenset({format_id}))])
+        rows: list[Record | Run] = (
+            [Run("radar-1", 1, first, first, format_id, [body] * BATCH, station_seq=first)]
+            if runs
+            else [Record("radar-1", 1, n, n, format_id, body) for n in range(first, first + BATCH)]
+        )
+        partition.write([Chunk(BATCH, encode_rows(rows), frozenset({format_id}), is_run=runs)])
     partition.sync()
     partition.rotate()
     job = partition.seal_job()
@@ -65,9 +71,11 @@ def sealing(size: Size) -> Benchmark:
     started = ExitStack()
     folder = started.enter_context(tempfile.TemporaryDirectory(prefix="heliograph-bench-"))
     events = max(BATCH, size.scaled(1_000_000) // BATCH * BATCH)
-    job = closed_head(f"{folder}/sealed", events)
-    disk = system_ports(f"{folder}/sealed").disk
+    job = closed_head(f"{folder}/sealed", events, runs=True)
+    single = closed_head(f"{folder}/single", events, runs=False)
+    disk, disk_of_single = (system_ports(f"{folder}/{name}").disk for name in ("sealed", "single"))
     assert disk is not None
+    assert disk_of_single is not None
     # Heads of their own size, so that nothing is sealed but what is measured.
     limits = Limits(head_events=1 << 40, head_bytes=1 << 40, head_seconds=1e6)
     station = started.enter_context(hg.Station(f"{folder}/live", journal=limits))
@@ -82,6 +90,14 @@ def sealing(size: Size) -> Benchmark:
         Case(
             "seal, in a process of its own",
             lambda: seal_in_process(disk, job),
+            ((),),
+            wall=True,
+            events=events,
+        ),
+        Case("seal, processor time of its work", lambda: seal(disk, job), ((),), events=events),
+        Case(
+            "seal of single events, in a process of its own",
+            lambda: seal_in_process(disk_of_single, single),
             ((),),
             wall=True,
             events=events,
@@ -117,7 +133,13 @@ def sealing(size: Size) -> Benchmark:
         push = Suppliers(suppliers, times, lambda: channel.push(TRACK))
         cases.append(Case(name, push, ((),), wall=True, events=suppliers * times))
         targets.append(
-            Target(f"sealing, time against {name}", "seal, in a process of its own", "at most", 0.5, name)
+            Target(
+                f"sealing, time against {name}",
+                "seal of single events, in a process of its own",
+                "at most",
+                0.5,
+                name,
+            )
         )
     return Benchmark(
         cases=tuple(cases),

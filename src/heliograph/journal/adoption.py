@@ -38,7 +38,7 @@ from heliograph.journal.frames import HEAD_SIZE, BadFrame, Frame, HeadFile, Head
 from heliograph.journal.marks import MAX_PAST, Mark
 from heliograph.journal.names import TEMPORARY
 from heliograph.journal.partition import Chunk
-from heliograph.journal.records import Run, decode_as_runs, encode_rows
+from heliograph.journal.records import Run, decode_runs, encode_rows
 from heliograph.journal.staging import BATCH, READY, REFUSED, STAGED, Batch, Refusal
 from heliograph.journal.writer import FRAME_TARGET, MAX_WAITING, PartitionWriter
 
@@ -293,6 +293,6 @@ def _to_append(disk: Disk, batch: Batch, mark: Mark, station_seq: Callable[[], i
 
 def _runs(frame: Frame) -> list[Run]:
     try:
-        return decode_as_runs(frame.payload)
+        return decode_runs(frame.payload)
     except msgspec.MsgspecError as error:
         raise BadJournalFile("a staged file", f"its rows cannot be read: {error}") from None

@@ -15,19 +15,27 @@ import msgspec
 from heliograph.errors import BadJournalFile, HistoryDamaged
 from heliograph.formats import Format
 from heliograph.journal.frames import HEAD_SIZE, ROWS, RUNS, BadFrame, Frame, HeadFile
-from heliograph.journal.records import Rows, decode_rows, decode_runs
+from heliograph.journal.records import (
+    Rows,
+    count_events,
+    decode_rows,
+    decode_runs,
+    first_of,
+    taken_apart,
+    without_first,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from heliograph.formats import FormatRegistry
     from heliograph.journal.manifest import Head
-    from heliograph.journal.records import Record
+    from heliograph.journal.records import Piece, Record, StoredRows
     from heliograph.ports import Disk
 
 INDEX_STEP: Final = 64 << 10
 
-_DECODERS: Final = {ROWS: decode_rows, RUNS: decode_runs}
+_DECODERS: Final[dict[int, Callable[[memoryview], StoredRows]]] = {ROWS: decode_rows, RUNS: decode_runs}
 
 
 class Mark(NamedTuple):
@@ -73,15 +81,19 @@ class HeadReader:
 
     def rows(self, start: int, below: int) -> Iterator[Rows]:
         """The rows from an offset on, frame by frame. HistoryDamaged when the first of them is unreadable."""
-        for frame in self._from(start, below):
-            if frame.base > start:
-                reason = "no good frame holds them"
-                raise HistoryDamaged(self._folder, start, frame.base, reason)
+        for first, frame in self._good_from(start, below):
             records = self._records(frame)
             yield Rows(
-                start, frame.append_ts, records[start - frame.base :] if start > frame.base else records
+                first, frame.append_ts, records[first - frame.base :] if first > frame.base else records
             )
-            start = frame.next
+
+    def pieces(self, start: int, below: int) -> Iterator[Piece]:
+        """The rows between two offsets as they stand in the frames, runs not taken apart."""
+        for first, frame in self._good_from(start, below):
+            rows = self._stored(frame)
+            if first > frame.base:
+                rows = without_first(rows, first - frame.base)
+            yield first, frame.append_ts, first_of(rows, below - first) if frame.next > below else rows
 
     def offset_at(self, append_ts: int, below: int) -> int | None:
         """The first offset appended at that time or later; None when there is none below the watermark."""
@@ -96,6 +108,15 @@ class HeadReader:
 
     def close(self) -> None:
         self._file.close()
+
+    def _good_from(self, start: int, below: int) -> Iterator[tuple[int, Frame]]:
+        """Frames without a gap between them, and the first offset that is wanted of each."""
+        for frame in self._from(start, below):
+            if frame.base > start:
+                reason = "no good frame holds them"
+                raise HistoryDamaged(self._folder, start, frame.base, reason)
+            yield start, frame
+            start = frame.next
 
     def _from(self, start: int, below: int) -> Iterator[Frame]:
         """Good frames, beginning with the one that holds the offset, or the first behind it."""
@@ -131,16 +152,21 @@ class HeadReader:
     def _records(self, frame: Frame) -> list[Record]:
         if self._last[0] == frame.base:
             return self._last[1]
+        records = taken_apart(self._stored(frame))
+        self._last = (frame.base, records)
+        return records
+
+    def _stored(self, frame: Frame) -> StoredRows:
         decode = _DECODERS.get(frame.kind)
         if decode is None:
             reason = f"a frame of kind {frame.kind}, which this program does not know"
             raise HistoryDamaged(self._folder, frame.base, frame.next, reason)
         try:
-            records = decode(frame.payload)
+            rows = decode(frame.payload)
         except msgspec.MsgspecError as error:
             raise HistoryDamaged(self._folder, frame.base, frame.next, str(error)) from None
-        if len(records) != frame.events:
-            reason = f"{len(records)} rows where {frame.events} are announced"
+        found = count_events(rows)
+        if found != frame.events:
+            reason = f"{found} rows where {frame.events} are announced"
             raise HistoryDamaged(self._folder, frame.base, frame.next, reason)
-        self._last = (frame.base, records)
-        return records
+        return rows

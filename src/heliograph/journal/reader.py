@@ -89,7 +89,7 @@ class PartitionReader:
         self._commit = CommitView(disk, folder)
         if self._commit.partition != self._manifest.partition:
             raise BadJournalFile(f"{folder}/{COMMIT}", "it belongs to another partition")
-        self._open: dict[str, Source] = {}
+        self._open: dict[str, HeadReader | SegmentReader] = {}
 
     @property
     def watermark(self) -> int:
@@ -157,12 +157,16 @@ class PartitionReader:
         return found, reached
 
     def sealed_at(self, offset: int) -> tuple[SegmentReader, int] | None:
-        """The sealed file with the row at an offset, and the offset behind it; None when that is in a head.
+        """The sealed file with the row at an offset, and the offset behind it; None when it is in a head."""
+        source, end = self.source_at(offset)
+        return (source, end) if isinstance(source, SegmentReader) else None
+
+    def source_at(self, offset: int) -> tuple[HeadReader | SegmentReader, int]:
+        """The file with the row at an offset, and the offset behind what is durable in it.
 
         For whoever wants columns. Raises HistoryGone or HistoryDamaged as `read` does.
         """
-        source, end = self._source_of(offset, self.watermark)
-        return (source, end) if isinstance(source, SegmentReader) else None
+        return self._source_of(offset, self.watermark)
 
     def left_out(self, start: int) -> list[LeftOut]:
         """The ids of events from an offset on that were compacted; those of a damaged file are unknown."""
@@ -288,7 +292,7 @@ class PartitionReader:
         for name in self._open.keys() - listed:
             self._open.pop(name).close()
 
-    def _source_of(self, offset: int, end: int) -> tuple[Source, int]:
+    def _source_of(self, offset: int, end: int) -> tuple[HeadReader | SegmentReader, int]:
         """The file with the row at an offset, and where its rows stop or those that are wanted do."""
         while True:
             manifest = self.manifest
@@ -318,7 +322,7 @@ class PartitionReader:
             raise HistoryDamaged(self.folder, offset, following, "no file holds them")
         return sources[at]
 
-    def _opened(self, entry: Head | Segment, partition: bytes) -> Source:
+    def _opened(self, entry: Head | Segment, partition: bytes) -> HeadReader | SegmentReader:
         source = self._open.get(entry.name)
         if source is None:
             while len(self._open) >= MAX_OPEN:

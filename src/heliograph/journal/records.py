@@ -11,12 +11,14 @@ pushed together may share one row, a `Run`, in which only what differs stands on
 from __future__ import annotations
 
 from itertools import count, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from typing_extensions import TypeIs
 
 EVENT: Final = 0
 TOMBSTONE: Final = 1
@@ -110,6 +112,84 @@ class Rows(NamedTuple):
     records: list[Record]
 
 
+Row: TypeAlias = Record | Run
+StoredRows: TypeAlias = "Sequence[Record] | Sequence[Run]"
+Piece: TypeAlias = "tuple[int, int, StoredRows]"
+"""Rows of one frame as they stand there: the offset of the first event, the time of all, and the rows."""
+
+
+def are_records(rows: StoredRows) -> TypeIs[Sequence[Record]]:
+    """Whether every row is one event; a frame has either records or runs, in which single events are too."""
+    return not rows or isinstance(rows[0], Record)
+
+
+def events_in(row: Row) -> int:
+    """How many events a row is; a run has no more than there are places for in the station's order."""
+    if isinstance(row.body, bytes):
+        return 1
+    places = row.station_seq
+    return len(row.body) if isinstance(places, int) else min(len(row.body), len(places))
+
+
+def count_events(rows: StoredRows) -> int:
+    return len(rows) if are_records(rows) else sum(map(events_in, rows))
+
+
+def bytes_in(rows: StoredRows) -> int:
+    """The bytes of all bodies."""
+    return sum(len(row.body) if isinstance(row.body, bytes) else sum(map(len, row.body)) for row in rows)
+
+
+def first_of(rows: StoredRows, events: int) -> StoredRows:
+    """The rows of the first so many events."""
+    if are_records(rows):
+        return rows[:events]
+    kept = []
+    for run in rows:
+        if events <= 0:
+            break
+        kept.append(_part_of(run, 0, events))
+        events -= events_in(run)
+    return kept
+
+
+def without_first(rows: StoredRows, events: int) -> StoredRows:
+    """The rows behind the first so many events."""
+    if are_records(rows):
+        return rows[events:]
+    kept = []
+    for run in rows:
+        here = events_in(run)
+        if events < here:
+            kept.append(_part_of(run, events, here))
+        events = max(0, events - here)
+    return kept
+
+
+def _part_of(run: Run, first: int, end: int) -> Run:
+    """Some of the events of a run."""
+    if isinstance(run.body, bytes) or (first == 0 and end >= len(run.body)):
+        return run
+    places = run.station_seq
+    return msgspec.structs.replace(
+        run,
+        body=run.body[first:end],
+        sequence=run.sequence + first,
+        station_seq=places + first if isinstance(places, int) else places[first:end],
+    )
+
+
+def taken_apart(rows: Iterable[Row]) -> list[Record]:
+    """A record for every event."""
+    records: list[Record] = []
+    for row in rows:
+        if isinstance(row, Record):
+            records.append(row)
+        else:
+            records += row
+    return records
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
 _run_decoder = msgspec.msgpack.Decoder(list[Run])
@@ -132,14 +212,6 @@ def decode_rows(payload: bytes | memoryview) -> list[Record]:
     return _decoder.decode(payload)
 
 
-def decode_runs(payload: bytes | memoryview) -> list[Record]:
-    """The records of a payload that may have runs among its rows; raises msgspec.MsgspecError likewise."""
-    records: list[Record] = []
-    for run in decode_as_runs(payload):
-        records += run
-    return records
-
-
-def decode_as_runs(payload: bytes | memoryview) -> list[Run]:
-    """The rows of such a payload as they are, not taken apart into records."""
+def decode_runs(payload: bytes | memoryview) -> list[Run]:
+    """The rows of a payload that may have runs among them; raises msgspec.MsgspecError likewise."""
     return _run_decoder.decode(payload)

@@ -31,12 +31,13 @@ from heliograph.journal.headreader import HeadReader
 from heliograph.journal.manifest import Segment
 from heliograph.journal.names import SEALED, TEMPORARY
 from heliograph.journal.partition import SealJob
+from heliograph.journal.records import count_events
 from heliograph.ports import LocalDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.journal.records import Rows
+    from heliograph.journal.records import Piece
     from heliograph.journal.tidying import RewriteJob
     from heliograph.ports import Disk
 
@@ -50,8 +51,7 @@ def seal(disk: Disk, job: SealJob) -> Segment:
     from heliograph.journal.segmentwriter import pieces_of, segment_file  # noqa: PLC0415 - Arrow is for sealing
 
     formats = FormatRegistry()
-    runs = _rows(disk, job, formats)  # 1
-    data, ids = segment_file(runs, formats)
+    data, ids = segment_file(_pieces(disk, job, formats), formats)  # 1
     install_file(disk, job.folder, job.segment, data)  # 2, 3, 4
     return Segment(
         name=job.segment,
@@ -114,14 +114,14 @@ def _in_process(module: str, disk: LocalDisk, job: bytes, what: str) -> bytes:
     return done.stdout
 
 
-def _rows(disk: Disk, job: SealJob, formats: FormatRegistry) -> Iterator[Rows]:
+def _pieces(disk: Disk, job: SealJob, formats: FormatRegistry) -> Iterator[Piece]:
     for head in job.heads:
         assert head.next is not None, "only closed heads are sealed"
         with closing(HeadReader(disk, job.folder, head, job.partition, formats)) as reader:
             end = head.first
-            for rows in reader.rows(head.first, head.next):
-                end = rows.first + len(rows.records)
-                yield rows
+            for piece in reader.pieces(head.first, head.next):
+                end = piece[0] + count_events(piece[2])
+                yield piece
             if end != head.next:
                 raise BadJournalFile(head.name, f"its rows end at {end}, and should at {head.next}")
 

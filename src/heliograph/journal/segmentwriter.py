@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -25,12 +26,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from heliograph import columns
-from heliograph import fieldtypes as ft
+from heliograph.bodycolumns import Bodies, NotPlain, columns_decoder
 from heliograph.codec import mapping_decoder
-from heliograph.errors import DecodeError, FormatError, InvalidEvent
-from heliograph.evolution import split_optional
+from heliograph.errors import DecodeError, FormatError
 from heliograph.journal import leftout
 from heliograph.journal.frames import checksum
+from heliograph.journal.headcolumns import HeadColumns, grouped
 from heliograph.unify import unified
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from heliograph.formats import Format, FormatRegistry
     from heliograph.journal.leftout import LeftOut
-    from heliograph.journal.records import Record, Rows
+    from heliograph.journal.records import Piece, Record
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ INTEGERS: Final = ("_offset", "_append_ts", "_source_ts", "_epoch", "_sequence",
                    "_lifetime_ns", "_hops", "_kind")  # fmt: skip
 RISING: Final = ("_offset", "_append_ts", "_source_ts", "_sequence", "_station_seq")
 """Columns in which neighbours are close to each other."""
-FEW_VALUES: Final = ("_supplier", "_type", "_format_id")
+FEW_VALUES: Final = ("_supplier", "_type", "_format_id", "_epoch", "_priority", "_hops", "_kind")
 OTHERS: Final = {
     "_supplier": pa.string(),
     "_type": pa.string(),
@@ -62,17 +63,6 @@ OTHERS: Final = {
 }
 HEADER_COLUMNS: Final = frozenset(INTEGERS) | OTHERS.keys()
 
-TRANSPOSED_AT_ONCE: Final = 4096
-"""Rows; larger pieces fall out of the processor's cache."""
-
-_PLAIN: Final[dict[str, Any]] = {
-    **dict.fromkeys(ft.INTEGER_RANGES, int),
-    **dict.fromkeys(ft.FLOATS, float),
-    "bool": bool,
-    "str": str,
-    "bytes": bytes,
-}
-
 FORMATS_KEY: Final = b"heliograph.formats"
 VERSION_KEY: Final = b"heliograph.version"
 LAYOUT_KEY: Final = b"heliograph.layout"
@@ -80,10 +70,10 @@ LAYOUT_KEY: Final = b"heliograph.layout"
 Typed = list[tuple[pa.Field, pa.Array]]
 
 
-def segment_file(runs: Iterable[Rows], formats: FormatRegistry) -> tuple[bytes, tuple[bytes, ...]]:
+def segment_file(pieces: Iterable[Piece], formats: FormatRegistry) -> tuple[bytes, tuple[bytes, ...]]:
     """A Parquet file with these rows, and the ids of the formats in it."""
-    groups = list(_groups(runs))
-    ids = tuple(sorted({record.format_id for _, _, records in groups for record in records}))
+    groups = list(map(HeadColumns, grouped(pieces, ROW_GROUP)))
+    ids = tuple(sorted({format_id for group in groups for format_id in group.of("format_id")}))
     used = [formats[format_id] for format_id in ids]
     for layout, typed in (("unified", _unified), ("structs", _structs)):
         try:
@@ -119,27 +109,11 @@ def _stated(files: Sequence[pq.ParquetFile]) -> list[str]:
     ]
 
 
-def _groups(runs: Iterable[Rows]) -> Iterable[tuple[list[int], list[int], list[Record]]]:
-    """Offsets, times and records, one row group at a time."""
-    offsets: list[int] = []
-    times: list[int] = []
-    records: list[Record] = []
-    for rows in runs:
-        offsets += range(rows.first, rows.first + len(rows.records))
-        times += [rows.append_ts] * len(rows.records)
-        records += rows.records
-        while len(records) >= ROW_GROUP:
-            yield offsets[:ROW_GROUP], times[:ROW_GROUP], records[:ROW_GROUP]
-            del offsets[:ROW_GROUP], times[:ROW_GROUP], records[:ROW_GROUP]
-    if records:
-        yield offsets, times, records
-
-
 def _written(
-    groups: Sequence[tuple[list[int], list[int], list[Record]]],
+    groups: Sequence[HeadColumns],
     formats: Sequence[Format],
     layout: str,
-    typed: Callable[[Sequence[Record]], Typed],
+    typed: Callable[[Events], Typed],
 ) -> bytes:
     names = {fmt.id: fmt.name for fmt in formats}
     metadata = {
@@ -148,8 +122,9 @@ def _written(
         FORMATS_KEY: msgspec.msgpack.encode([fmt.description for fmt in formats]),
     }
     tables: list[pa.Table] = []
-    for offsets, times, records in groups:
-        pairs = _header(offsets, times, records, names) + typed(records)
+    for group in groups:
+        events = Events(group)
+        pairs = _header(events, names) + typed(events)
         schema = pa.schema([field for field, _ in pairs], metadata)
         tables.append(pa.Table.from_arrays([array for _, array in pairs], schema=schema))
     assert tables, "a segment has rows"
@@ -228,93 +203,73 @@ def _parquet_writer(
     )
 
 
-def _header(
-    offsets: list[int], times: list[int], records: Sequence[Record], names: dict[bytes, str]
-) -> Typed:
-    integers: tuple[Sequence[int | None], ...] = (
-        offsets,
-        times,
-        [r.source_ts for r in records],
-        [r.epoch for r in records],
-        [r.sequence for r in records],
-        [r.priority for r in records],
-        [r.station_seq for r in records],
-        [r.lifetime_ns for r in records],
-        [r.hops for r in records],
-        [r.kind for r in records],
-    )
-    others: tuple[list[Any], ...] = (
-        [r.supplier for r in records],
-        [names[r.format_id] for r in records],
-        [r.format_id for r in records],
-        [r.correlation_id for r in records],
-        [None if r.headers is None else list(r.headers.items()) for r in records],
-        [r.key for r in records],
-        [r.body for r in records],
-    )
+class Events:
+    """The events of a row group, and their bodies in one piece."""
+
+    def __init__(self, group: HeadColumns) -> None:
+        self.group = group
+        self.bodies = Bodies(group.bodies())
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """Each for itself, for what cannot be done with all at once."""
+        return self.group.records()
+
+
+def _header(events: Events, names: dict[bytes, str]) -> Typed:
+    group = events.group
+    known = {
+        "_offset": pa.array(group.offsets()),
+        "_append_ts": pa.array(group.append_ts()),
+        "_type": group.column([names[format_id] for format_id in group.of("format_id")], pa.string()),
+        "_headers": group.column(
+            [None if headers is None else list(headers.items()) for headers in group.of("headers")],
+            OTHERS["_headers"],
+        ),
+        "_body": events.bodies.array(),
+    }
     arrays = [
-        *((name, _integers(values)) for name, values in zip(INTEGERS, integers, strict=True)),
-        *((name, pa.array(values, OTHERS[name])) for name, values in zip(OTHERS, others, strict=True)),
+        *((name, known[name] if name in known else _integers(events, name[1:])) for name in INTEGERS),
+        *(
+            (name, known[name] if name in known else group.column(group.of(name[1:]), kind))
+            for name, kind in OTHERS.items()
+        ),
     ]
     return [(pa.field(name, array.type), array) for name, array in arrays]
 
 
-def _integers(values: Sequence[int | None]) -> pa.Array:
+def _integers(events: Events, name: str) -> pa.Array:
     try:
-        return pa.array(values, pa.int64())
+        return events.group.integers(name)
     except OverflowError:  # what msgpack can carry and int64 cannot
-        return pa.array(values, pa.decimal128(20, 0))
+        return pa.array([getattr(record, name) for record in events.records], pa.decimal128(20, 0))
 
 
-def _unified(formats: Sequence[Format]) -> Callable[[Sequence[Record]], Typed]:
+def _unified(formats: Sequence[Format]) -> Callable[[Events], Typed]:
     joined = unified(formats)
     taken = [field.name for field in joined.fields if field.name in HEADER_COLUMNS]
     if taken:
         raise FormatError(f"{taken[0]!r} is a column of ours")
     decoders = {fmt.id: mapping_decoder(fmt) for fmt in formats}
-    plain = plain_decoder(formats[0]) if len(formats) == 1 else None
+    decode = columns_decoder(formats[0]) if len(formats) == 1 else None
+    schema = columns.schema(joined, spark_safe=True)
 
-    def typed(records: Sequence[Record]) -> Typed:
-        if plain is not None:
-            with suppress(msgspec.MsgspecError, FormatError, InvalidEvent):
-                batch = _batch_of_plain(joined, plain, records)
-                return list(zip(batch.schema, batch.columns, strict=True))
-        array = _structs_of(joined, decoders, records, range(len(records)))
+    def typed(events: Events) -> Typed:
+        if decode is not None:
+            with suppress(NotPlain):
+                found = decode(events.bodies, schema.names)
+                return [(field, found[field.name]) for field in schema]
+        array = _structs_of(joined, decoders, events.records, range(len(events.records)))
         return list(zip(array.type, array.flatten(), strict=True))
 
     return typed
 
 
-def plain_decoder(fmt: Format) -> Callable[[bytes], tuple[Any, ...]] | None:
-    """Reads bodies that are nothing but numbers and text at three times the speed; None for other formats.
-
-    It is stricter than the codec. Where it refuses a body, all rows of the group go the other way.
-    """
-    types: list[Any] = []
-    for field in fmt.fields:
-        item, optional = split_optional(field.type)
-        if fmt.body != "packed" or not isinstance(item, ft.Scalar) or item.name not in _PLAIN:
-            return None
-        types.append(_PLAIN[item.name] | None if optional else _PLAIN[item.name])
-    return msgspec.msgpack.Decoder(tuple[tuple(types)]).decode if types else None  # type: ignore[misc]  # built at run time
-
-
-def _batch_of_plain(
-    fmt: Format, decode: Callable[[bytes], tuple[Any, ...]], records: Sequence[Record]
-) -> pa.RecordBatch:
-    # One by one: in a joined array a body with two values in it could stand for its neighbour.
-    values: list[list[Any]] = [[] for _ in fmt.fields]
-    for start in range(0, len(records), TRANSPOSED_AT_ONCE):
-        rows = [decode(record.body) for record in records[start : start + TRANSPOSED_AT_ONCE]]
-        for column, part in zip(values, zip(*rows, strict=True), strict=True):
-            column.extend(part)
-    return columns.columns_to_batch(fmt, values, spark_safe=True)
-
-
-def _structs(formats: Sequence[Format]) -> Callable[[Sequence[Record]], Typed]:
+def _structs(formats: Sequence[Format]) -> Callable[[Events], Typed]:
     decoders = {fmt.id: mapping_decoder(fmt) for fmt in formats}
 
-    def typed(records: Sequence[Record]) -> Typed:
+    def typed(events: Events) -> Typed:
+        records = events.records
         pairs = []
         for fmt in formats:
             places = [place for place, record in enumerate(records) if record.format_id == fmt.id]

@@ -14,24 +14,27 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from heliograph import columns
+from heliograph import fieldtypes as ft
+from heliograph.bodycolumns import Bodies, NotPlain, columns_decoder
 from heliograph.codec import mapping_decoder
-from heliograph.errors import BadRecord, DecodeError, FormatError, InvalidEvent
+from heliograph.errors import BadRecord, DecodeError
+from heliograph.evolution import split_optional
 from heliograph.expr.arrow_columns import HEADER_COLUMN, KIND_TYPES
 from heliograph.expr.schema import HEADER_FIELDS, USER_HEADERS
-from heliograph.journal.records import EVENT, Record
-from heliograph.journal.segmentwriter import TRANSPOSED_AT_ONCE, plain_decoder
+from heliograph.journal.headcolumns import HeadColumns
+from heliograph.journal.records import EVENT, Record, Rows, taken_apart
 from heliograph.spark.evolving import rescued
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from heliograph.bodycolumns import Decoder
     from heliograph.formats import Format, FormatRegistry
-    from heliograph.journal.records import Rows
+    from heliograph.journal.records import Piece
     from heliograph.spark.evolving import Evolving
     from heliograph.spark.options import BadRecords
     from heliograph.spark.shape import Shape
@@ -110,9 +113,25 @@ class BatchMaker:
         self._names: dict[bytes, str] = {}
         self._lost: dict[bytes, tuple[str, ...]] = {}
         self._decoders: dict[bytes, Callable[[Any], dict[str, Any]]] = {}
-        self._plain: dict[bytes, Callable[[bytes], tuple[Any, ...]]] = {}
+        self._plain: dict[bytes, Decoder] = {}
         self.skipped = 0
         """Events that were left out because they do not decode."""
+
+    def batch_of_head(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
+        """The wanted rows among these, which stand in a head."""
+        rows = HeadColumns(pieces)
+        fields = self._shape.fields
+        ids = set(rows.of("format_id"))
+        self._learn_all(ids)
+        if fields is not None and len(ids) == 1 and ids <= self._plain.keys() and self._wants_all(rows):
+            with suppress(NotPlain):
+                arrays = self._decoded_quickly(fields, next(iter(ids)), Bodies(rows.bodies()))
+                special = self._special({}, {}, len(rows))
+                header = self._header(pa.array(rows.offsets()), pa.array(rows.append_ts()), rows)
+                return pa.RecordBatch.from_arrays([header, *arrays, *special], schema=self._shape.work)
+        return self.batch(
+            [Rows(first, append_ts, taken_apart(stored)) for first, append_ts, stored in pieces]
+        )
 
     def batch(self, runs: Sequence[Rows]) -> pa.RecordBatch:
         """The wanted rows among these."""
@@ -123,7 +142,8 @@ class BatchMaker:
             offsets += range(rows.first, rows.first + len(rows.records))
             times += [rows.append_ts] * len(rows.records)
             records += rows.records
-        if not self._wants_all(records):
+        self._learn_all(set(_all("format_id", records)))
+        if not self._wants_all(HeadColumns([(0, 0, records)])):
             wanted = [place for place, record in enumerate(records) if self._wants(record)]
             offsets = [offsets[place] for place in wanted]
             times = [times[place] for place in wanted]
@@ -131,16 +151,17 @@ class BatchMaker:
         fields = self._shape.fields
         bodies = None if fields is None else self._bodies(fields, offsets, records)
         if bodies is None:
-            rest = [_column(_all(name, records), kind) for name, kind in self._envelope()]
+            rest = [pa.array(_all(name, records), kind) for name, kind in self._envelope()]
         else:
             rest = bodies.arrays
             if bodies.rows is not None:
                 offsets = [offsets[place] for place in bodies.rows]
                 times = [times[place] for place in bodies.rows]
                 records = [records[place] for place in bodies.rows]
-        return pa.RecordBatch.from_arrays(
-            [self._header(offsets, times, records), *rest], schema=self._shape.work
+        header = self._header(
+            pa.array(offsets, pa.int64()), pa.array(times, pa.int64()), HeadColumns([(0, 0, records)])
         )
+        return pa.RecordBatch.from_arrays([header, *rest], schema=self._shape.work)
 
     def learn(self, fmt: Format) -> None:
         """Judge a format, if it is new; SchemaChanged when the query has no place for it."""
@@ -151,8 +172,8 @@ class BatchMaker:
             self._shape.learn(fmt)
         self._names[fmt.id] = fmt.name
         self._decoders[fmt.id] = mapping_decoder(fmt)
-        plain = plain_decoder(fmt)
-        if plain is not None and not self._lost.get(fmt.id):
+        plain = columns_decoder(fmt)
+        if plain is not None and not self._lost.get(fmt.id) and self._fits(fmt):
             self._plain[fmt.id] = plain
 
     def loses(self, fmt: Format) -> bool:
@@ -160,14 +181,31 @@ class BatchMaker:
         self.learn(fmt)
         return bool(self._lost.get(fmt.id))
 
-    def _wants_all(self, records: Sequence[Record]) -> bool:
-        """Whether no row is left out, which it is quicker to find out of all together."""
-        ids = set(_all("format_id", records))
+    def _learn_all(self, ids: set[bytes]) -> None:
         for format_id in ids - self._names.keys():
             self.learn(self._formats[format_id])
-        if self._types is not None and not {self._names[format_id] for format_id in ids} <= self._types:
+
+    def _fits(self, fmt: Format) -> bool:
+        """Whether the columns of a format are those of the read, or numbers that Arrow can widen to them."""
+        if self._shape.fields is None:
             return False
-        return self._shape.fields is None or set(_all("kind", records)) <= {EVENT}
+        mine = columns.schema(fmt, spark_safe=True)
+        for field in self._shape.fields.fields:
+            if field.name in fmt.by_name:
+                wanted = split_optional(field.type)[0]
+                same = mine.field(field.name).type == self._shape.work.field(field.name).type
+                numbers = pa.types.is_integer(mine.field(field.name).type) or same
+                if not isinstance(wanted, ft.Scalar) or not numbers:
+                    return False
+        return True
+
+    def _wants_all(self, rows: HeadColumns) -> bool:
+        """Whether no row is left out, which it is quicker to find out of all together."""
+        if self._types is not None:
+            names = {self._names[format_id] for format_id in set(rows.of("format_id"))}
+            if not names <= self._types:
+                return False
+        return self._shape.fields is None or set(rows.of("kind")) <= {EVENT}
 
     def _wants(self, record: Record) -> bool:
         if self._types is not None and self._names[record.format_id] not in self._types:
@@ -177,49 +215,46 @@ class BatchMaker:
     def _envelope(self) -> list[tuple[str, pa.DataType]]:
         return [(field.name, field.type) for field in list(self._shape.work)[1:]]
 
-    def _header(self, offsets: list[int], times: list[int], records: Sequence[Record]) -> pa.StructArray:
-        arrays = [self._header_column(field, offsets, times, records) for field in self._header_fields]
-        if not arrays:
-            return pa.array([{}] * len(records), pa.struct([]))
-        return pa.StructArray.from_arrays(arrays, fields=self._header_fields)
+    def _header(self, offsets: pa.Array, times: pa.Array, rows: HeadColumns) -> pa.StructArray:
+        arrays = [self._header_column(field, offsets, times, rows) for field in self._header_fields]
+        return struct_of(arrays, self._header_fields, len(offsets))
 
     def _header_column(
-        self, field: pa.Field, offsets: list[int], times: list[int], records: Sequence[Record]
+        self, field: pa.Field, offsets: pa.Array, times: pa.Array, rows: HeadColumns
     ) -> pa.Array:
-        count = len(records)
         match field.name:
             case "channel":
-                return pa.repeat(self._place.channel, count)
+                return pa.repeat(self._place.channel, len(offsets))
             case "partition":
-                return pa.repeat(self._place.partition, count)
+                return pa.repeat(self._place.partition, len(offsets))
             case "redelivered":
-                return pa.repeat(False, count)
+                return pa.repeat(False, len(offsets))
             case "offset":
-                return pa.array(offsets, pa.int64())
+                return offsets
             case "append_ns":
-                return pa.array(times, pa.int64())
+                return times
             case "append_ts":
-                return microseconds(pa.array(times, pa.int64()))
+                return microseconds(times)
             case "source_ns":
-                return _column(_all("source_ts", records), field.type)
+                return _integers("source_ts", rows)
             case "source_ts":
-                return microseconds(_column(_all("source_ts", records), pa.int64()))
+                return microseconds(_integers("source_ts", rows))
             case "type":
-                return _column([self._names[one] for one in _all("format_id", records)], field.type)
+                return rows.column([self._names[one] for one in rows.of("format_id")], field.type)
             case "user":
-                users = [
-                    None if record.headers is None else list(record.headers.items()) for record in records
-                ]
-                return _column(users, field.type)
+                users = [None if headers is None else list(headers.items()) for headers in rows.of("headers")]
+                return rows.column(users, field.type)
+            case name if field.type == pa.int64():
+                return _integers(name, rows)
             case name:
-                return _column(_all(name, records), field.type)
+                return rows.column(rows.of(name), field.type)
 
     def _bodies(self, fields: Format, offsets: Sequence[int], records: Sequence[Record]) -> _Bodies:
         """The columns of the fields, and of what goes beside them."""
         ids = set(_all("format_id", records))
         if len(ids) == 1 and ids <= self._plain.keys():
-            with suppress(msgspec.MsgspecError, FormatError, InvalidEvent):
-                arrays = self._decoded_quickly(fields, records)
+            with suppress(NotPlain):
+                arrays = self._decoded_quickly(fields, records[0].format_id, Bodies(_all("body", records)))
                 return _Bodies([*arrays, *self._special({}, {}, len(records))], None)
         mappings: list[dict[str, Any]] = []
         places: list[int | None] = []
@@ -256,28 +291,24 @@ class BatchMaker:
     def _special(self, bad: dict[int, bytes], lost: dict[int, str], count: int) -> list[pa.Array]:
         found = []
         if self._shape.wants_rescued:
-            found.append(_column([lost.get(row) for row in range(count)], pa.string()))
+            found.append(pa.array([lost.get(row) for row in range(count)], pa.string()))
         if self._shape.wants_bad:
-            found.append(_column([bad.get(row) for row in range(count)], pa.binary()))
+            found.append(pa.array([bad.get(row) for row in range(count)], pa.binary()))
         return found
 
-    def _decoded_quickly(self, fields: Format, records: Sequence[Record]) -> list[pa.Array]:
-        """For events of one format that is all numbers and text; raises when one is not so plain."""
-        format_id = records[0].format_id
-        decode = self._plain[format_id]
-        bodies = _all("body", records)
-        values: list[list[Any]] = [[] for _ in self._formats[format_id].fields]
-        for start in range(0, len(records), TRANSPOSED_AT_ONCE):
-            rows = list(map(decode, bodies[start : start + TRANSPOSED_AT_ONCE]))
-            for column, part in zip(values, zip(*rows, strict=True), strict=True):
-                column.extend(part)
-        by_name = dict(zip(self._formats[format_id].by_name, values, strict=True))
-        nothing = [None] * len(records)
-        named = [by_name.get(field.name, nothing) for field in fields.fields]
-        if not named:
-            return []
-        arrays: list[pa.Array] = columns.columns_to_batch(fields, named, spark_safe=True).columns
-        return arrays
+    def _decoded_quickly(self, fields: Format, format_id: bytes, bodies: Bodies) -> list[pa.Array]:
+        """For events of one format that is all numbers and text; NotPlain when one is not so plain."""
+        wanted = [field for field in self._shape.work if field.name in fields.by_name]
+        found = self._plain[format_id](bodies, [field.name for field in wanted])
+        try:
+            return [
+                found[field.name].cast(field.type)
+                if field.name in found
+                else pa.nulls(len(bodies), field.type)
+                for field in wanted
+            ]
+        except pa.ArrowInvalid:  # an integer that the float of its column does not hold
+            raise NotPlain from None
 
 
 class _Bodies(NamedTuple):
@@ -292,22 +323,20 @@ def _all(name: str, records: Sequence[Record]) -> list[Any]:
     return list(map(_FIELD_OF[name], records))
 
 
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column of values that are often all the same."""
-    count = len(values)
-    if count and values[0] == values[-1] and values.count(values[0]) == count:
-        one = _integers(values[:1]) if kind == pa.int64() else pa.array(values[:1], kind)
-        return pa.nulls(count, kind) if values[0] is None else one.take(pa.array(np.zeros(count, np.int32)))
-    return _integers(values) if kind == pa.int64() else pa.array(values, kind)
+def struct_of(arrays: list[pa.Array], fields: list[pa.Field], count: int) -> pa.StructArray:
+    """A struct of columns, also of none."""
+    if not arrays:
+        return pa.Array.from_buffers(pa.struct([]), count, [None])
+    return pa.StructArray.from_arrays(arrays, fields=fields)
 
 
-def _integers(values: Sequence[int | None]) -> pa.Array:
+def _integers(name: str, rows: HeadColumns) -> pa.Array:
     """A column of 64-bit integers, null for the few that msgpack can carry and 64 bits cannot."""
     try:
-        return pa.array(values, pa.int64())
+        return rows.integers(name)
     except OverflowError:
-        fitting = [v if v is not None and MIN_INT64 <= v <= MAX_INT64 else None for v in values]
-        return pa.array(fitting, pa.int64())
+        values = _all(name, rows.records())
+        return pa.array([v if v is not None and MIN_INT64 <= v <= MAX_INT64 else None for v in values])
 
 
 def microseconds(nanoseconds: pa.Array) -> pa.Array:

@@ -24,7 +24,7 @@ from heliograph.journal.records import EVENT
 from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY, OTHERS
 from heliograph.spark.evolving import tolerant
 from heliograph.spark.pruning import CONSTANT, Skipping, Statistics, stored
-from heliograph.spark.rows import microseconds
+from heliograph.spark.rows import microseconds, struct_of
 from heliograph.spark.shape import BAD
 from heliograph.unify import unified
 
@@ -167,9 +167,7 @@ class SegmentColumns:
             if field.name in ("source_ts", "append_ts"):
                 array = microseconds(array)
             arrays.append(array if array.type == field.type else array.cast(field.type))
-        if not arrays:
-            return pa.array([{}] * batch.num_rows, kind)
-        return pa.StructArray.from_arrays(arrays, fields=list(kind))
+        return struct_of(arrays, list(kind), batch.num_rows)
 
 
 class _Part(NamedTuple):

@@ -18,7 +18,10 @@ import msgspec
 
 from heliograph.errors import HistoryDamaged, HistoryGone
 from heliograph.formats import Format, FormatRegistry
+from heliograph.journal.headcolumns import grouped
+from heliograph.journal.headreader import HeadReader
 from heliograph.journal.reader import PartitionReader
+from heliograph.journal.records import count_events
 from heliograph.ports import LocalDisk
 from heliograph.spark.evolving import Evolving
 from heliograph.spark.filtering import parsed
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from heliograph.expr.tree import Expr
+    from heliograph.journal.records import Piece
     from heliograph.journal.segmentreader import SegmentReader
 
 log = logging.getLogger(__name__)
@@ -148,11 +152,12 @@ class _Task:
 
     def _some(self, position: int) -> Generator[pa.RecordBatch, None, int]:
         """Batches of the file that holds a row; returns the offset behind them."""
-        found = self._sealed(position)
-        if found is not None and self._columns.can_read(found[0]):
-            segment, end = found
-            end = min(end, self._part.next)
-            for batch in self._columns.batches(segment, position, end):
+        source, end = self._source(position)
+        end = min(end, self._part.next)
+        if isinstance(source, HeadReader):
+            return (yield from self._some_of_head(source, position, end))
+        if source is not None and self._columns.can_read(source):
+            for batch in self._columns.batches(source, position, end):
                 yield from self._finished(batch)
             return end
         runs, reached = self._reader.read_on(position, BATCH_ROWS, BATCH_BYTES, self._part.next)
@@ -163,12 +168,24 @@ class _Task:
             yield from self._finished(self._maker.batch(runs))
         return reached
 
-    def _sealed(self, position: int) -> tuple[SegmentReader, int] | None:
-        """The sealed file with a row, also when retention has dropped it and its grace is not over."""
+    def _some_of_head(
+        self, head: HeadReader, position: int, end: int
+    ) -> Generator[pa.RecordBatch, None, int]:
+        start = position
+        for pieces in grouped(_up_to_trouble(head.pieces(start, end)), BATCH_ROWS, BATCH_BYTES):
+            yield from self._finished(self._maker.batch_of_head(pieces))
+            first, _, rows = pieces[-1]
+            position = first + count_events(rows)
+        if position == start:
+            raise HistoryDamaged(self._part.place, start, end, "their file ends before them")
+        return position
+
+    def _source(self, position: int) -> tuple[HeadReader | SegmentReader | None, int]:
+        """The file with a row, also one that retention has dropped and whose grace is not over; or None."""
         if position >= self._reader.watermark:
-            return None
+            return None, position
         try:
-            return self._reader.sealed_at(position)
+            return self._reader.source_at(position)
         except HistoryGone:
             found = self._reader.left_behind(position)
             if found is None or not self._columns.can_read(found[0]):
@@ -179,3 +196,15 @@ class _Task:
         batch = self._shape.finish(work)
         if batch.num_rows:
             yield batch
+
+
+def _up_to_trouble(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """What comes before damage; only when that is nothing is the damage told. The next look will be at it."""
+    found = False
+    try:
+        for piece in pieces:
+            found = True
+            yield piece
+    except HistoryDamaged:
+        if not found:
+            raise

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph import fieldtypes as ft
+from heliograph.bodycolumns import columns_decoder
 from heliograph.formats import Field, Format, FormatRegistry
 from heliograph.journal import segmentwriter
 from heliograph.journal.frames import checksum
 from heliograph.journal.records import Record, Rows
-from heliograph.journal.segmentwriter import pieces_of, plain_decoder, segment_file
+from heliograph.journal.segmentwriter import pieces_of, segment_file
 from tests.support import examples
 
 PLAIN = Format(
@@ -61,18 +62,13 @@ def columns(bodies: list[bytes]) -> pa.Table:
 @given(st.lists(bodies, min_size=1, max_size=8))
 @settings(max_examples=examples(100))
 def test_the_fast_way_gives_the_same_columns_as_the_general_one(bodies: list[bytes]) -> None:
-    assert plain_decoder(PLAIN) is not None
+    assert columns_decoder(PLAIN) is not None
     fast = columns(bodies)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segmentwriter, "plain_decoder", lambda _: None)
+        patch.setattr(segmentwriter, "columns_decoder", lambda _: None)
         general = columns(bodies)
     assert fast.schema == general.schema
     assert str(fast.to_pylist()) == str(general.to_pylist())  # as text, in which NaN equals NaN
-
-
-def test_formats_with_more_than_numbers_and_text_go_the_general_way() -> None:
-    for kind in (ft.List(ft.Scalar("i64")), ft.Scalar("datetime"), ft.Anything()):
-        assert plain_decoder(Format("x", (Field("a", kind),))) is None
 
 
 def test_two_values_in_one_body_cannot_stand_for_the_next_row() -> None:

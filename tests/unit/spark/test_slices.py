@@ -11,15 +11,16 @@ import pyarrow as pa
 import pytest
 
 import heliograph as hg
-from heliograph.errors import BadRecord, HistoryGone, InvalidOption, SchemaChanged
+from heliograph.codec import encoder
+from heliograph.errors import BadRecord, HistoryDamaged, HistoryGone, InvalidOption, SchemaChanged
 from heliograph.event import format_of
 from heliograph.expr.build import col, tree_of
 from heliograph.formats import Format
-from heliograph.journal.folder import partition_folder
+from heliograph.journal.folder import StationFolder, partition_folder
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import TOMBSTONE
 from heliograph.ports import LocalDisk
-from heliograph.spark import segments
+from heliograph.spark import segments, slices
 from heliograph.spark.filtering import joined_format
 from heliograph.spark.planning import chosen_types, learn_formats
 from heliograph.spark.shape import full_schema, insist_on_columns
@@ -322,3 +323,61 @@ def test_a_schema_with_other_columns_or_types_is_refused(twice: Path) -> None:
         with pytest.raises(InvalidOption) as refused:
             insist_on_columns(wrong, there)
         assert sentence in str(refused.value)
+
+
+def pushed_together(folder: Path, *lots: list[Track]) -> None:
+    """Lots of events, each of which is a run in the head."""
+    with hg.Station(folder) as station:
+        tracks = station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        for lot in lots:
+            tracks.push_many(lot)
+            tracks.push(lot[0])
+
+
+def of_station(folder: Path) -> tuple[str, str]:
+    (partition,) = StationFolder(folder).partitions("air.tracks")
+    return partition, partition_folder("air.tracks", partition)
+
+
+def test_runs_are_read_from_a_head_as_the_journal_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed_together(
+        tmp_path,
+        [Track(n, n * 1.5, None if n % 3 else "süd") for n in range(25)],
+        [Track(-n, math.nan) for n in range(10)],
+    )
+    partition, place = of_station(tmp_path)
+    with PartitionReader(LocalDisk(tmp_path, create=False), place) as reader:
+        learn_formats(reader, str(tmp_path))
+        records = reader.read(0)
+        formats = reader.formats.formats()
+    assert len(records) == 37
+    monkeypatch.setattr(slices, "BATCH_ROWS", 7)
+    of = job(tmp_path, formats)
+    wanted = columns(of)
+    for first, end in ((0, 37), (3, 20), (24, 26), (26, 36)):
+        part = Slice(partition, place, first, end, "air.tracks")
+        found = pa.Table.from_batches(batches(of, part, wanted), wanted).to_pylist()
+        assert [row["header"]["offset"] for row in found] == list(range(first, end))
+        for row, kept in zip(found, records[first:end], strict=True):
+            header, record = row["header"], kept.record
+            assert repr([row["id"], row["speed"], row["region"]]) == repr(msgspec.msgpack.decode(record.body))
+            assert header["append_ns"] == kept.append_ts
+            for name in ("supplier", "epoch", "sequence", "station_seq", "priority", "format_id"):
+                assert header[name] == getattr(record, name)
+
+
+def test_damage_inside_of_a_head_costs_the_rows_of_its_frame_only(tmp_path: Path) -> None:
+    with Keeper(tmp_path) as keeper:
+        for n in range(5):
+            keeper.push(Track(n), Track(n))
+        (head,) = (keeper.place / "heads").iterdir()
+        good = head.read_bytes()
+        body = encoder(Track).encode(Track(2))
+        head.write_bytes(good.replace(body, body[:1] + b"\x7f" + body[2:]))
+        with pytest.raises(HistoryDamaged) as damaged:
+            rows(job(tmp_path), 0, 10)
+        assert (damaged.value.first, damaged.value.next_available) == (4, 6)
+        found = rows(job(tmp_path, fail_on_data_loss=False), 0, 10)
+        assert [row["header"]["offset"] for row in found] == [0, 1, 2, 3, 6, 7, 8, 9]
