@@ -11,6 +11,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.channel import dispatch
+from heliograph.testing import rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -306,6 +307,38 @@ def test_a_consumer_that_hangs_or_raises_leaves_the_others_alone(order: OrderNam
             channel.push(Note(str(n)))
         assert [heard.get(timeout=LIMIT) for _ in range(50)] == [str(n) for n in range(50)]
         assert [str(errors.get(timeout=LIMIT)) for _ in range(50)] == [str(n) for n in range(50)]
+        assert channel.stats().balanced
+        free.set()
+
+
+def test_a_consumer_that_hangs_is_detached_within_two_periods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the station's clock: not before the period is over, and at the next look when it is."""
+    monkeypatch.setattr(dispatch, "WATCH_EVERY", 0.001)
+    looks: list[None] = []
+    look = dispatch.DispatchPool._look
+    monkeypatch.setattr(dispatch.DispatchPool, "_look", lambda pool: looks.append(look(pool)))
+    entered, free = threading.Event(), threading.Event()
+
+    def hang(_: Note) -> None:
+        entered.set()
+        assert free.wait(LIMIT)
+
+    def looked() -> None:
+        before = len(looks)
+        until(lambda: len(looks) >= before + 2)
+
+    with rig(callback_limit=10.0) as helio:
+        channel = helio.station.channel("c", Note)
+        channel.subscribe(hang)
+        channel.push(Note("n"))
+        assert entered.wait(LIMIT)
+        looked()
+        helio.clock.advance(9.9)
+        looked()
+        assert "hang" in channel.stats().consumers
+        helio.clock.advance(0.2)
+        looked()
+        assert channel.stats().consumers == {}
         assert channel.stats().balanced
         free.set()
 
