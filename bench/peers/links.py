@@ -186,8 +186,9 @@ class Caller:
 
     def one_by_one(self) -> None:
         self._left = 1
+        push = self._bulk.push
         for event in self._stream:
-            self._bulk.push(event)
+            push(event)
         self._wait_counted()
 
     def together(self) -> None:

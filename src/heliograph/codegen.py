@@ -72,6 +72,11 @@ class Source:
         self._attributes[placeholder] = name
         return placeholder
 
+    def include(self, values: Mapping[str, Any], attributes: Mapping[str, str]) -> None:
+        """Let lines that were made elsewhere, under names of their own, be added: what they use."""
+        self._values.update(values)
+        self._attributes.update(attributes)
+
     def line(self, text: str, depth: int = 1) -> None:
         self._lines.append("    " * depth + text)
 

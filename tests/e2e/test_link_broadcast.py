@@ -90,6 +90,8 @@ def test_stations_with_and_without_rings_get_every_event_once_and_in_order(domai
         ours = a.channel("air.tracks", Track)
         consumers = [station.channel("air.tracks", Track).consumer() for station in (b, c)]
         assert ours.wait_matched(2, LIMIT)
+        assert c.mesh is not None
+        assert c.mesh.meet_all(LIMIT)
         assert carriers(a, "air.tracks") == [("broadcast", ""), ("socket", airing.NOT_THERE)]
         assert carriers(c, "air.tracks") == [("socket", airing.NOT_HERE)] * 2
         for i in range(0, 1_000, 10):

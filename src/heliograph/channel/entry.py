@@ -149,11 +149,11 @@ def _add_rows(source: Source, route: Route) -> None:
     A header is wanted by whoever says something, or gives a time to wait and looks at the receipt.
     """
     assert route.sole is not None
-    lane, condition = cast("RowLane", route.sole[0]), route.sole[1]
+    lane = cast("RowLane", route.sole[0])
     name, line, rows_of = source.bind(lane), source.bind(lane.line), source.bind(lane.rows_of)
     source.line("with_header = push")
     source.line(f"waiting = {rows_of}(supplier, epoch, {source.bind(route.cls)}, {source.bind(route.stamp)})")
-    source.line("add, write, left, arm = waiting.rows.append, waiting.write, waiting.left, waiting.arm")
+    source.line("rows, add, write, left, arm = waiting.rows, waiting.rows.append, *waiting.calls()")
     source.line("def push(event, said, max_blocking):")
     source.line(f"if said is not {source.bind(PLAIN)} or max_blocking is not None:", 2)
     source.line("return with_header(event, said, max_blocking)", 3)
@@ -162,16 +162,18 @@ def _add_rows(source: Source, route: Route) -> None:
     source.line("acquire()", 2)
     source.line("try:", 2)
     source.line(f"if not (barred or {name}.waiting):", 3)
-    source.line("row = (event, next_sequence(), now(), next_station_seq())", 4)
-    if not condition.is_open:
-        source.line(f"if {source.bind(route.wants)}(event, None):", 4)
-    depth = 4 if condition.is_open else 5
-    source.line("add(row)", depth)
+    source.line("sequence, source_ts, place = next_sequence(), now(), next_station_seq()", 4)
+    test = route.test_in(source, 4)
+    if test:
+        source.line(f"if {test}:", 4)
+    depth = 5 if test else 4
     source.line("tally.matched += 1", depth)
-    is_soon = f"0 <= row[2] - {line}.sent_ns <= {source.bind(lane.line.together_ns)}"
-    source.line(f"if {line}.heard or not {is_soon}:", depth)
-    source.line("if not write(waiting): left()", depth + 1)
-    source.line("elif not waiting.armed: arm()", depth)
+    source.line(f"due = source_ts - {line}.sent_ns > {source.bind(lane.line.together_ns)}", depth)
+    source.line("if not due or rows or not waiting.write_one(event, sequence, source_ts, place):", depth)
+    source.line("add((event, sequence, source_ts, place))", depth + 1)
+    source.line("if due:", depth + 1)
+    source.line("if not write(waiting): left()", depth + 2)
+    source.line("elif not waiting.armed: arm()", depth + 1)
     source.line("passed = True", 4)
     source.line("finally:", 2)
     source.line("release()", 3)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from heliograph.channel.consumer import InlineSubscription
     from heliograph.channel.groups import Group
     from heliograph.channel.lane import Item, Lane
+    from heliograph.codegen import Source
     from heliograph.expr.typed import Checked
     from heliograph.qos import QoS
 
@@ -160,6 +161,17 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         test = function.test(self.sole[1])
         return function.compile(lambda: [f"return {' and '.join(map(str, test)) or 'True'}"])
 
+    def test_in(self, source: Source, depth: int) -> str:
+        """A test, in another function in the making, of whether the sole lane wants `event`; empty: always.
+
+        Only for a filter that asks for nothing of the header.
+        """
+        assert self.sole is not None
+        function = _Function()
+        test = function.test(self.sole[1])
+        function.write_into(source, depth)
+        return " and ".join(map(str, test))
+
     @property
     def goes_in_rows(self) -> bool:
         """Whether a push that says nothing of its own needs no header; see `heliograph.channel.rows`."""
@@ -278,6 +290,13 @@ class _Function:
             source = shaped([*self._emitter.lines, *body()])
             function = self._emitter.function("route", source, self._values)
         return function
+
+    def write_into(self, source: Source, depth: int) -> None:
+        """Add what tests need to another function in the making, where `event` and `header` are known."""
+        source.include(self._values, {})
+        if self._emitter is not None:
+            self._emitter.finish()
+            self._emitter.write_into(source, depth)
 
     def _emit(self) -> Any:
         if self._emitter is None:

@@ -2,9 +2,9 @@
 
 Where a lane that can (`Lane.takes_rows`) is the only target of a route, and nothing needs the header of an
 event, a push makes none. It adds a row to what its supplier has waiting in that lane. If something came back
-since a record was last written, somebody may wait for this one: the push writes it (`Rows.write`). So it does
-if the last record was written some time ago, with all that has come since. Else it makes sure that somebody
-will soon (`Rows.arm`). `heliograph.channel.entry` makes that code.
+since a record was last written, somebody may wait for this one: the push writes it at once. So it does if the
+last record was written some time ago, with all that has come since. Else it makes sure that somebody will
+soon. `heliograph.channel.entry` makes that code.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ MakeHeader: TypeAlias = "Callable[[Any, str, int, int, int, int], Header]"
 class Line(Protocol):
     """Where rows are written to, shared by all suppliers."""
 
-    heard: bool
-    """Whether something came back since a record was last written."""
     sent_ns: int
-    """When that was, in nanoseconds since 1970."""
+    """When a record was last written, in nanoseconds since 1970; 0 when something came back since."""
     together_ns: int
     """How long after it rows may wait for each other."""
 
@@ -40,15 +38,12 @@ class Rows(Protocol):
     armed: bool
     """Whether somebody will write what is there."""
 
-    write: Callable[[Any], bool]
-    """Writes what is there, given these rows; False when that is not possible without waiting."""
+    write_one: Callable[[Any, int, int, int], bool]
+    """Writes the event of a row by itself; False when that is not possible at once. For when no rows wait."""
 
-    def left(self) -> None:
-        """It was not possible: have somebody do it."""
-        ...
-
-    def arm(self) -> None:
-        """Have somebody write what is there, soon."""
+    def calls(self) -> tuple[Callable[[Rows], bool], Callable[[], None], Callable[[], None]]:
+        """What writes these rows, if that is possible without waiting; what to call if it was not, so that
+        somebody will; and what to call to have it done soon."""
         ...
 
 

@@ -35,6 +35,7 @@ from heliograph.expr.tree import MAX_INT, MIN_INT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from heliograph.codegen import Source
     from heliograph.expr.tree import Comparison
 
 Form: TypeAlias = Literal["value", "raw", "true", "false"]
@@ -139,6 +140,12 @@ class Emitter:
         self._temporaries = 0
         for node, form, slot in self._roots:
             slot.fill(f"({self._use(node, form)})")
+
+    def write_into(self, source: Source, depth: int) -> None:
+        """Add the lines to another function in the making, instead of compiling them by themselves."""
+        source.include({**_RUNTIME, **self._namespace}, self._attributes)
+        for line in self.lines:
+            source.line(line, depth)
 
     def function(self, name: str, lines: Iterable[str], namespace: dict[str, Any] | None = None) -> Any:
         """Compile a function's source, which may name what `namespace` holds."""

@@ -17,7 +17,7 @@ import msgspec
 from heliograph.link.gateway import GatewayLane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.core import Channel
@@ -43,7 +43,6 @@ class RowGateway(Protocol):
 class RowWriter(Protocol):
     """What rows are written by: a line of `heliograph.channel.rows`."""
 
-    heard: bool
     sent_ns: int
     together_ns: int
 
@@ -66,13 +65,13 @@ class SupplierRows:
         "epoch",
         "gateway",
         "head",
-        "is_plain",
         "lane",
         "make_header",
         "priority",
         "rows",
         "supplier",
         "write",
+        "write_one",
     )
 
     def __init__(
@@ -89,10 +88,12 @@ class SupplierRows:
         self.armed = False
         self.head: tuple[bytes, int] | None = None
         """As in `RowGateway.heads`, once it is there."""
-        self.is_plain = False
-        """Whether `heliograph.link.messages.encode` alone writes its events."""
         self.write = lane.line.send_rows
+        self.write_one: Callable[[Any, int, int, int], bool] = _not_yet
         self._arm_rows = lane.line.arm_rows
+
+    def calls(self) -> tuple[Callable[[SupplierRows], bool], Callable[[], None], Callable[[], None]]:
+        return self.write, self.left, self.arm
 
     def left(self) -> None:
         if len(self.rows) >= MOST_ROWS:
@@ -107,6 +108,11 @@ class SupplierRows:
     def as_items(self, rows: Sequence[Row]) -> list[Item]:
         make, supplier, epoch = self.make_header, self.supplier, self.epoch
         return [(row[0], make(row[0], supplier, epoch, *row[1:]), 0) for row in rows]
+
+
+def _not_yet(_event: Any, _sequence: int, _source_ts: int, _place: int) -> bool:
+    """Readers do not know the stream yet."""
+    return False
 
 
 class AirLane(GatewayLane):

@@ -124,7 +124,6 @@ class Broadcast:
     ) -> None:
         self.ring = ring
         # For those who push: see `heliograph.channel.rows.Line`.
-        self.heard = False
         self.sent_ns = 0
         self.together_ns = TOGETHER_NS
         self._now = ports.clock.time_ns
@@ -132,7 +131,6 @@ class Broadcast:
         self._stream_of = stream_of
         self._joining = ports.tasks.lock("readers of the broadcast")
         self._sending = ports.tasks.lock("broadcast")
-        self._try, self._release, self._put = self._sending.acquire, self._sending.release, ring.put
         self._wake = ports.tasks.signal("broadcast")
         self._armed = False
         self._gateways: dict[str, Aired] = {}
@@ -260,33 +258,47 @@ class Broadcast:
     def send_rows(self, of: SupplierRows) -> bool:
         """Write what a supplier has waiting; False when that cannot be now.
 
-        In the pushing thread, under the lock of its channel's entry. A lone event is the case that somebody
-        waits for: all of its way is in here.
+        In the pushing thread, under the lock of its channel's entry.
         """
-        if not self._try(False):
+        if not self._sending.acquire(blocking=False):
             return False
         try:
             rows, gateway, head = of.rows, of.gateway, of.head
             if head is None or self._unsent or self._told or gateway.paused or not rows:
                 return False
             sent = len(rows)
-            if sent == 1 and of.is_plain:
-                event, sequence, source_ts, place = rows[0]
-                said = (event, of.supplier, of.epoch, sequence, source_ts, of.priority, place, None, None)
-                record = head[0] + encode(said)
-            else:
-                record = self._record_of(of, head, rows)
-            if self._put(record):
-                self.heard = False
-                self.sent_ns = self._now()
-            elif not self._append(record):
+            if not self._append(self._record_of(of, head, rows)):
                 return False
             gateway.sent += sent
             del rows[:sent]
             of.lane.count_written(sent)
             return True
         finally:
-            self._release()
+            self._sending.release()
+
+    def _one_of(self, of: SupplierRows, head: bytes) -> Callable[[Any, int, int, int], bool]:
+        """What writes a lone event of a supplier: the case that somebody waits for, so all is at hand."""
+        acquire, release, put, now = self._sending.acquire, self._sending.release, self.ring.put, self._now
+        unsent, told, gateway, count = self._unsent, self._told, of.gateway, of.lane.count_written
+        supplier, epoch, priority = of.supplier, of.epoch, of.priority
+
+        def write_one(event: Any, sequence: int, source_ts: int, place: int) -> bool:
+            if not acquire(False):
+                return False
+            try:
+                if unsent or told or gateway.paused:
+                    return False
+                said = (event, supplier, epoch, sequence, source_ts, priority, place, None, None)
+                if not put(head + encode(said)):
+                    return False
+                self.sent_ns = now()
+                gateway.sent += 1
+                count(1)
+            finally:
+                release()
+            return True
+
+        return write_one
 
     def arm_rows(self, of: SupplierRows) -> None:
         """A supplier has something waiting, and leaves it to the broadcast's own task."""
@@ -295,7 +307,7 @@ class Broadcast:
 
     def hear(self) -> None:
         """Events have come from a neighbour: what is pushed next is the answer, and somebody may wait."""
-        self.heard = True
+        self.sent_ns = 0
 
     # The life of a broadcast
 
@@ -337,7 +349,7 @@ class Broadcast:
         self._ready.append(gateway)
 
     def _is_quiet(self) -> bool:
-        return self.heard or not 0 <= self._now() - self.sent_ns <= QUIET_NS
+        return self._now() - self.sent_ns > QUIET_NS
 
     def _arm(self) -> None:
         if not self._armed:
@@ -372,9 +384,9 @@ class Broadcast:
         """Whether there was room. What is too large for one record comes here in pieces."""
         if len(record) > self.ring.largest:
             return False
-        self.heard = False
         try:
-            self.ring.append(record, timeout)
+            if not self.ring.put(record):
+                self.ring.append(record, timeout)
         except RingFull:
             return False
         except RingClosed:
@@ -415,8 +427,11 @@ class Broadcast:
         gateway = of.gateway
         if gateway.paused or not of.rows:
             return False
-        head = of.head = self._head(gateway, of.cls)
-        of.is_plain = self._writer.is_plain(of.cls)
+        head = self._head(gateway, of.cls)
+        if of.head is None:
+            of.head = head
+            if self._writer.is_plain(of.cls):
+                of.write_one = self._one_of(of, head[0])
         rows = of.lane.take_rows(of)
         if not rows:
             return bool(self._unsent)

@@ -9,7 +9,7 @@ without it has lost events. It says so (`on_failed`), and from then on the link 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.errors import BadFrame, DecodeError, FormatError, RingClosed, RingError
 from heliograph.formats import FormatRegistry
@@ -37,30 +37,27 @@ SMALL: Final = 512
 HEAD: Final = LONE_HEAD.size
 
 
-class _Source:
-    """A stream of lone events, on the way to this station's channel as it is now."""
+def _taker(
+    stream: Stream, arrivals: Arrivals, read: Callable[[bytes | memoryview], Lone]
+) -> Callable[[bytes | memoryview], None]:
+    """What takes lone events of a stream into this station's channel as it is now."""
+    aside, call, header_of = arrivals.aside, arrivals.intake.call, stream.header_of
+    lone: Any = None
 
-    def __init__(
-        self, stream: Stream, arrivals: Arrivals, read: Callable[[bytes | memoryview], Lone]
-    ) -> None:
-        self._stream = stream
-        self._arrivals = arrivals
-        self._aside = arrivals.aside
-        self._call = arrivals.intake.call
-        self._read = read
-        self._lone: Lone
-
-    def take(self, data: bytes | memoryview) -> None:
+    def take(data: bytes | memoryview) -> None:
+        nonlocal lone
         try:
-            lone = self._lone = self._read(data)
+            lone = read(data)
         except (ValueError, RecursionError, DecodeError) as error:
-            self._stream.left_out(error)
+            stream.left_out(error)
             return
-        if self._aside or not self._call(lone[0], self._header_of):
-            self._arrivals.add(((lone[0], self._stream.header_of(lone), 0),))
+        if aside or not call(lone[0], header):
+            arrivals.add(((lone[0], header_of(lone), 0),))
 
-    def _header_of(self, _: int) -> Header:
-        return self._stream.header_of(self._lone)
+    def header(_: int) -> Header:
+        return header_of(lone)
+
+    return take
 
 
 class Listening:
@@ -95,7 +92,7 @@ class Listening:
         self._on_failed = on_failed
         self._streams: dict[int, Stream] = {}
         self._channels: set[str] = set()
-        self._sources: dict[bytes, _Source] = {}
+        self._takers: dict[bytes, Callable[[bytes | memoryview], None]] = {}
         self._pieces = m.Pieces()
         self._ended = tasks.event(f"end of {peer}'s broadcast")
         self._closing = tasks.lock(f"closing {peer}'s broadcast")
@@ -105,7 +102,7 @@ class Listening:
 
     def forget(self) -> None:
         """From any thread: channels of this station have come or gone."""
-        self._sources = {}
+        self._takers = {}
 
     def drain(self, timeout: float) -> None:
         """Take in what is there now, for so long at most, and end."""
@@ -133,9 +130,9 @@ class Listening:
                         self._take_run(memoryview(data))
                         continue
                     # Looked up anew for each: what one says or calls may change it.
-                    source = self._sources.get(data[:HEAD]) or self._source(data[:HEAD])
-                    if source is not None:
-                        source.take(data[HEAD:] if len(data) < SMALL else memoryview(data)[HEAD:])
+                    take = self._takers.get(data[:HEAD]) or self._taker(data[:HEAD])
+                    if take is not None:
+                        take(data[HEAD:] if len(data) < SMALL else memoryview(data)[HEAD:])
         except RingClosed as end:
             log.debug("broadcast of station %s ended: %s", self._peer, end)
         except (RingError, BadFrame) as error:
@@ -147,11 +144,11 @@ class Listening:
                 self._reader.close()
             self._ended.set()
 
-    def _source(self, head: bytes) -> _Source | None:
+    def _taker(self, head: bytes) -> Callable[[bytes | memoryview], None] | None:
         """Where lone events of a stream go; None: nowhere here."""
         if len(head) < HEAD:
             raise BadFrame(self._peer, "a lone event is cut short")
-        sources = self._sources
+        takers = self._takers
         stream = self._streams.get(LONE_HEAD.unpack(head)[1])
         arrivals = None if stream is None else self._way_in(stream)
         if stream is None or arrivals is None:
@@ -160,8 +157,8 @@ class Listening:
         if read is None:
             stream.undecodable += 1
             return None
-        source = sources[head] = _Source(stream, arrivals, read)
-        return source
+        taker = takers[head] = _taker(stream, arrivals, read)
+        return taker
 
     def _take_run(self, record: memoryview) -> None:
         run = m.read_run(record, self._peer)

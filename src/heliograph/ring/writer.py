@@ -149,19 +149,23 @@ class RingWriter:
     def put(self, event: bytes) -> bool:
         """Write one event by the shortest way; False when it has to be `append`ed.
 
-        Only for an owner that lets one thread at a time write or close. It has to be appended if it is
-        large, or if it needs a look at the readers.
+        Only for an owner that lets one thread at a time write or close. It has to be appended if that needs
+        a look at the readers.
         """
         size = len(event)
         position = self._position
         end = position + ((size + _ROUND) >> SLOT_BITS)
-        if size > MAX_WHOLE or end > self._usable:
+        if end > self._usable:
             return False
         sequence = self._sequence
         following = sequence + 1
         at = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
         crc = crc32c(event, following & MASK32)
-        _PACK_WHOLE[size](self._memory, at, position, sequence, size, 1, crc, event)
+        if size <= MAX_WHOLE:
+            _PACK_WHOLE[size](self._memory, at, position, sequence, size, 1, crc, event)
+        else:
+            self._memory[at + HEADER_SIZE : at + HEADER_SIZE + size] = event
+            _pack_header(self._memory, at, position, sequence, size, 1, crc)
         self._sequence = following
         self._position = end
         words = self._words
