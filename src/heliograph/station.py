@@ -515,6 +515,7 @@ class Station:
             self._channel_changed,
             None if self.mesh is None else self.mesh.fetch_kept,
             (lambda: None) if self.mesh is None else self.mesh.meet_all,
+            (lambda: None) if self.mesh is None else self.mesh.forget_dead,
             open_kept=self._open_kept,
             open_later=None if self._keeping is None else self._keeping.open_later,
             priority=priority,

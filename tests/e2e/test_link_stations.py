@@ -461,3 +461,31 @@ def test_a_channel_of_others_is_opened_without_its_class(tmp_path: Path) -> None
             other.channel("air.trakcs")
     with hg.Station(tmp_path / "data") as alone, pytest.raises(NotPossible, match="helio journal cat"):
         alone.channel("air.tracks")
+
+
+def test_groups_without_a_journal_are_one_station_s_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with hg.Station(domain="air") as one, hg.Station(domain="air") as two:
+        ours, theirs = (station.channel("air.tracks", Track) for station in (one, two))
+        here = [ours.consumer(group="workers") for _ in range(2)]
+        there = [theirs.consumer(group="workers") for _ in range(2)]
+        with ours.consumer(group="others", ack="manual"):
+            assert ours.wait_matched(5, LIMIT)
+            ours.push_many([Track(n) for n in range(20)])
+            for members in (here, there):
+                got: list[int] = []
+                assert wait_until(lambda got=got, members=members: len(take_all(members, got)) == 20)  # type: ignore[misc]  # bound now
+                assert sorted(got) == list(range(20)), "each station's group has all of them"
+            for channel in (ours, theirs):
+                assert list(channel.stats().groups_apart) == ["workers"]
+        for member in there:
+            member.close()
+        assert wait_until(lambda: not ours.stats().groups_apart)
+    assert "group 'workers' has members in station" in caplog.text
+    assert "others" not in caplog.text
+
+
+def take_all(members: list[hg.Consumer[Track]], got: list[int]) -> list[int]:
+    for member in members:
+        while (track := member.pull(0)) is not None:
+            got.append(track.id)
+    return got

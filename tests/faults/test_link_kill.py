@@ -82,3 +82,14 @@ def test_a_consumer_killed_amid_batches_harms_no_other(run: Callable[..., Progra
         assert wait_until(lambda: len(seen) == pushed)
         assert seen == list(range(pushed))
         assert tracks.stats().balanced
+
+
+def test_who_was_killed_is_not_counted_any_more(run: Callable[..., Program]) -> None:
+    """Though the link to it may stand for a moment."""
+    with hg.Station(domain="e2e") as station:
+        tracks = station.channel("air.tracks", Track)
+        for _ in range(examples(5)):
+            consumer = run("consume", "air.tracks", "1000000")
+            assert tracks.wait_matched(1, LIMIT)
+            consumer.kill()
+            assert not tracks.wait_matched(1, 0)

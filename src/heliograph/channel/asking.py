@@ -82,6 +82,10 @@ class Asking(Generic[T]):
         group = selection.group
         return group is not None and (self._acknowledges or bool(acking) or group in self._groups)
 
+    def groups(self) -> set[str]:
+        """Those that have their desk here."""
+        return set(self._groups)
+
     def member_left(self, member: Consumer[T]) -> None:
         """A member has left its group, if that has its desk here."""
         self._members.release_name(member.name)

@@ -111,7 +111,7 @@ class Channel(Generic[T]):
         self.timed: WeakSet[Lane] = WeakSet()  # what timers put into, on its way to receivers
         self.delayed = delayed_for(self, services, self.store)
         self._lanes = Lanes(qos, services.ports, services.timers, self._journal)
-        self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal)
+        self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal, services.forget_dead)
         self.asking: Asking[T] = Asking(self, self._members, self._journal, services)
         self._calling: Calling[T] = Calling(self, self._members, self.asking, services)
         self._members.rebuild()
@@ -359,8 +359,7 @@ class Channel(Generic[T]):
     @names_options
     def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:
         """Wait until so many receivers are there, in linked stations too; False when the time ran out."""
-        with self._members.lock:
-            return self._members.changed.wait_for(lambda: self._members.consumers() >= consumers, timeout)
+        return self.neighbours.wait_matched(consumers, timeout)
 
     @names_options
     def settle(self, timeout: float | None = None) -> bool:
@@ -393,7 +392,8 @@ class Channel(Generic[T]):
                 matched = self._journal.feed.matched + found
             pushed = accounts.pushed + sum(s.pushed for s in suppliers) + self.delayed.accepted
             delayed, n = self.delayed.waiting, len(suppliers)
-            return ChannelStats(self.name, pushed, matched, n, counts, departed, delayed)
+            apart = self._members.groups_apart(self.neighbours.groups())
+            return ChannelStats(self.name, pushed, matched, n, counts, departed, delayed, apart)
 
     def close(self, timeout: float = 5.0) -> dict[str, int]:
         """Take no more events, deliver what waits for up to `timeout` seconds, then close the receivers.

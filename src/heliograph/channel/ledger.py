@@ -65,6 +65,9 @@ class ChannelStats(msgspec.Struct, frozen=True):
     """What consumers that have been closed had counted."""
     delayed: int = 0
     """Events that wait for their instant; whom they are for is decided then."""
+    groups_apart: Mapping[str, tuple[str, ...]] = {}
+    """Groups here whose name linked stations have, too, and which: without a journal the members of each
+    station are a group by themselves, and each group gets every event."""
 
     @property
     def total(self) -> LaneCounts:

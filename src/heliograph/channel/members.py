@@ -25,7 +25,7 @@ from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.event import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.accounts import Accounts
     from heliograph.channel.feed import Feed
@@ -69,6 +69,8 @@ class Members(Generic[T]):
         self.gateways: dict[str, QueuedReceiver] = {}
         self.remote_consumers: dict[str, int] = {}
         """How many receivers each linked station has of this channel."""
+        self.remote_groups: dict[str, tuple[str, ...]] = {}
+        """In which groups, without a journal."""
         self.history = History(qos, ports.clock, ports.tasks)
         self.routes: Mapping[type, Route] = {}
         self.feed: Feed | None = None
@@ -121,6 +123,18 @@ class Members(Generic[T]):
 
     def release_name(self, name: str) -> None:
         self._names.discard(name)
+
+    def groups(self) -> set[str]:
+        """Those whose members do not acknowledge."""
+        return set(self._groups)
+
+    def groups_apart(self, own: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Of these groups of this station, those that linked stations have one of the same name of."""
+        found: dict[str, list[str]] = {}
+        for station, groups in sorted(self.remote_groups.items()):
+            for group in set(own).intersection(groups):
+                found.setdefault(group, []).append(station)
+        return {group: tuple(stations) for group, stations in sorted(found.items())}
 
     def has_group(self, name: str) -> bool:
         """Whether receivers share the stream under that name without acknowledging."""

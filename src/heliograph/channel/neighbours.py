@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from heliograph.channel.consumer import QueuedReceiver
@@ -11,6 +12,7 @@ from heliograph.channel.late import LateLane
 from heliograph.channel.selection import Selection
 from heliograph.channel.watching import MonitoredFeedIntake, MonitoredIntake
 from heliograph.event import Event, EventId
+from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,16 +27,26 @@ if TYPE_CHECKING:
     from heliograph.channel.store import Partition
     from heliograph.errors import NotPossible
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T", bound=Event)
 
 
 class Neighbours(Generic[T]):
     """Reached as `channel.neighbours`."""
 
-    def __init__(self, channel: Channel[T], members: Members[T], journal: Journalled | None) -> None:
+    def __init__(
+        self,
+        channel: Channel[T],
+        members: Members[T],
+        journal: Journalled | None,
+        forget_dead: Callable[[], object],
+    ) -> None:
         self._channel = channel
+        self._forget_dead = forget_dead
         self._members = members
         self._journal = journal
+        self._said_apart: set[str] = set()
 
     def intake(
         self, name: str, on_acked: Callable[[EventId], object] = lambda _: None
@@ -76,11 +88,42 @@ class Neighbours(Generic[T]):
                 r for name, r in self._members.receivers.items() if name not in self._members.gateways
             )
 
-    def set_consumers(self, station: str, consumers: int) -> None:
-        """How many receivers a linked station has of this channel, for `wait_matched`."""
+    def wait_matched(self, consumers: int, timeout: float | None) -> bool:
+        """See `Channel.wait_matched`. Whoever has died is not counted, though its link may still stand."""
+        clock, members = self._channel.ports.clock, self._members
+        deadline = None if timeout is None else clock.monotonic_ns() + round(timeout * 1e9)
+        while True:
+            left = None if deadline is None else seconds_until(clock, deadline)
+            with members.lock:
+                if not members.changed.wait_for(lambda: members.consumers() >= consumers, left):
+                    return False
+            self._forget_dead()
+            with members.lock:
+                if members.consumers() >= consumers:
+                    return True
+
+    def set_consumers(self, station: str, consumers: int, groups: tuple[str, ...] = ()) -> None:
+        """How many receivers a linked station has of this channel, and in which groups of its own."""
         with self._members.lock:
             self._members.remote_consumers[station] = consumers
+            self._members.remote_groups[station] = groups
             self._members.changed.notify_all()
+        for group in set(groups).intersection(self.groups()) - self._said_apart:
+            self._said_apart.add(group)
+            log.warning(
+                "%s: group %r has members in station %s too. On a channel that is not persistent those of "
+                "each station are a group by themselves, and each gets every event; for one group, open the "
+                "channel with durability='persistent'",
+                self._channel.name,
+                group,
+                station,
+            )
+
+    def groups(self) -> tuple[str, ...]:
+        """Groups of this station that share their stream with no other."""
+        if self._journal is not None:
+            return ()
+        return tuple(sorted(self._members.groups() | self._channel.asking.groups()))
 
     def kept(self, conditions: Mapping[type[Event], Any]) -> tuple[list[Item], dict[tuple[str, int], int]]:
         """What a late joiner elsewhere gets, and how far each supplier here is at that instant."""

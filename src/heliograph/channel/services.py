@@ -49,6 +49,8 @@ class Services(msgspec.Struct, frozen=True):
     """Fetches what other stations have kept in memory for a receiver that joined late; None without any."""
     meet_stations: Callable[[], object] = lambda: None
     """Waits, for a while, until the stations of the domain that are there have said what they keep."""
+    forget_dead: Callable[[], object] = lambda: None
+    """Lets go of linked stations whose process has just ended."""
     open_kept: Callable[[str, tuple[type[Event], ...]], Channel[Any] | None] = lambda _, __: None
     """Opens a channel that is there or has a history; None when there is none of that name."""
     open_later: Callable[[str, tuple[type[Event], ...], bool], LaterStore | None] | None = None

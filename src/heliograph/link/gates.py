@@ -95,7 +95,8 @@ class Gates:
                 self._change(peer, channel, gateway, conditions)
             except (Closed, ForkedStation):
                 self._let_go(peer, name)
-            channel.neighbours.set_consumers(peer.link.name, state.consumers if state and conditions else 0)
+            consumers, groups = (state.consumers, state.groups) if state and conditions else (0, ())
+            channel.neighbours.set_consumers(peer.link.name, consumers, groups)
 
     def drop(self, peer: Peer) -> None:
         """The other station is gone, or has forgotten this one."""

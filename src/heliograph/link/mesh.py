@@ -29,8 +29,9 @@ from heliograph.errors import (
 from heliograph.event import EventId, info_of
 from heliograph.link import messages as m
 from heliograph.link.airing import Airing
-from heliograph.link.conditions import from_data, to_data
+from heliograph.link.conditions import from_data
 from heliograph.link.contract import KNOCK
+from heliograph.link.describing import as_of_now, describe
 from heliograph.link.elsewhere import Elsewhere
 from heliograph.link.gates import Gates, Peer
 from heliograph.link.hosting import GroupHost
@@ -40,7 +41,6 @@ from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import Questions
 from heliograph.link.remote import RemotePartition, RemoteStore, ToKeepers
 from heliograph.link.runs import EventWriter, Stream
-from heliograph.qos import policies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -139,11 +139,11 @@ class Mesh:
         with self._lock:
             if self._closed:
                 return
-            state, is_new = _describe(channel), channel.name not in self._said
+            state, is_new = describe(channel), channel.name not in self._said
             if self._said.get(channel.name) != state:
                 self._said[channel.name] = state
                 for peer in self._peers.values():
-                    peer.link.post(*self._unknown_formats(peer, channel), _as_of_now(state, channel))
+                    peer.link.post(*self._unknown_formats(peer, channel), as_of_now(state, channel))
             peers = list(self._peers.values())
         for peer in peers:
             _look_again(peer)
@@ -372,6 +372,13 @@ class Mesh:
                 self._writer.links = len(self._peers)
             return peer
 
+    def forget_dead(self) -> None:
+        """Let go of stations whose process has ended, though nothing was read of that yet."""
+        with self._lock:
+            stations = set(self._peers)
+        for station in stations - self._transport.others():
+            self._gone(station)
+
     def _gone(self, station: int) -> None:
         """A station's process has ended."""
         with self._lock:
@@ -413,7 +420,7 @@ class Mesh:
             for state in self._said.values():
                 channel = self._channel(state.name)
                 if channel is not None:
-                    link.post(*self._unknown_formats(peer, channel), _as_of_now(state, channel))
+                    link.post(*self._unknown_formats(peer, channel), as_of_now(state, channel))
         self._gates.drop(peer)
 
     def on_lost(self, link: Link) -> None:
@@ -546,40 +553,6 @@ class Mesh:
         new = [fmt for fmt in formats if fmt.id not in peer.told_formats]
         peer.told_formats.update(fmt.id for fmt in new)
         return [m.FormatNote(fmt.id, fmt.description) for fmt in new]
-
-
-def _describe(channel: Channel[Any]) -> m.ChannelState:
-    """What to tell others of a channel."""
-    wants: dict[bytes, m.Want] = {}
-    receivers = channel.neighbours.local_receivers()
-    store = channel.store
-    for receiver in receivers:
-        selection = receiver.selection
-        tree = None if selection.tree is None else to_data(selection.tree.tree)
-        sources = None if selection.sources is None else tuple(sorted(selection.sources))
-        for cls in selection.conditions:
-            info = info_of(cls)
-            want = m.Want(info.name, info.format.id, tree, sources)
-            # Twenty consumers that want the same are one want.
-            wants[m.encode(want)] = want
-    return m.ChannelState(
-        channel.name,
-        tuple(info_of(cls).format.id for cls in channel.types),
-        channel.qos.reliability,
-        channel.qos.durability,
-        len(receivers),
-        tuple(wants.values()),
-        store.partition if store is not None and store.kept_here else None,
-        channel.monitor is not None,
-        policies=policies_of(channel.qos) if store is not None and store.kept_here else None,
-    )
-
-
-def _as_of_now(state: m.ChannelState, channel: Channel[Any]) -> m.ChannelState:
-    """With how far the partition that is kept here is at this moment."""
-    if state.keeper is None or channel.store is None:
-        return state
-    return msgspec.structs.replace(state, watermark=channel.store.watermark)
 
 
 def _keeps(peer: Peer, name: str) -> bool:

@@ -119,6 +119,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Of that partition, at the moment when this was said."""
     policies: dict[str, str | int | float | None] | None = None
     """Of a keeper: the policies of the channel that are not the default; see `heliograph.qos.policies_of`."""
+    groups: tuple[str, ...] = ()
+    """Of a channel without a journal: groups of receivers, which are this station's own."""
 
     def kept_as(self) -> QoS:
         """How its keeper has it; InvalidQoS when this program knows no such quality of service."""

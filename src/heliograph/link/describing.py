@@ -1,0 +1,50 @@
+"""What a station tells others of one of its channels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heliograph.event import info_of
+from heliograph.link import messages as m
+from heliograph.link.conditions import to_data
+from heliograph.qos import policies_of
+
+if TYPE_CHECKING:
+    from heliograph.channel.core import Channel
+
+
+def describe(channel: Channel[Any]) -> m.ChannelState:
+    """What to tell others of a channel."""
+    wants: dict[bytes, m.Want] = {}
+    receivers = channel.neighbours.local_receivers()
+    store = channel.store
+    for receiver in receivers:
+        selection = receiver.selection
+        tree = None if selection.tree is None else to_data(selection.tree.tree)
+        sources = None if selection.sources is None else tuple(sorted(selection.sources))
+        for cls in selection.conditions:
+            info = info_of(cls)
+            want = m.Want(info.name, info.format.id, tree, sources)
+            # Twenty consumers that want the same are one want.
+            wants[m.encode(want)] = want
+    return m.ChannelState(
+        channel.name,
+        tuple(info_of(cls).format.id for cls in channel.types),
+        channel.qos.reliability,
+        channel.qos.durability,
+        len(receivers),
+        tuple(wants.values()),
+        store.partition if store is not None and store.kept_here else None,
+        channel.monitor is not None,
+        policies=policies_of(channel.qos) if store is not None and store.kept_here else None,
+        groups=channel.neighbours.groups(),
+    )
+
+
+def as_of_now(state: m.ChannelState, channel: Channel[Any]) -> m.ChannelState:
+    """With how far the partition that is kept here is at this moment."""
+    if state.keeper is None or channel.store is None:
+        return state
+    return msgspec.structs.replace(state, watermark=channel.store.watermark)
