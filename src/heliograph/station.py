@@ -18,7 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, overload
 
 from heliograph.channel.core import Channel
-from heliograph.channel.naming import PatternSubscription, check_channel
+from heliograph.channel.naming import PatternSubscription, check_channel, types_needed
 from heliograph.channel.ownloop import OwnLoop
 from heliograph.channel.pools import CALLBACK_LIMIT, Pools
 from heliograph.channel.services import Services
@@ -38,7 +38,7 @@ from heliograph.event import Event
 from heliograph.journal.keeping import Keeping
 from heliograph.journal.limits import Limits
 from heliograph.link import Carrier, Identity, join
-from heliograph.options import names_options
+from heliograph.options import insist_on_known, names_options
 from heliograph.ports import Ports, seconds_until, system_ports
 from heliograph.qos import QoS, differences
 from heliograph.timers import Timers
@@ -272,10 +272,12 @@ class Station:
         from heliograph.correlate.pattern import limited  # noqa: PLC0415 - likewise
 
         self._check_usable()
+        insist_on_known("matches", only, ("pattern", "name", "key"))
         bounds = self._configuration.patterns
         as_then = limited(pattern, keys=bounds.keys, depth=bounds.depth)
         return found_again(as_then, self._services, name, **only)
 
+    @names_options
     def schedule(self, *, preemptive: bool = False, blocking: float = 0.0) -> Schedule:
         """The tasks of this station, which are admitted by their rates; there is one set of them.
 
@@ -303,6 +305,7 @@ class Station:
         with self._lock:
             return tuple(self._togethers)
 
+    @names_options
     def band_worker(
         self,
         setup: str | Callable[[Station], object],
@@ -363,6 +366,7 @@ class Station:
         """A snapshot of every channel."""
         return {channel.name: channel.stats() for channel in self.channels()}
 
+    @names_options
     def close(self, timeout: float = DRAIN_LIMIT) -> dict[str, int]:
         """Deliver what waits for up to `timeout` seconds, then close everything.
 
@@ -444,7 +448,7 @@ class Station:
             qos = self._keeping.charter(name).qos() if kept and self._keeping is not None else QoS()
         qos = self._configuration.qos(name, qos)
         if not types:
-            raise NotPossible(name, self._why_no_types(name, kept=kept))
+            raise types_needed(name, kept=kept, joined=self.mesh is not None)
         if qos.journalled and self._services.open_store is None:
             raise NotPossible(name, "durability='persistent' needs a folder: hg.Station('data')")
         channel = self._channels[name] = Channel(name, types, qos, self._services, access)
@@ -475,17 +479,6 @@ class Station:
 
         self.mesh.meet_all(MEET_LIMIT)
         return tuple(classes_of(self.mesh, name).values())
-
-    def _why_no_types(self, name: str, *, kept: bool) -> str:
-        how = f"station.channel({name!r}, MyEvent)"
-        if kept:
-            return (
-                f"its history is in this folder, and its event class is not known: {how}; without the class, "
-                "`helio journal cat` and heliograph.spark.read show it"
-            )
-        if self.mesh is not None:
-            return f"no station of the domain has it open, so its event types are not known: {how}"
-        return f"a new channel needs its event types: {how}"
 
     def _keeps(self, name: str) -> bool:
         return self._keeping is not None and self._keeping.has(name)

@@ -32,6 +32,11 @@ CALLS: dict[str, tuple[Callable[..., object], str]] = {
     "where": (lambda c: c.kept.where("id > :x", param={"x": 1}), "params"),
     "pull": (lambda c: c.kept.consumer().pull(timeut=1.0), "timeout"),
     "read": (lambda c: c.kept.consumer().read(maxx=1), "max"),
+    "matches": (lambda c: c.station.matches(hg.any_of(a=c.kept), name="x", kee=1), "key"),
+    "close": (lambda c: c.station.close(timeut=1.0), "timeout"),
+    "reconfigure": (lambda c: c.kept.reconfigure(dispatsh="aged"), "dispatch"),
+    "for_consumers": (lambda c: c.kept.for_consumers(wheer="id > 1"), "where"),
+    "Limits": (lambda _: hg.Limits(keep_byte=3), "keep_bytes"),  # type: ignore[call-arg]
     "settle": (lambda c: c.kept.settle(timeut=1.0), "timeout"),
 }
 

@@ -24,6 +24,7 @@ from heliograph.channel.deliveries import Deliveries, Delivery
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.observer import watched, watched_async
+from heliograph.channel.stamp import check_timeout
 from heliograph.errors import Closed, NotPossible
 from heliograph.event import Event, Header
 from heliograph.options import insist_on_known, names_options
@@ -474,6 +475,7 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def _wait_for(self, take: Callable[[], A | None], timeout: float | None) -> A | None:
         """Take when the bell rings, or a delay or lease is over; None when the time has run out."""
+        check_timeout(self.name, timeout)
         deadline = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         while not self._closed() and not self._ended():
             left = None if deadline is None else seconds_until(self._clock, deadline)
@@ -489,6 +491,7 @@ class Consumer(QueuedReceiver, Generic[T]):
     async def _arriving(self, take: Callable[[], A | None], patience: float | None) -> AsyncIterator[A]:
         """The same for a task on an event loop, again and again."""
         self._bind("async")
+        check_timeout(self.name, patience)
         self._loop = asyncio.get_running_loop()
         self._rang = asyncio.Event()
         deadline = None

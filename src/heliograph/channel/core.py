@@ -46,7 +46,7 @@ from heliograph.channel.supplier import Supplier
 from heliograph.channel.watching import MonitoredDurableSupplier, MonitoredSupplier, Watching
 from heliograph.errors import Closed, ForkedStation, GivenUp, NotPossible
 from heliograph.event import Event, Header, info_of
-from heliograph.options import names_options
+from heliograph.options import insist_on_known, names_options
 from heliograph.ports import seconds_until
 from heliograph.qos import QoS
 
@@ -213,6 +213,7 @@ class Channel(Generic[T]):
 
     def for_consumers(self, **wanted: Unpack[Wanted]) -> ConsumerAdmin[T]:
         """An admin whose receivers share a filter; see `heliograph.channel.admins`."""
+        insist_on_known("for_consumers", wanted, tuple(Wanted.__annotations__))
         return ConsumerAdmin(self, wanted)
 
     def _check_supplier(self, name: str) -> None:

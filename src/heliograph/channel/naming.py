@@ -43,6 +43,20 @@ def check_channel(name: str, types: tuple[type[Any], ...], qos: object, mode: ob
         raise NotPossible(name, f"access={access!r:.60}: allowed are {', '.join(get_args(Access))}")
 
 
+def types_needed(name: str, *, kept: bool, joined: bool) -> NotPossible:
+    """Nobody has said what a channel carries: `kept` in the station's own folder, `joined` to a domain."""
+    how = f"station.channel({name!r}, MyEvent)"
+    if kept:
+        return NotPossible(
+            name,
+            f"its history is in this folder, and its event class is not known: {how}; without the class, "
+            "`helio journal cat` and heliograph.spark.read show it",
+        )
+    if joined:
+        return NotPossible(name, f"no station of the domain has it open to learn its event types from: {how}")
+    return NotPossible(name, f"a new channel needs its event types: {how}")
+
+
 class PatternSubscription:
     """One callback on every channel whose name fits a pattern."""
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from heliograph.channel.consumer import QueuedReceiver, Subscription
 from heliograph.channel.selection import check_order
 from heliograph.errors import NotPossible
+from heliograph.options import insist_on_known
 from heliograph.qos import QoS
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Arrangement(TypedDict, total=False):
 
 def reconfigure(channel: Channel[Any], members: Members[Any], lanes: Lanes, wanted: Arrangement) -> None:
     """See the module."""
+    insist_on_known("reconfigure", wanted, tuple(Arrangement.__annotations__))
     qos = _changed(channel, wanted)
     channel.pools.check(qos.dispatch, qos.threads)
     with members.still():

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any, Final
 
 from heliograph.errors import InvalidQoS
+from heliograph.options import names_options
 
 DAY: Final = 86_400.0
 
@@ -43,6 +44,9 @@ class Limits:
             value = getattr(self, field.name)
             if not _fits(field.name, value):
                 raise InvalidQoS(f"Limits.{field.name}", value, _ALLOWED[_kind_of(field.name)])
+
+
+Limits.__init__ = names_options(Limits.__init__)  # type: ignore[method-assign]  # a dataclass writes its own
 
 
 def _kind_of(limit: str) -> str:
