@@ -44,7 +44,8 @@ from heliograph.event import Event
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.consumer import Consumer, Receiver
+    from heliograph.channel.consumer import Consumer
+    from heliograph.channel.receiver import Receiver
     from heliograph.channel.supplier import Supplier
     from heliograph.station import Station
 

@@ -158,7 +158,8 @@ def _join(channel: Channel[Sample], name: str, where: object, kind: object, got:
 
 def _drained(receiver: object, name: str, got: Counter[str], expected: int) -> int:
     """Let a receiver have all that was pushed so far, then close it."""
-    from heliograph.channel.consumer import Consumer, QueuedReceiver, Receiver
+    from heliograph.channel.consumer import Consumer
+    from heliograph.channel.receiver import QueuedReceiver, Receiver
 
     assert isinstance(receiver, Receiver)
     if isinstance(receiver, Consumer):

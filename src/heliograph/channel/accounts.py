@@ -20,7 +20,7 @@ from heliograph.channel.ledger import LaneCounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from heliograph.channel.consumer import InlineSubscription, Receiver
+    from heliograph.channel.receiver import InlineSubscription, Receiver
 
 MOST_OUTCOMES: Final = 1_000
 """Outcomes of a route with a count of their own; what comes after them is counted callback by callback."""

@@ -32,8 +32,9 @@ from heliograph.options import insist_on_known
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.channel.consumer import Consumer, Receiver
+    from heliograph.channel.consumer import Consumer
     from heliograph.channel.core import Channel
+    from heliograph.channel.receiver import Receiver
 
 T = TypeVar("T", bound=Event)
 Callback = TypeVar("Callback", bound="Callable[..., object]")

@@ -19,14 +19,14 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from heliograph.channel.asking import Asked
-from heliograph.channel.consumer import (
+from heliograph.channel.ledger import LaneCounts
+from heliograph.channel.receiver import (
     AsyncSubscription,
     InlineSubscription,
     Receiver,
     Subscription,
     takes_header,
 )
-from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.selection import QUEUE_OPTIONS
 from heliograph.errors import HeliographError, NotPossible
 from heliograph.event import Event

@@ -18,7 +18,7 @@ from heliograph.channel.accounts import Accounts
 from heliograph.channel.admins import ConsumerAdmin, SupplierAdmin, guard, points_of
 from heliograph.channel.asking import Asked, Asking, bury
 from heliograph.channel.calling import Calling
-from heliograph.channel.consumer import Consumer, QueuedReceiver, Receiver, Shared
+from heliograph.channel.consumer import Consumer, Shared
 from heliograph.channel.delayed import delayed_for
 from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
@@ -31,6 +31,7 @@ from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.members import Members, not_allowed
 from heliograph.channel.neighbours import Neighbours
 from heliograph.channel.observer import Both
+from heliograph.channel.receiver import QueuedReceiver, Receiver
 from heliograph.channel.reconfiguring import Arrangement, reconfigure
 from heliograph.channel.selection import (
     Options,

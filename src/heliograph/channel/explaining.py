@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from heliograph.channel.admins import OF_SUPPLIER, OF_SUPPLIER_ADMIN
-from heliograph.channel.consumer import InlineSubscription, Receiver
 from heliograph.channel.pipeline import for_source
+from heliograph.channel.receiver import InlineSubscription, Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

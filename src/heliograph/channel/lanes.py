@@ -12,8 +12,8 @@ from heliograph.order import Ranking, as_ns, order_named
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from heliograph.channel.consumer import QueuedReceiver
     from heliograph.channel.journalled import Journalled
+    from heliograph.channel.receiver import QueuedReceiver
     from heliograph.channel.selection import Selection
     from heliograph.ports import Clock, Ports
     from heliograph.qos import QoS

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from heliograph.channel.consumer import InlineSubscription, QueuedReceiver, Receiver
 from heliograph.channel.crowd import MERGED, Crowd
 from heliograph.channel.groups import Group
 from heliograph.channel.history import History
 from heliograph.channel.pipeline import AnyOf, Route, Target, build_route, for_source
+from heliograph.channel.receiver import InlineSubscription, QueuedReceiver, Receiver
 from heliograph.channel.selection import Selection, check_names, conditions_for
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.event import Event

@@ -15,8 +15,8 @@ from heliograph.qos import QoS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.consumer import Receiver
     from heliograph.channel.core import Channel
+    from heliograph.channel.receiver import Receiver
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from heliograph.channel.consumer import QueuedReceiver
 from heliograph.channel.feed import ring_all
 from heliograph.channel.intake import FeedIntake, Intake
 from heliograph.channel.late import LateLane
+from heliograph.channel.receiver import QueuedReceiver
 from heliograph.channel.selection import Selection
 from heliograph.channel.watching import MonitoredFeedIntake, MonitoredIntake
 from heliograph.event import Event, EventId
@@ -17,13 +17,13 @@ from heliograph.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from heliograph.channel.consumer import Receiver
     from heliograph.channel.core import Channel
     from heliograph.channel.feed import JournalLane
     from heliograph.channel.journalled import Journalled
     from heliograph.channel.lane import Item
     from heliograph.channel.late import Floors
     from heliograph.channel.members import Members
+    from heliograph.channel.receiver import Receiver
     from heliograph.channel.store import Partition
     from heliograph.errors import NotPossible
 

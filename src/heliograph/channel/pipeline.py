@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from heliograph.channel.accounts import InlineTally
-    from heliograph.channel.consumer import InlineSubscription
     from heliograph.channel.groups import Group
     from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.receiver import InlineSubscription
     from heliograph.codegen import Source
     from heliograph.expr.typed import Checked
     from heliograph.qos import QoS

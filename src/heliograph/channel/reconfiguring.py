@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from heliograph.channel.consumer import QueuedReceiver, Subscription
+from heliograph.channel.receiver import QueuedReceiver, Subscription
 from heliograph.channel.selection import check_order
 from heliograph.errors import NotPossible
 from heliograph.options import insist_on_known

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from heliograph.channel.consumer import QueuedReceiver, takes_header
+from heliograph.channel.receiver import QueuedReceiver, takes_header
 from heliograph.channel.selection import Options, check_options
 from heliograph.errors import InvalidTask, NotPossible
 from heliograph.order import MAX_SUB_PRIORITY

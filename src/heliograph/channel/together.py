@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from heliograph import fieldtypes as ft
-from heliograph.channel.consumer import takes_header
 from heliograph.channel.lane import Lane
+from heliograph.channel.receiver import takes_header
 from heliograph.channel.replayable import EVERY_KEY, INPUTS, Input, InputLog, check_streams, matches
 from heliograph.correlate.machine import NOBODY, Correlator, Counts
 from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, check, leaves_of
@@ -38,8 +38,8 @@ from heliograph.qos import QoS
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-    from heliograph.channel.consumer import Receiver
     from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.receiver import Receiver
     from heliograph.channel.selection import Options, Stream
     from heliograph.channel.services import Services
     from heliograph.channel.supplier import Receipt

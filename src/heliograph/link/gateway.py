@@ -14,9 +14,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from heliograph.channel.consumer import QueuedReceiver
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.lane import Lane
+from heliograph.channel.receiver import QueuedReceiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import heliograph as hg
-from heliograph.channel.consumer import Subscription
+from heliograph.channel.receiver import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

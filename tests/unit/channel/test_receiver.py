@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
-from heliograph.channel.consumer import takes_header
+from heliograph.channel.receiver import takes_header
 
 if TYPE_CHECKING:
     import pytest

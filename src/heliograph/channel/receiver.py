@@ -1,0 +1,320 @@
+"""The ways out that are called, and what all ways out share.
+
+    Subscription        queued: workers of the pool call it, isolated from suppliers and from each other
+    AsyncSubscription   the same for `async def`, awaited one after the other on an event loop
+    InlineSubscription  called in the pushing thread: fastest, not isolated
+
+They and the consumers, which are asked (`heliograph.channel.consumer`), are `Receiver`s: they have a name, a
+condition and counts, and can be closed from anywhere, also from inside their own callback.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from heliograph.channel.ledger import LaneCounts
+from heliograph.channel.observer import watched, watched_async
+from heliograph.errors import Closed, NotPossible
+from heliograph.event import Event, Header
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+
+    from heliograph.channel.core import Channel
+    from heliograph.channel.lane import Lane
+    from heliograph.channel.observer import Watch
+    from heliograph.channel.pools import Pool
+    from heliograph.channel.selection import Selection, Wanted
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Event)
+A = TypeVar("A")
+
+
+def _signature(callback: Callable[..., object]) -> inspect.Signature:
+    try:
+        return inspect.signature(callback)
+    except SystemError:
+        # Signatures of builtins are parsed, and CPython 3.11 now and then miscounts the depth of a parse
+        # while other threads run (python/cpython#106905). The next parse counts anew.
+        return inspect.signature(callback)
+
+
+def takes_header(callback: Callable[..., object]) -> bool:
+    """Whether a callback wants (event, header) rather than (event)."""
+    try:
+        parameters = _signature(callback).parameters.values()
+    except (TypeError, ValueError):
+        return False  # a builtin that does not tell: it gets the event
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    if len(required) > 2 or (not positional and not any(p.kind is p.VAR_POSITIONAL for p in parameters)):
+        raise TypeError(f"{callback!r} must take (event) or (event, header)")
+    return len(required) == 2
+
+
+class Receiver(ABC):
+    """What the channel knows of anything that receives."""
+
+    name: str
+    selection: Selection
+    group: str | None
+    points: tuple[Selection, Selection] | None = None
+    """What its admin and what it itself asks for, where it has an admin; `selection` is both."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} on {self._channel.name!r}>"
+
+    def __init__(self, channel: Channel[Any], name: str, selection: Selection) -> None:
+        self.name = name
+        self.selection = selection
+        self.group = selection.group
+        self._channel = channel
+        self._watch: Watch | None = None if channel.observer is None else channel.observer.watch(name)
+
+    def close(self) -> None:
+        """Receive nothing more. What is still waiting is dropped and counted; safe to call from anywhere."""
+        self._channel.drop_receiver(self)
+
+    def change(self, **wanted: Unpack[Wanted]) -> None:
+        """Receive by another filter from the next push on; what both let through is not lost or repeated.
+
+        Args:
+            **wanted: `where` and `params`, `types`, `sources`, as when it was opened; what is left out wants
+                all. What waits already was wanted when it came, and is delivered.
+        """
+        if not self._channel.change_receivers({self: self.could_want(**wanted)}):
+            raise Closed(self.name)
+
+    def could_want(self, **wanted: Unpack[Wanted]) -> Selection:
+        """What `change` would have it want, checked."""
+        if self.group is not None:
+            raise NotPossible(self.name, "its group shares one stream; open a group of another name")
+        return self._channel.select(**wanted)
+
+    @abstractmethod
+    def counts(self) -> LaneCounts:
+        """What became of the events that matched."""
+
+    @abstractmethod
+    def shut(self, reason: str) -> None:
+        """Called by the channel, once."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class QueuedReceiver(Receiver):
+    """A receiver that has a lane."""
+
+    lane: Lane
+
+    def counts(self) -> LaneCounts:
+        return self.lane.counts()
+
+    def shut(self, reason: str) -> None:
+        self.lane.close(reason)
+
+
+class Subscription(QueuedReceiver):
+    """A callback that the workers of the pool call."""
+
+    def __init__(
+        self,
+        channel: Channel[Any],
+        name: str,
+        selection: Selection,
+        callback: Callable[..., object],
+        pool: Pool,
+    ) -> None:
+        super().__init__(channel, name, selection)
+        self.callback = callback
+        self._call = callback
+        self._with_header = takes_header(callback)
+        self._pool = pool
+        # Whoever runs it next hands it to `_pool`, which may be another by now.
+        self._is_moving = False
+        # Pools whose workers may have it in hand, or be about to: left when the next batch is done.
+        self._leaving: deque[Pool] = deque()
+        self.lane = channel.new_lane(name, selection, self._schedule)
+        self.lane.on_higher = partial(pool.raise_to, self)
+        if self._watch is not None:
+            self._call = watched(self._watch, callback, with_header=self._with_header)
+            self._with_header = True
+            self.lane.watch = self._watch
+
+    def _schedule(self, lane: Lane) -> None:
+        self._pool.schedule(self, lane.highest())
+
+    def use(self, pool: Pool) -> None:
+        """Be called by the workers of another pool; one of the old that is at it ends its batch."""
+        before, self._pool = self._pool, pool
+        self.lane.on_higher = partial(pool.raise_to, self)
+        if before.withdraw(self):
+            pool.schedule(self, self.lane.highest())
+            self._channel.pools.leave(before)
+        elif self.lane.wait_empty(0):  # no worker has it
+            self._channel.pools.leave(before)
+        else:
+            self._is_moving = True
+            self._leaving.append(before)
+
+    def shut(self, reason: str) -> None:
+        super().shut(reason)
+        self._leaving.append(self._pool)
+        if self.lane.wait_empty(0):
+            self._leave(self._left_before())
+
+    def run_batch(self) -> bool:
+        """Deliver one batch, for the pool."""
+        if not self._leaving:
+            return self._run_batch()
+        # Of those before now at most the worker's own has it in hand: it gives it away, or finds it empty.
+        leaving = self._left_before()
+        again = self._run_batch()
+        self._leave(leaving)
+        return again
+
+    def _run_batch(self) -> bool:
+        lane, callback, with_header = self.lane, self._call, self._with_header
+        items = lane.take()
+        for event, header, _ in items:
+            if lane.halted:
+                break
+            try:
+                if with_header:
+                    callback(event, header)
+                else:
+                    callback(event)
+            except BaseException as error:  # noqa: BLE001 - whatever a callback raises stays with it
+                lane.failed_one()
+                self._channel.report(self.name, header, error)
+            else:
+                lane.done += 1
+        if items:
+            lane.settle(items)
+            if self._is_moving:
+                self._is_moving = False
+                self._schedule(lane)
+                return False
+        return bool(items)
+
+    def _left_before(self) -> list[Pool]:
+        leaving: list[Pool] = []
+        with suppress(IndexError):
+            while True:
+                leaving.append(self._leaving.popleft())
+        return leaving
+
+    def _leave(self, pools: list[Pool]) -> None:
+        for pool in pools:
+            self._channel.pools.leave(pool)
+
+    @property
+    def progress(self) -> int:
+        return self.lane.progress
+
+    def stuck(self, seconds: float) -> None:
+        """The callback does not come back: say so and detach, so that nothing queues up behind it."""
+        log.error(
+            "%s has not returned for %.1f s; it is detached, what waits for it is dropped and counted",
+            self.name,
+            seconds,
+        )
+        self._channel.drop_receiver(self, reason="stuck")
+
+
+class AsyncSubscription(QueuedReceiver):
+    """An `async def` callback, awaited one event after the other on one loop."""
+
+    def __init__(
+        self,
+        channel: Channel[Any],
+        name: str,
+        selection: Selection,
+        callback: Callable[..., Awaitable[object]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(channel, name, selection)
+        self.callback = callback
+        self._call = callback
+        self._with_header = takes_header(callback)
+        self._loop = loop
+        self._task: asyncio.Task[None] | None = None
+        self.lane = channel.new_lane(name, selection, self._schedule)
+        if self._watch is not None:
+            self._call = watched_async(self._watch, callback, with_header=self._with_header)
+            self._with_header = True
+            self.lane.watch = self._watch
+
+    def _schedule(self, _: Lane) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._start)
+        except RuntimeError:  # the loop is closed: nobody will ever await this callback again
+            self.lane.close()
+
+    def _start(self) -> None:
+        # The loop keeps only weak references to tasks.
+        self._task = self._loop.create_task(self._drain(), name=self.name)
+
+    async def _drain(self) -> None:
+        lane = self.lane
+        while items := lane.take():
+            for event, header, _ in items:
+                if lane.halted:
+                    break
+                try:
+                    await (self._call(event, header) if self._with_header else self._call(event))
+                except Exception as error:  # noqa: BLE001 - as in Subscription
+                    lane.failed_one()
+                    self._channel.report(self.name, header, error)
+                else:
+                    lane.done += 1
+            lane.settle(items)
+
+
+class InlineSubscription(Receiver):
+    """A callback in the pushing thread. Its counts are handed in by the suppliers."""
+
+    def __init__(
+        self, channel: Channel[Any], name: str, selection: Selection, callback: Callable[..., object]
+    ) -> None:
+        super().__init__(channel, name, selection)
+        if inspect.iscoroutinefunction(callback):
+            raise NotPossible(name, "an async def cannot run inside push; leave out inline=True")
+        self.callback = callback
+        self.call = callback
+        """What the generated function calls."""
+        self.with_header = takes_header(callback)
+        if self._watch is not None:
+            self.call = watched(self._watch, callback, with_header=self.with_header)
+            self.with_header = True
+        self._delivered = 0
+        self._failed = 0
+
+    def add(self, times: int, *, failed: bool) -> None:
+        """Under the channel's lock."""
+        if failed:
+            self._failed += times
+        else:
+            self._delivered += times
+
+    def counts(self) -> LaneCounts:
+        return LaneCounts(self._delivered, self._failed)
+
+    def shut(self, reason: str) -> None:
+        """Nothing waits for an inline callback."""
+
+    def raised(self, header: Header, error: BaseException) -> None:
+        self._channel.report(self.name, header, error)
