@@ -79,6 +79,17 @@ class RingAgainstAList(RuleBasedStateMachine):
             assert sequence == len(self.events)
             self.events.append(event)
 
+    @rule(size=sizes)
+    def lend(self, size: int) -> None:
+        event = self.event(size)
+        try:
+            with self.writer.lend(size, timeout=0) as room:
+                room[:] = event
+        except RingFull:
+            assert not self.nobody_is_behind()
+        else:
+            self.events.append(event)
+
     @rule(sizes=st.lists(sizes, max_size=12))
     def append_many(self, sizes: list[int]) -> None:
         batch = [self.event(size) for size in sizes]

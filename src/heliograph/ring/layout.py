@@ -66,6 +66,9 @@ HEADER: Final = Struct("<QQIII4x")
 
 The checksum covers the bytes and starts from the sequence that follows; positions need none, since
 readers know which one must come next."""
+LENT: Final = 1 << 31
+"""Stands in the number of events of a record whose bytes were written where they lie: its checksum covers
+only the sequence, and none of them."""
 HEADER_SIZE: Final = HEADER.size
 MASK32: Final = 0xFFFFFFFF
 

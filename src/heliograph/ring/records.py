@@ -12,6 +12,7 @@ from heliograph.ring.layout import (
     FIRST_SLOT,
     HEADER,
     HEADER_SIZE,
+    LENT,
     MASK32,
     SLOT_BITS,
     largest_event,
@@ -34,6 +35,8 @@ class Record(NamedTuple):
     events: int
     crc: int
     next_position: int
+    is_lent: bool = False
+    """Whether its checksum covers none of its bytes."""
 
     @property
     def seed(self) -> int:
@@ -51,19 +54,21 @@ def find(segment: Segment, position: int) -> Record | None:
     taken = slots_for(size) if count else segment.slots - slot
     if slot + taken > segment.slots:
         return None
-    return Record(sequence, at + HEADER_SIZE, size, count, crc, position + taken)
+    return Record(
+        sequence, at + HEADER_SIZE, size, count & ~LENT, crc, position + taken, is_lent=bool(count & LENT)
+    )
 
 
 def is_sound(segment: Segment, record: Record) -> bool:
     """Whether the checksum is right."""
-    body = segment.memory[record.start : record.start + record.size]
+    body = b"" if record.is_lent else segment.memory[record.start : record.start + record.size]
     return bool(crc32c(body, record.seed) == record.crc)
 
 
 def views(lent: ctypes.Array[ctypes.c_char], record: Record) -> tuple[memoryview, ...] | None:
     """The events of a record where they lie; None when its checksum or its sizes are wrong."""
     body = memoryview(lent).cast("B")[record.start : record.start + record.size].toreadonly()
-    if crc32c(body, record.seed) != record.crc:
+    if crc32c(b"" if record.is_lent else body, record.seed) != record.crc:
         return None
     if record.events < 2:
         return (body,) * record.events

@@ -4,6 +4,8 @@
         writer.append(b"one event")
         writer.append_parts((header, array))        # scatter/gather: no copy but the one into the ring
         writer.append_many(events)                  # one record, seen whole or not at all
+        with writer.lend(1 << 20) as room:          # built where it will be read: no copy at all
+            np.frombuffer(room, np.uint8)[:] = 7
 
 No reader is asked on the way of an event. The writer *claims* an eighth of a lap at a time, and only then
 looks at the cursors of reliable readers; up to there it writes without a look at anybody. When the slowest is
@@ -14,6 +16,7 @@ at once.
 
 from __future__ import annotations
 
+import weakref
 from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from crc32c import crc32c
 
-from heliograph.errors import EventTooLargeForRing, RingClosed, RingFull
+from heliograph.errors import EventTooLargeForRing, NotPossible, RingClosed, RingFull
 from heliograph.ring import kernel
 from heliograph.ring.layout import (
     BELL,
@@ -33,6 +36,7 @@ from heliograph.ring.layout import (
     HEADER,
     HEADER_SIZE,
     INTENT,
+    LENT,
     MARK_COUNT,
     MARK_SEAL,
     MARK_WORDS,
@@ -180,6 +184,31 @@ class RingWriter:
         with self._locked(timeout):
             return self._write(views, 1, timeout)
 
+    @contextmanager
+    def lend(self, size: int, timeout: float | None = None) -> Iterator[memoryview]:
+        """Room for one event of so many bytes, which is there for readers when the `with` block has ended.
+
+        Nothing is copied and nothing summed up, so that a large event costs as much as a small one: damage to
+        its bytes in shared memory is not found. Other threads wait to write meanwhile. When the block raises
+        there is no event.
+        """
+        with self._locked(timeout):
+            position = self._make_room(size, timeout)
+            start = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
+            lent = self._segment.lend()
+            is_in_use = weakref.ref(lent)
+            room = memoryview(lent).cast("B")[start + HEADER_SIZE : start + HEADER_SIZE + size]
+            del lent
+            yield room
+            room.release()
+            if is_in_use() is not None:
+                raise NotPossible(
+                    "an event in lent room", "an array or view still uses it; drop it inside of the block"
+                )
+            crc = crc32c(b"", (self._sequence + 1) & MASK32)
+            _pack_header(self._memory, start, position, self._sequence, size, LENT | 1, crc)
+            self._commit(position, size, 1)
+
     def append_many(self, events: Sequence[Buffer], timeout: float | None = None) -> int:
         """Write a batch; returns the sequence of its first event.
 
@@ -303,12 +332,15 @@ class RingWriter:
             memory[at : at + len(view)] = view
             at += len(view)
         _pack_header(memory, start, position, sequence, size, count, crc)
-        self._sequence = sequence + count
+        self._commit(position, size, count)
+        return sequence
+
+    def _commit(self, position: int, size: int, count: int) -> None:
+        self._sequence += count
         self._position = position + slots_for(size)
         self._words[COMMITTED] = self._position
         if self._words[SLEEPERS]:
             self._wake()
-        return sequence
 
     def _wake(self) -> None:
         self._wakes += 1

@@ -243,6 +243,57 @@ def test_a_pinned_event_stays_where_it_is_until_it_is_released(folder: RingFolde
         assert fill(writer) == SIXTEEN_SLOTS_OF_EVENTS
 
 
+def test_an_event_that_is_built_where_it_lies_is_read_like_any_other(folder: RingFolder) -> None:
+    """By readers that copy and by those that pin, between events that were copied in."""
+    with (
+        small_writer(folder) as writer,
+        reader_of(folder) as copying,
+        reader_of(folder) as pinning,
+        reader_of(folder, reliable=False) as looking,
+    ):
+        for lap in range(40):
+            writer.append(b"before")
+            with writer.lend(100) as room:
+                room[:] = bytes([lap]) * 100
+            writer.append_many([b"a", b"bc"])
+            expected = [b"before", bytes([lap]) * 100, b"a", b"bc"]
+            assert copying.read_many(9, 0) == expected
+            assert looking.read_many(9, 0) == expected
+            seen: list[bytes] = []
+            while len(seen) < 4:
+                with pinning.pin(0) as pinned:  # type: ignore[union-attr]  # it is there
+                    seen += [bytes(part) for part in pinned.parts]
+            assert seen == expected
+
+
+def test_lent_room_is_no_event_before_the_end_of_the_block_or_when_that_raises(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        with writer.lend(10) as room:
+            room[:] = b"0123456789"
+            assert reader.read(0) is None
+        assert reader.read(0) == b"0123456789"
+        with pytest.raises(ValueError, match="no more"), writer.lend(10):
+            raise ValueError("no more")
+        with pytest.raises(NotPossible, match="still uses it"), writer.lend(8) as room:
+            kept = np.frombuffer(room, np.int64)
+        assert reader.read(0) is None
+        del kept
+        writer.append(b"next")
+        assert reader.read(0) == b"next"
+        with pytest.raises(EventTooLargeForRing), writer.lend(1 << 20):
+            pass
+
+
+def test_who_joins_behind_an_event_that_was_built_where_it_lies_finds_its_feet(folder: RingFolder) -> None:
+    with small_writer(folder) as writer:
+        with writer.lend(100) as room:
+            room[:] = bytes(100)
+        with reader_of(folder) as reader:
+            assert reader.next_sequence == 1
+            writer.append(b"next")
+            assert reader.read(0) == b"next"
+
+
 def test_pins_may_be_released_in_any_order(folder: RingFolder) -> None:
     with small_writer(folder) as writer, reader_of(folder) as reader:
         writer.append_many([b"one", b"two"])
