@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 
 import heliograph as hg
 import heliograph.spark
-from heliograph.errors import ExpressionError, FormatError, NotPossible
+from heliograph.errors import ExpressionError, FormatError, HistoryDamaged, NotPossible
 from heliograph.spark.filtering import filter_sql, parsed
 from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
 
@@ -454,6 +454,9 @@ def test_rows_that_cannot_be_read_fail_the_job_whatever_the_session_says(
             sealed.write_bytes(bad)
             with pytest.raises(Exception, match="could not verify page integrity"):
                 frame.collect()
+            with pytest.raises(HistoryDamaged) as damaged, heliograph.spark.naming_loss():
+                frame.collect()
+            assert (damaged.value.first, damaged.value.next_available) == (0, 100)
             sealed.write_bytes(good)
             assert frame.count() == 100
         finally:

@@ -100,6 +100,9 @@ def test_the_session_is_set_up_for_events(spark: SparkSession) -> None:
     }
     assert {name: spark.conf.get(name) for name in expected} == expected
     assert spark.sparkContext.pythonExec == os.environ["PYSPARK_PYTHON"]
+    java = spark.sparkContext._jvm.java.lang.System  # type: ignore[union-attr]
+    assert java.getProperty("arrow.enable_unsafe_memory_access") == "true"
+    assert java.getProperty("log4j2.configurationFile").endswith("log4j2.properties")
 
 
 def test_asking_again_returns_the_session_that_runs(spark: SparkSession) -> None:

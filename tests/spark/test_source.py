@@ -112,6 +112,8 @@ def test_batches_of_a_stream_have_the_size_that_was_asked_for_and_end(
     assert behind.events == 2
     assert behind.bytes > 0
     assert behind.seconds > 0
+    by_partition = heliograph.spark.lag_by_partition(query)
+    assert [(key, one.events) for key, one in by_partition.items()] == [(("air.tracks", "p1"), 2)]
 
 
 def test_a_running_stream_sees_what_is_appended_and_sealed(

@@ -34,13 +34,8 @@ class Lag(NamedTuple):
 
 def lag(query: StreamingQuery) -> Lag | None:
     """How far a query is behind; None before its first batch, and for one that reads no channel of ours."""
-    progress: Any = query.lastProgress
-    behind: list[Lag] = []
-    for source in progress.sources if progress is not None else ():
-        latest, end = _json(source.latestOffset), _json(source.endOffset)
-        if isinstance(latest, dict) and latest.keys() == {"path", "channels"} and isinstance(end, dict):
-            behind += _partitions(latest["path"], end, [*latest["channels"], *end])
-    if progress is None or not behind:
+    behind = list(lag_by_partition(query).values())
+    if not behind:
         return None
     return Lag(
         sum(one.events for one in behind),
@@ -49,19 +44,31 @@ def lag(query: StreamingQuery) -> Lag | None:
     )
 
 
+def lag_by_partition(query: StreamingQuery) -> dict[tuple[str, str], Lag]:
+    """How far a query is behind, by channel and partition; empty before its first batch."""
+    progress: Any = query.lastProgress
+    behind: dict[tuple[str, str], Lag] = {}
+    for source in progress.sources if progress is not None else ():
+        latest, end = _json(source.latestOffset), _json(source.endOffset)
+        if isinstance(latest, dict) and latest.keys() >= {"path", "channels"} and isinstance(end, dict):
+            behind |= _partitions(latest, end)
+    return behind
+
+
 def _json(text: Any) -> Any:
     return msgspec.json.decode(text) if isinstance(text, str) and text else text
 
 
-def _partitions(path: str, end: dict[str, Any], channels: list[str]) -> Iterator[Lag]:
+def _partitions(latest: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[tuple[str, str], Lag]]:
     from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - the package loads without the journal
 
-    folder = StationFolder(path)
-    for channel in dict.fromkeys(channels):
-        for partition in folder.partitions(channel):
+    folder = StationFolder(latest["path"])
+    for channel in dict.fromkeys([*latest["channels"], *end]):
+        there = latest["channels"].get(channel, ()) if latest.get("assigned") else folder.partitions(channel)
+        for partition in there:
             with folder.reader(channel, partition) as reader:
                 at = end.get(channel, {}).get(partition, {"offset": reader.earliest})
-                yield _behind(reader, at["offset"])
+                yield (channel, partition), _behind(reader, at["offset"])
 
 
 def _behind(reader: PartitionReader, offset: int) -> Lag:

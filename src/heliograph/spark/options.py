@@ -34,6 +34,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """How offsets in JSON say so, as for Kafka."""
 
+STRATEGY: Final = "startingOffsetsByTimestampStrategy"
 MAX_PATTERN: Final = 1000
 """Characters of `subscribePattern`."""
 
@@ -45,26 +46,39 @@ class Points(msgspec.Struct, frozen=True):
     offsets: ByPartition | None = None
     times_ns: ByPartition | None = None
     time_ns: int | None = None
+    insists: bool = False
+    """Whether a time that no event is as late as is refused; else it means the end."""
 
     def offset(self, reader: PartitionReader, channel: str, partition: str) -> int:
         """Where it is in one partition. One that the JSON does not name is at its beginning."""
         if self.time_ns is not None:
-            return reader.offset_at(self.time_ns)
+            return self._offset_at(self.time_ns, reader, "startingTimestamp")
         if self.times_ns is not None:
             time_ns = self.times_ns.get(channel, {}).get(partition)
-            return reader.earliest if time_ns is None else reader.offset_at(time_ns)
+            if time_ns is None:
+                return reader.earliest
+            return self._offset_at(time_ns, reader, "startingOffsetsByTimestamp")
         if self.offsets is not None:
             offset = self.offsets.get(channel, {}).get(partition, EARLIEST)
         else:
             offset = EARLIEST if self.named == "earliest" else LATEST
         return reader.earliest if offset == EARLIEST else reader.watermark if offset == LATEST else offset
 
+    def _offset_at(self, time_ns: int, reader: PartitionReader, option: str) -> int:
+        found = reader.offset_at(time_ns)
+        if self.insists and found >= reader.watermark:
+            allowed = f"a time that some event of {reader.folder} is as late as, or {STRATEGY}=latest"
+            raise InvalidOption(option, str(time_ns // 1_000_000), allowed)
+        return found
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was asked for. `channels` or `pattern` is given, not both."""
+    """Everything that was asked for. `channels`, `assigned` or `pattern` is given, not two of them."""
 
     path: str
     channels: tuple[str, ...] = ()
+    assigned: dict[str, tuple[str, ...]] | None = None
+    """Partitions of channels, when only these are wanted."""
     pattern: str | None = None
     where: str | None = None
     params: dict[str, Any] | list[Any] | None = None
@@ -81,6 +95,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     min_events: int | None = None
     max_delay: float = 900.0
     """Seconds for which `min_events` is waited for."""
+    min_tasks: int = 1
+    max_in_task: int | None = None
 
 
 def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
@@ -109,7 +125,8 @@ def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
 def _insist_on_one(parsed: Mapping[str, Any]) -> None:
     given = [name for name in _CHOICES if name in parsed]
     if not given:
-        raise InvalidOption("channel", None, f"a channel; or give {_CHOICES[1]!r} or {_CHOICES[2]!r}")
+        others = " or ".join(map(repr, _CHOICES[1:]))
+        raise InvalidOption("channel", None, f"a channel; or give {others}")
     if len(given) > 1:
         raise InvalidOption(given[1], str(parsed[given[1]]), f"one of {', '.join(_CHOICES)}, not two")
 
@@ -120,15 +137,18 @@ def _insist_on_companions(parsed: Mapping[str, Any]) -> None:
         raise InvalidOption("minEventsPerTrigger", str(least), f"at most maxEventsPerTrigger, {most}")
     if "maxTriggerDelay" in parsed and least is None:
         raise InvalidOption("minEventsPerTrigger", None, "a number of events, when maxTriggerDelay is given")
+    if STRATEGY in parsed and not _TIMES & parsed.keys():
+        raise InvalidOption("startingTimestamp", None, f"a time, when {STRATEGY} is given")
     if "params" in parsed and "filter" not in parsed:
         raise InvalidOption("filter", None, "a condition, when params are given")
 
 
 def _points(parsed: Mapping[str, Any], which: str, default: Literal["earliest", "latest"]) -> Points:
+    insists = which == "starting" and parsed.get(STRATEGY) == "error"
     if f"{which}Timestamp" in parsed:
-        return Points(time_ns=parsed[f"{which}Timestamp"])
+        return Points(time_ns=parsed[f"{which}Timestamp"], insists=insists)
     if f"{which}OffsetsByTimestamp" in parsed:
-        return Points(times_ns=parsed[f"{which}OffsetsByTimestamp"])
+        return Points(times_ns=parsed[f"{which}OffsetsByTimestamp"], insists=insists)
     found: Points = parsed.get(f"{which}Offsets", Points(named=default))
     return found
 
@@ -138,6 +158,14 @@ def _points(parsed: Mapping[str, Any], which: str, default: Literal["earliest", 
 
 def _one(name: str, value: str) -> tuple[str, ...]:
     return (text(name, value),)
+
+
+def _assigned(name: str, value: str) -> dict[str, tuple[str, ...]]:
+    allowed = 'JSON such as {"air.tracks": ["5f0c…"]}, with a partition for each channel'
+    found: dict[str, tuple[str, ...]] = _json(name, value, dict[str, tuple[str, ...]], allowed)
+    if not found or not all(found.values()):
+        raise InvalidOption(name, value, allowed)
+    return found
 
 
 def _pattern(name: str, value: str) -> str:
@@ -208,15 +236,20 @@ def _times(name: str, value: str) -> ByPartition:
     }
 
 
-_CHOICES: Final = ("channel", "subscribe", "subscribePattern")
+_CHOICES: Final = ("channel", "subscribe", "subscribePattern", "assign")
+_TIMES: Final = frozenset({"startingTimestamp", "startingOffsetsByTimestamp"})
 _EVERYWHERE: Final[dict[str, Parser]] = {
     "path": text,
     "channel": _one,
     "subscribe": several,
     "subscribePattern": _pattern,
+    "assign": _assigned,
     "startingOffsets": _offsets,
     "startingTimestamp": _time,
     "startingOffsetsByTimestamp": _times,
+    STRATEGY: choice("latest", "error"),
+    "minPartitions": count,
+    "maxEventsPerPartition": count,
     "filter": text,
     "params": _params,
     "types": several,
@@ -242,6 +275,7 @@ _FIELDS: Final = {
     "channel": "channels",
     "subscribe": "channels",
     "subscribePattern": "pattern",
+    "assign": "assigned",
     "filter": "where",
     "params": "params",
     "types": "types",
@@ -254,4 +288,6 @@ _FIELDS: Final = {
     "maxBytesPerTrigger": "max_bytes",
     "minEventsPerTrigger": "min_events",
     "maxTriggerDelay": "max_delay",
+    "minPartitions": "min_tasks",
+    "maxEventsPerPartition": "max_in_task",
 }

@@ -30,23 +30,37 @@ if TYPE_CHECKING:
 
     from heliograph.journal.manifest import Manifest, Segment
     from heliograph.journal.reader import PartitionReader
+    from heliograph.spark.options import Options
 
 SLICE_ROWS: Final = 4 * ROW_GROUP
 """Rows per task of our source: about half a second of work."""
 
 
+def rows_per_task(events: int, options: Options) -> int:
+    """How many rows a task of a read of so many events gets at most."""
+    return max(1, min(SLICE_ROWS, options.max_in_task or SLICE_ROWS, -(-events // options.min_tasks)))
+
+
 def slices_of(
-    channel: str, partition: str, first: int, end: int, segments: Sequence[Segment] = ()
+    channel: str,
+    partition: str,
+    first: int,
+    end: int,
+    segments: Sequence[Segment] = (),
+    *,
+    rows: int | None = None,
 ) -> Iterator[Slice]:
     """A range in parts of a size for one task.
 
-    With the sealed files given, they are cut between row groups, so that no group is decoded by two tasks.
+    With the sealed files given, they are cut between row groups, so that no group is decoded by two tasks;
+    unless the parts are smaller than that.
     """
     place = partition_folder(channel, partition)
+    rows = SLICE_ROWS if rows is None else rows
     while first < end:
-        stop = first + SLICE_ROWS
+        stop = first + rows
         at = bisect_right(segments, stop, key=lambda segment: segment.first) - 1
-        if stop < end and at >= 0 and stop < segments[at].next:
+        if rows >= ROW_GROUP and stop < end and at >= 0 and stop < segments[at].next:
             stop = max(stop - (stop - segments[at].first) % ROW_GROUP, first + ROW_GROUP)
         yield Slice(partition, place, first, min(stop, end), channel)
         first = stop

@@ -27,7 +27,7 @@ from heliograph.formats import Format
 from heliograph.journal.folder import partition_folder
 from heliograph.spark.filtering import joined_format
 from heliograph.spark.options import parse_options
-from heliograph.spark.planning import chosen_types, slices_of
+from heliograph.spark.planning import chosen_types, rows_per_task, slices_of
 from heliograph.spark.pruning import pruned
 from heliograph.spark.pushing import as_expression
 from heliograph.spark.shape import full_schema, insist_on_columns
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from heliograph.expr.tree import Expr
     from heliograph.spark.options import Options
     from heliograph.spark.sink import RunSink, StreamSink
+    from heliograph.spark.watching import Key
 
 
 P = ParamSpec("P")
@@ -184,16 +185,20 @@ class HistoryReader(DataSourceReader):
         assert self._watch is not None
         predicates = self._job.shape(self._wanted, self._pushed).predicates()
         known = frozenset(fmt.id for fmt in self._job.known())
-        parts: list[InputPartition] = []
-        for (channel, partition), reader in self._watch.readers().items():
+        ranges: list[tuple[Key, int, int]] = []
+        for key, reader in self._watch.readers().items():
+            channel, partition = key
             place = partition_folder(channel, partition)
             end = min(self._options.ending.offset(reader, channel, partition), reader.watermark)
             first = self._options.starting.offset(reader, channel, partition)
             if self._job.fail_on_data_loss and first < min(reader.earliest, end):
                 raise HistoryGone(place, first, reader.earliest)
-            for low, high in pruned(reader, first, end, known, predicates):
-                slices = slices_of(channel, partition, low, high, reader.manifest.segments)
-                parts += map(SlicePartition, slices)
+            ranges += ((key, *span) for span in pruned(reader, first, end, known, predicates))
+        rows = rows_per_task(sum(end - first for _, first, end in ranges), self._options)
+        parts: list[InputPartition] = []
+        for key, first, end in ranges:
+            segments = self._watch.readers()[key].manifest.segments
+            parts += map(SlicePartition, slices_of(*key, first, end, segments, rows=rows))
         return parts or [SlicePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from heliograph.errors import HistoryDamaged
 from heliograph.journal.folder import partition_folder
-from heliograph.spark.planning import slices_of
+from heliograph.spark.planning import rows_per_task, slices_of
 from heliograph.spark.watching import Key
 
 if TYPE_CHECKING:
@@ -118,17 +118,22 @@ class Stream:
             key: Position(reader.manifest.epoch, reader.watermark, reader.earliest)
             for key, reader in self._watch.readers().items()
         }
-        return {"path": self._watch.folder.path, "channels": to_json(positions)}
+        assigned = {} if self._options.assigned is None else {"assigned": True}
+        return {"path": self._watch.folder.path, "channels": to_json(positions), **assigned}
 
     def slices(self, start: Offsets, end: Offsets) -> list[Slice]:
         """The tasks of a batch."""
         before, readers = from_json(start), self._watch.readers()
+        ranges = {
+            key: (min(at.start, before[key].offset) if key in before else at.start, at.offset)
+            for key, at in from_json(end).items()
+        }
+        rows = rows_per_task(sum(max(0, stop - first) for first, stop in ranges.values()), self._options)
         parts: list[Slice] = []
-        for key, at in from_json(end).items():
-            first = min(at.start, before[key].offset) if key in before else at.start
+        for key, (first, stop) in ranges.items():
             reader = readers.get(key)
             segments = () if reader is None else reader.manifest.segments
-            parts += slices_of(*key, first, at.offset, segments)
+            parts += slices_of(*key, first, stop, segments, rows=rows)
         return parts
 
     def _ready(self, before: Mapping[Key, Position]) -> dict[Key, Position]:

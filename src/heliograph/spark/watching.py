@@ -13,7 +13,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from heliograph.errors import NoHistory, NoSuchFile
+from heliograph.errors import InvalidOption, NoHistory, NoSuchFile
 from heliograph.formats import FormatRegistry
 from heliograph.journal.folder import StationFolder
 from heliograph.spark.planning import learn_formats
@@ -76,15 +76,26 @@ class Watch:
                     self._readers[key] = self.folder.reader(channel, partition, self.formats)
 
     def _channels(self) -> tuple[str, ...]:
+        if self._options.assigned is not None:
+            return tuple(self._options.assigned)
         if self._pattern is None:
             return self._options.channels
         return tuple(name for name in self.folder.channels() if self._pattern.fullmatch(name))
 
     def _partitions(self, channel: str) -> tuple[str, ...]:
         try:
-            return self.folder.partitions(channel)
+            return self._wanted(channel, self.folder.partitions(channel))
         except (NoHistory, NoSuchFile):
             # A channel that was there and is gone: what that means is for whoever has read from it to say.
             if self._pattern is None and not any(key.channel == channel for key in self._readers):
                 raise
             return ()
+
+    def _wanted(self, channel: str, there: tuple[str, ...]) -> tuple[str, ...]:
+        if self._options.assigned is None:
+            return there
+        wanted = self._options.assigned[channel]
+        missing = [partition for partition in wanted if partition not in there]
+        if missing and not any(key.channel == channel for key in self._readers):
+            raise InvalidOption("assign", missing[0], f"partitions of {channel!r}: {', '.join(there)}")
+        return tuple(partition for partition in wanted if partition in there)

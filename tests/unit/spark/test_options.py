@@ -28,6 +28,8 @@ def test_what_is_not_said_has_the_defaults_of_the_kafka_source() -> None:
         ("maxEventsPerTrigger", "10", "max_events", 10),
         ("MAXBYTESPERTRIGGER", "64m", "max_bytes", 64 << 20),
         ("maxBytesPerTrigger", "500", "max_bytes", 500),
+        ("minPartitions", "8", "min_tasks", 8),
+        ("maxEventsPerPartition", "1000", "max_in_task", 1000),
         ("minEventsPerTrigger", "7", "min_events", 7),
         ("types", "a, b", "types", ("a", "b")),
         ("mode", "Envelope", "mode", "envelope"),
@@ -74,6 +76,18 @@ def test_a_time_outranks_times_of_partitions_and_those_outrank_offsets() -> None
     assert parse_options(said, stream=True).starting == Points(times_ns={})
 
 
+def test_partitions_can_be_assigned() -> None:
+    said = {"path": "data", "assign": '{"air.tracks": ["p1", "p2"]}'}
+    assert parse_options(said, stream=False).assigned == {"air.tracks": ("p1", "p2")}
+
+
+def test_a_time_that_no_event_is_as_late_as_means_the_end_or_is_refused() -> None:
+    said = {**LEAST, "startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "error"}
+    assert parse_options(said, stream=False).starting == Points(time_ns=5_000_000, insists=True)
+    said["startingOffsetsByTimestampStrategy"] = "latest"
+    assert parse_options(said, stream=False).starting == Points(time_ns=5_000_000)
+
+
 def test_delays_are_written_as_spark_writes_them() -> None:
     for text, seconds in {"500ms": 0.5, "2s": 2.0, "15m": 900.0, "1 h": 3600.0, "1d": 86400.0}.items():
         said = {**LEAST, "minEventsPerTrigger": "5", "maxTriggerDelay": text}
@@ -103,6 +117,22 @@ def test_delays_are_written_as_spark_writes_them() -> None:
         ({**LEAST, "maxTriggerDelay": "5s"}, True, "'minEventsPerTrigger' is missing"),
         ({**LEAST, "minEventsPerTrigger": "9", "maxEventsPerTrigger": "3"}, True, "at most"),
         ({**LEAST, "params": "{}"}, True, "'filter' is missing"),
+        ({**LEAST, "assign": '{"c": ["p"]}'}, True, "one of channel, subscribe, subscribePattern, assign"),
+        ({"path": "d", "assign": '{"c": []}'}, True, "a partition for each channel"),
+        ({"path": "d", "assign": "{}"}, True, "a partition for each channel"),
+        ({**LEAST, "minPartitions": "0"}, True, "a whole number from 1 on"),
+        ({**LEAST, "maxEventsPerPartition": "many"}, False, "a whole number from 1 on"),
+        ({**LEAST, "maxOffsetsPerTrigger": "5"}, True, "maxEventsPerTrigger"),
+        (
+            {**LEAST, "startingOffsetsByTimestampStrategy": "latest"},
+            True,
+            "'startingTimestamp' is missing",
+        ),
+        (
+            {**LEAST, "startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "never"},
+            True,
+            "latest or error",
+        ),
         ({"path": "d", "subscribe": "a,,b"}, True, "names with commas"),
         ({"path": "d", "subscribePattern": "("}, True, "a regular expression"),
         ({"path": "", "channel": "c"}, True, "not empty"),

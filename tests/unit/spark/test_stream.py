@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.errors import HistoryDamaged, NoHistory
+from heliograph.errors import HistoryDamaged, InvalidOption, NoHistory
 from heliograph.spark.options import parse_options
 from heliograph.spark.stream import Offsets, Stream, shares, to_json
 from heliograph.spark.watching import Key, Watch
@@ -151,6 +151,61 @@ def test_a_new_partition_is_read_from_its_beginning(kept: object, tmp_path: Path
         one._watch.readers(now=True)
         end = one.latest(start, limited=True)
         assert ranges(one, start, end) == {"p3": (0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks", "largest"),
+    [
+        ({}, 2, 30),
+        ({"minPartitions": 8}, 8, 5),
+        ({"minPartitions": 1000}, 40, 1),
+        ({"maxEventsPerPartition": 7}, 7, 7),
+        ({"maxEventsPerPartition": 7, "minPartitions": 2}, 7, 7),
+    ],
+)
+def test_a_batch_has_as_many_tasks_as_were_asked_for(
+    kept: object, tmp_path: Path, options: dict[str, Any], tasks: int, largest: int
+) -> None:
+    one = stream(tmp_path, **options)
+    start = one.initial()
+    slices = one.slices(start, one.latest(start, limited=True))
+    assert len(slices) == tasks
+    assert max(part.next - part.first for part in slices) == largest
+    read = sorted((part.partition, n) for part in slices for n in range(part.first, part.next))
+    assert read == [("p1", n) for n in range(10)] + [("p2", n) for n in range(30)]
+
+
+def test_only_assigned_partitions_are_read(kept: object, tmp_path: Path) -> None:
+    said = {"path": str(tmp_path), "assign": '{"air.tracks": ["p2"]}', "startingOffsets": "earliest"}
+    options = parse_options(said, stream=True)
+    one = Stream(options, Watch(options))
+    start = one.initial()
+    assert at(one.latest(start, limited=True)) == {"p2": 30}
+    assert one.report()["assigned"] is True
+    with Keeper(tmp_path, partition="p3") as later:
+        later.push(Track(1))
+        one.stop_at_now()
+        assert at(one.latest(start, limited=True)) == {"p2": 30}
+
+
+def test_an_assigned_partition_that_is_not_there_is_refused_with_those_that_are(
+    kept: object, tmp_path: Path
+) -> None:
+    options = parse_options({"path": str(tmp_path), "assign": '{"air.tracks": ["p9"]}'}, stream=True)
+    with pytest.raises(InvalidOption, match="p1, p2"):
+        Watch(options)
+
+
+@pytest.mark.parametrize("where", ["startingTimestamp", "startingOffsetsByTimestamp"])
+def test_a_starting_time_behind_all_events_is_refused_when_that_was_asked_for(
+    kept: object, tmp_path: Path, where: str
+) -> None:
+    late = FIRST_TIME // 10**6 + 60_000
+    value = late if where == "startingTimestamp" else f'{{"air.tracks": {{"p1": {late}}}}}'
+    assert at(stream(tmp_path, **{where: value}).initial())["p1"] == 10
+    strict = stream(tmp_path, **{where: value}, startingOffsetsByTimestampStrategy="error")
+    with pytest.raises(InvalidOption, match="startingOffsetsByTimestampStrategy=latest"):
+        strict.initial()
 
 
 def test_a_first_batch_is_read_again_as_it_was_planned(kept: Any, tmp_path: Path) -> None:
