@@ -157,7 +157,7 @@ def test_from_any_order_what_waits_comes_back_to_the_order_of_its_arrival() -> N
     ("wanted", "sentence"),
     [
         ({}, "name one"),
-        ({"durability": "persistent"}, "name one"),
+        ({"durability": "persistent"}, "no option 'durability'; it has dispatch, latency, threads"),
         ({"dispatch": "fifo"}, "one of strict, ranked"),
         ({"dispatch": "aged", "latency": 1.0}, "None unless dispatch='deadline'"),
         ({"threads": hg.Threads("inline")}, "decided when it subscribes"),
