@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import BatchTooLarge, CursorFenced, CursorHeld, QueryFailed
+from heliograph.errors import BatchTooLarge, CursorFenced, CursorHeld, NotPossible, QueryFailed
+from heliograph.link.kept import AppendAsk
+from heliograph.link.pages import Page
 from heliograph.link.questions import Questions
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
@@ -183,6 +185,33 @@ def test_a_push_without_a_folder_is_synced_by_the_keeper(tmp_path: Path) -> None
             assert ids(consumer, 199) == list(range(1, 200))
         local = kept.consumer(start="earliest", until="now")
         assert [track.id for track in local] == list(range(1, 200))
+
+
+class Alarm(hg.Event, name="air.alarm"):
+    level: int
+
+
+def test_what_the_keeper_cannot_read_is_refused_and_not_acknowledged(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        both: Any = other.channel("air.tracks", Track, Alarm, qos=PERSISTENT)
+        assert both.push(Track(1))
+        with pytest.raises(NotPossible, match="can read 0 of 1 events"):
+            both.push(Alarm(3))
+        with pytest.raises(NotPossible, match="can read 1 of 2 events"):
+            both.push_many([Track(2), Alarm(3)])
+        assert [track.id for track in kept.consumer(until="now")] == [1]
+
+
+@pytest.mark.parametrize("push_id", [None, "again"])
+def test_an_append_without_events_is_refused_by_name(tmp_path: Path, push_id: str | None) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        assert other.mesh is not None
+        assert other.mesh.meet_all(LIMIT)
+        ask = AppendAsk("air.tracks", "synced", Page([]), push_id)
+        with pytest.raises(NotPossible, match=r"0 of 0 events|0 events under the id"):
+            other.mesh.ask(keeper.id, "history.append", ask)
 
 
 def test_a_link_sees_nothing_of_a_synced_channel_that_is_not_on_disk(

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from heliograph.channel.consumer import Consumer
     from heliograph.channel.core import Channel
     from heliograph.channel.receiver import Receiver
+    from heliograph.channel.selection import Selection
 
 T = TypeVar("T", bound=Event)
+R = TypeVar("R", bound="Receiver")
 Callback = TypeVar("Callback", bound="Callable[..., object]")
 
 
@@ -266,15 +268,11 @@ class ConsumerAdmin(Generic[T]):
                 return given
 
             return decorate
-        receiver = self._channel.subscribe(callback, **self._with_both(options))
-        self._note(receiver, options)
-        return receiver
+        return self._opened(partial(self._channel.subscribe, callback), options)
 
     def consumer(self, **options: Any) -> Consumer[T]:
         """As `channel.consumer`, behind this filter as well."""
-        consumer = self._channel.consumer(**self._with_both(options))
-        self._note(consumer, options)
-        return consumer
+        return self._opened(self._channel.consumer, options)
 
     def change(self, **wanted: Unpack[Wanted]) -> None:
         """Another filter for all of its receivers, from the next push on; each keeps its own as well.
@@ -282,11 +280,10 @@ class ConsumerAdmin(Generic[T]):
         When one of them cannot have it, what that raises is raised, and all keep the filter of before.
         """
         self._channel.select(**wanted)
-        selections = {
-            receiver: receiver.could_want(**both(self._channel, wanted, own))
-            for receiver, own in list(self._receivers.items())
-        }
+        self._selections(wanted)
+        # Whoever is noted from here on looks whether this has changed since it was opened.
         self._wanted = wanted
+        selections = self._selections(wanted)
         for receiver, own in list(self._receivers.items()):
             receiver.points = (self._channel.select(**wanted), self._channel.select(**own))
         # The station closes some by itself: those whose function does not return.
@@ -297,6 +294,20 @@ class ConsumerAdmin(Generic[T]):
         """Close all of its receivers."""
         for receiver in tuple(self._receivers):
             receiver.close()
+
+    def _selections(self, wanted: Wanted) -> dict[Receiver, Selection]:
+        return {
+            receiver: receiver.could_want(**both(self._channel, wanted, own))
+            for receiver, own in list(self._receivers.items())
+        }
+
+    def _opened(self, opening: Callable[..., R], options: dict[str, Any]) -> R:
+        wanted = self._wanted
+        receiver = opening(**self._with_both(options))
+        self._note(receiver, options)
+        if self._wanted is not wanted:
+            self.change(**self._wanted)  # it came while this was opened
+        return receiver
 
     def _note(self, receiver: Receiver, options: dict[str, Any]) -> None:
         own: Any = {name: options[name] for name in Wanted.__annotations__ if name in options}

@@ -17,6 +17,7 @@ from heliograph.errors import (
     CursorHeld,
     HistoryDamaged,
     HistoryGone,
+    NotPossible,
     QueryFailed,
 )
 from heliograph.link.pages import MAX_PAGE, Page, PageReader, cut_page
@@ -163,6 +164,16 @@ class Keeper:
         assert channel is not None
         reader = self._readers.setdefault(ask.channel, PageReader(ask.channel, channel.qos.missing))
         items = reader.items(ask.page, channel.types, f"{station:016x}")
+        asked = sum(run.length for run in ask.page.runs)
+        if asked != 1 and (ask.later is not None or ask.push_id is not None):
+            raise NotPossible(ask.channel, f"{asked} events under the id of one push")
+        if not asked or len(items) != asked:
+            # Left out, they would be acknowledged with the others.
+            raise NotPossible(
+                ask.channel,
+                f"the station that keeps it can read {len(items)} of {asked} events that were pushed, so it "
+                "keeps none of them: open it there with their types, in versions that go together",
+            )
         level: Level = "journal" if ask.level == "journal" else "synced"
 
         if ask.later is not None:

@@ -389,7 +389,8 @@ class Mesh:
     def _drop_peer(self, peer: Peer, reason: str | None) -> None:
         self._airing.end(peer)  # first: whoever sees that a station is gone has all that it wrote
         with self._lock:
-            self._peers.pop(peer.link.station, None)
+            if self._peers.get(peer.link.station) is peer:  # it may have come back already
+                del self._peers[peer.link.station]
             self._writer.links = len(self._peers)
             self._changed.notify_all()
         peer.link.close(reason)

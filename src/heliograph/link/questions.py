@@ -59,7 +59,8 @@ class Questions:
         self._ports = ports
         self._lock = ports.tasks.lock("questions")
         self._numbers = count(1)
-        self._asked: dict[int, tuple[int, Outcome]] = {}
+        self._asked: dict[int, tuple[Link, Outcome]] = {}
+        """By the link they went over: one that is closed may have a successor to the same station already."""
         self._silent: dict[int, int] = {}
         """Since when a station has answered nothing, if that was too long for somebody."""
         self._heard: dict[int, int] = {}
@@ -90,7 +91,7 @@ class Questions:
 
         number = self.ask_later(link, topic, body, came)
         if not done.wait(max(min(GRACE, timeout), self.patience(link.station, timeout))):
-            self._take(number, link.station)
+            self._take(number, link)
             self.missed(link.station, since)
             raise QueryFailed(f"station {link.name}", f"has not answered within {timeout:g} s")
         (answer,) = outcome
@@ -112,25 +113,25 @@ class Questions:
         """Ask, and be called with the answer, in the task that reads the link."""
         number = next(self._numbers)
         with self._lock:
-            self._asked[number] = (link.station, outcome)
+            self._asked[number] = (link, outcome)
         link.post(m.Ask(number, topic, msgspec.Raw(m.encode(body))))
         if link.closed:
-            self.fail_all(link.station, GONE)
+            self._fail_all(link)
         return number
 
-    def fail_all(self, station: int, reason: str) -> None:
-        """A station will answer nothing more."""
+    def _fail_all(self, link: Link) -> None:
+        """Nothing more is answered over a link."""
         with self._lock:
-            numbers = [number for number, (asked, _) in self._asked.items() if asked == station]
+            numbers = [number for number, (asked, _) in self._asked.items() if asked is link]
             failed = [self._asked.pop(number)[1] for number in numbers]
-            self._silent.pop(station, None)
-            self._heard.pop(station, None)
+            self._silent.pop(link.station, None)
+            self._heard.pop(link.station, None)
         for outcome in failed:
-            outcome(QueryFailed(f"station {station:016x}", reason))
+            outcome(QueryFailed(f"station {link.station:016x}", GONE))
 
     def station_left(self, link: Link) -> None:
         """A link has been closed: nothing is answered over it, and no question of it comes any more."""
-        self.fail_all(link.station, GONE)
+        self._fail_all(link)
         with self._lock:
             answering = self._answering
         try:
@@ -149,7 +150,7 @@ class Questions:
     def on_answer(self, link: Link, answer: m.Answer) -> None:
         self._heard[link.station] = self._ports.clock.monotonic_ns()
         self._silent.pop(link.station, None)
-        outcome = self._take(answer.id, link.station)
+        outcome = self._take(answer.id, link)
         if outcome is not None and answer.problem is None:
             outcome(answer.body)
         elif outcome is not None:
@@ -214,11 +215,11 @@ class Questions:
         refusal = refusal_of(problem) if isinstance(problem, BaseException) else None
         link.post(m.Answer(ask.id, msgspec.Raw(m.encode(None)), str(problem)[: m.MAX_REASON], refusal))
 
-    def _take(self, number: int, station: int) -> Outcome | None:
-        """The one who waits for an answer of this station, once."""
+    def _take(self, number: int, link: Link) -> Outcome | None:
+        """The one who waits for an answer over this link, once."""
         with self._lock:
             asked = self._asked.get(number)
-            if asked is None or asked[0] != station:
+            if asked is None or asked[0] is not link:
                 return None
             del self._asked[number]
             return asked[1]

@@ -192,6 +192,24 @@ def test_a_filter_that_changes_during_a_push_is_the_new_one_for_the_next(
     assert radar.filtered == 1
 
 
+def test_a_filter_that_changes_while_a_receiver_is_opened_is_its_filter_too(
+    helio: Rig, air: hg.Channel[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin, seen = air.for_consumers(where="id > 1"), list[int]()
+    subscribe = air.subscribe
+
+    def subscribe_meanwhile(*given: Any, **options: Any) -> Any:
+        receiver = subscribe(*given, **options)
+        admin.change(where="id > 5")
+        return receiver
+
+    monkeypatch.setattr(air, "subscribe", subscribe_meanwhile)
+    admin.subscribe(lambda track: seen.append(track.id), where="id < 9")
+    air.push_many([Track(n) for n in range(12)])
+    helio.settle()
+    assert seen == [6, 7, 8]
+
+
 @pytest.mark.parametrize(
     ("own", "error"), [({"where": "wind > 1.0"}, ExpressionError), ({"group": "displays"}, NotPossible)]
 )

@@ -102,3 +102,16 @@ def test_a_station_that_hangs_is_waited_for_once() -> None:
     assert questions.patience(STATION + 1, 0.2) == 0.2
     questions.on_answer(link, m.Answer(1, msgspec.Raw(b"\xc0")))
     assert questions.patience(STATION, 0.2) == 0.2
+
+
+def test_a_station_that_is_linked_anew_before_it_is_struck_off_still_answers() -> None:
+    questions = Questions(system_ports())
+    old, new = (cast("Link", FakeLink()) for _ in range(2))
+    answers: dict[str, Any] = {}
+    first = questions.ask_later(old, "double", 21, lambda answer: answers.update(old=answer))
+    second = questions.ask_later(new, "double", 21, lambda answer: answers.update(new=answer))
+    questions.on_answer(new, m.Answer(first, msgspec.Raw(b"\xc0")))
+    questions.station_left(old)
+    assert isinstance(answers.pop("old"), QueryFailed)
+    questions.on_answer(new, m.Answer(second, msgspec.Raw(b"\x2a")))
+    assert bytes(answers.pop("new")) == b"\x2a"
