@@ -4,7 +4,7 @@
 2. pin this process and give it its real-time priority, if asked to, before there are threads
 3. join the domain, have the consumers subscribed, and let every station know of them
 4. say that it is ready
-5. wait until the other end of the socket is closed; then deliver what waits, and end
+5. give signs of life until the other end of the socket is closed; then deliver what waits, and end
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(descriptor: int) -> int:
             return 1
         with station:
             wire.sendall(_line(Report(station=station.id)))  # 4
-            wire.recv(1)  # 5
+            _beat(wire, station, order.beat)  # 5
     return 0
 
 
@@ -51,13 +51,27 @@ def _listening(order: Order) -> Station:
         domain=order.domain, name=order.name, transport=order.transport, priority=order.priority
     )
     try:
-        setup(station)  # 3
         assert station.mesh is not None
+        station.mesh.gates.supervisor = order.supervisor
+        setup(station)  # 3
         station.mesh.meet_all(START_LIMIT)
     except BaseException:
         station.close(0.0)
         raise
     return station
+
+
+def _beat(wire: socket.socket, station: Station, every: float | None) -> None:
+    """Say again and again how long the longest callback has been running, until the other end is closed."""
+    wire.settimeout(every)
+    while True:
+        try:
+            if not wire.recv(1):
+                return
+        except TimeoutError:
+            wire.sendall(_line(Report(busy=station.busy())))
+        except OSError:
+            return
 
 
 def _take_place(order: Order) -> None:

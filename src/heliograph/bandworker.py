@@ -12,6 +12,11 @@ The two processes hold the ends of a socket. The worker says there when it is re
 sees the other's end closed knows that it is gone. So a worker ends with its station's process, however that
 ends. When a worker dies the station's `on_error` is told (`WorkerDied`), and it is started again, at once and
 then after longer and longer pauses; after `MOST_DEATHS` within `WINDOW` seconds it is given up.
+
+Over the socket the worker also gives signs of life, with how long its longest callback has been running. One
+that gives none for `hang_after` seconds, or is in one callback for longer, is reported (`WorkerHung`) and, on
+request, killed. What a process that died had been handed and had not settled goes to the next one; see
+`heliograph.link.handed`.
 """
 
 from __future__ import annotations
@@ -24,18 +29,31 @@ import sys
 from collections import deque
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
 import msgspec
 
-from heliograph.errors import HeliographError, NotPossible, WorkerDied, WorkerFailed
+from heliograph.errors import (
+    HeliographError,
+    NotPossible,
+    UnknownOption,
+    WorkerDied,
+    WorkerFailed,
+    WorkerHung,
+)
 from heliograph.link import Carrier  # noqa: TC001 - msgspec looks it up when it reads an order
+from heliograph.link.handed import Handed
 from heliograph.ports import seconds_until
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.services import Services
+    from heliograph.event import Header
+    from heliograph.link.gates import Gates
+    from heliograph.link.mesh import Mesh
     from heliograph.ports import Ports
 
 MOST_DEATHS: Final = 5
@@ -47,8 +65,40 @@ START_LIMIT: Final = 10.0
 """Seconds that a worker may take to be ready."""
 END_LIMIT: Final = 5.0
 """Seconds that a worker has to deliver what waits, once it is told to end."""
+HANG_AFTER: Final = 10.0
+"""Seconds after which a worker counts as hung, unless it says otherwise."""
+BEATS: Final = 4
+"""Signs of life within the seconds after which a worker counts as hung, and at least one a second."""
 MAX_REPORT: Final = 1 << 16
 """Bytes of what a worker may say when it is ready or fails."""
+
+
+OnHang: TypeAlias = Literal["report", "restart"]
+
+
+class WorkerOptions(TypedDict, total=False):
+    """What `station.band_worker` takes.
+
+    Attributes:
+        priority: of its consumers that name none; required.
+        name: in statistics and errors; else the module's.
+        core: pin the process to this one.
+        fifo: run it at this real-time priority (SCHED_FIFO), which needs a core and the right to.
+        timeout: seconds that each start may take; WorkerFailed then, or with what went wrong there.
+        hang_after: seconds without a sign of life, or in one callback, after which it is reported to
+            `on_error` (WorkerHung); None: never.
+        on_hang: "restart" to kill it then, and start it again.
+        redeliver: False: do not hand to the next process what one that died had not settled.
+    """
+
+    priority: Required[int]
+    name: str | None
+    core: int | None
+    fifo: int | None
+    timeout: float
+    hang_after: float | None
+    on_hang: OnHang
+    redeliver: bool
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -62,25 +112,46 @@ class Order(msgspec.Struct, frozen=True):
     fifo: int | None
     core: int | None
     path: tuple[str, ...]
+    supervisor: int
+    """The station that is told of what is settled; 0: none."""
+    hang_after: float | None
+
+    @property
+    def beat(self) -> float | None:
+        """Seconds between two signs of life; None: it gives none."""
+        return None if self.hang_after is None else min(1.0, self.hang_after / BEATS)
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What it answers: the id of its station, or what went wrong."""
+    """What it answers: the id of its station, or what went wrong; then signs of life."""
 
     station: int = 0
     failed: str = ""
+    busy: float = 0.0
+    """Seconds that its longest callback has been running."""
+
+
+State: TypeAlias = Literal["starting", "running", "hung", "pausing", "given up", "closed"]
 
 
 class WorkerStats(msgspec.Struct, frozen=True):
     """One instant of a worker."""
 
     name: str
-    state: Literal["starting", "running", "pausing", "given up", "closed"]
+    state: State
     process: int
     """Its process id, or that of the one before; 0 before the first."""
     station: str
     """The id of its station, as `mesh.stats()` names the peer; empty before it is ready."""
     restarts: int
+    hangs: int = 0
+    """How often it was reported as hung."""
+    unacknowledged: int = 0
+    """Events that were handed to it and that it has not settled."""
+    redelivered: int = 0
+    """Events that were handed to another process because the one before had not settled them."""
+    lost: int = 0
+    """Events that it had been handed, and that nobody will settle."""
 
 
 class Deaths:
@@ -106,17 +177,23 @@ class BandWorker:
         self,
         order: Order,
         ports: Ports,
+        gates: Gates,
+        *,
+        on_error: Callable[[str, Header | None, HeliographError], None],
         start_limit: float,
-        on_error: Callable[[str, None, HeliographError], None],
-        on_closed: Callable[[BandWorker], object],
+        restarts_hung: bool,
     ) -> None:
         self._order = order
         self._clock = ports.clock
+        self._gates = gates
+        self._handed = Handed(order.name, on_error)
         self._start_limit = start_limit
+        self._restarts_hung = restarts_hung
+        self._hangs = 0
         self._on_error = on_error
-        self._on_closed = on_closed
+        self.on_closed: Callable[[BandWorker], object] = lambda _: None
         self._changed = ports.tasks.condition(None, f"worker {order.name}")
-        self._state: Literal["starting", "running", "pausing", "given up", "closed"] = "starting"
+        self._state: State = "starting"
         self._process: subprocess.Popen[bytes] | None = None
         self._wire: socket.socket | None = None
         self._station = ""
@@ -132,15 +209,38 @@ class BandWorker:
     def wait_ready(self, timeout: float = START_LIMIT) -> bool:
         """Wait until its consumers are subscribed and known here; WorkerFailed when they will not be."""
         with self._changed:
-            self._changed.wait_for(lambda: self._state in ("running", "given up", "closed"), timeout)
+            self._changed.wait_for(lambda: self._state in ("running", "hung", "given up", "closed"), timeout)
             if self._failed is not None:
                 raise self._failed
-            return self._state == "running"
+            return self._state in ("running", "hung")
+
+    def wait_begun(self) -> None:
+        """Wait for its first start, as long as that may take; closed when it raises WorkerFailed."""
+        try:
+            is_ready = self.wait_ready(self._start_limit)
+        except BaseException:
+            self.close(0.0)
+            raise
+        if not is_ready:
+            self.close(0.0)
+            raise WorkerFailed(self.name, f"is not ready after {self._start_limit} seconds")
 
     def stats(self) -> WorkerStats:
         with self._changed:
             process = 0 if self._process is None else self._process.pid
-            return WorkerStats(self.name, self._state, process, self._station, self._restarts)
+            state, station, restarts, hangs = self._state, self._station, self._restarts, self._hangs
+        handed = self._handed
+        return WorkerStats(
+            self.name,
+            state,
+            process,
+            station,
+            restarts,
+            hangs,
+            handed.unacknowledged,
+            handed.redelivered,
+            handed.lost,
+        )
 
     def close(self, timeout: float = END_LIMIT) -> None:
         """Let it deliver what it has for up to `timeout` seconds, then end it. As often as you like."""
@@ -156,7 +256,8 @@ class BandWorker:
                 self._process.wait(seconds_until(self._clock, deadline))
             self._process.kill()
         self._task.join(END_LIMIT)
-        self._on_closed(self)
+        self._handed.end(is_lost=False)
+        self.on_closed(self)
 
     def abandon(self) -> None:
         """In the child of a fork: the parent's worker goes on, and must see when the parent ends."""
@@ -177,6 +278,7 @@ class BandWorker:
                     self._wire.close()
                     self._wire = None
                 self._changed.notify_all()
+            self._handed.end(is_lost=True)
             if was_there:  # else `wait_ready` raises it
                 self._on_error(f"band worker {self.name}", None, self._failed)
 
@@ -194,6 +296,8 @@ class BandWorker:
             if first:
                 return  # `wait_ready` raises what it said: a mistake that no other start would mend
             assert self._process is not None
+            if pause is None:
+                self._handed.end(is_lost=True)
             died = WorkerDied(self.name, reason, self._process.pid, self._restarts, is_given_up=pause is None)
             self._on_error(f"band worker {self.name}", None, died)
             if pause is None:
@@ -215,6 +319,8 @@ class BandWorker:
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
                 )
+            if self._order.supervisor:  # before it can have dialled
+                self._gates.supervise(self._process.pid, self._handed)
             with suppress(OSError):  # should it be dead already, its silence tells
                 self._wire.sendall(msgspec.json.encode(self._order) + b"\n")
             return True
@@ -224,33 +330,76 @@ class BandWorker:
         assert self._wire is not None
         assert self._process is not None
         self._wire.settimeout(self._start_limit)
-        report = self._first_report(self._wire)
+        lines = _Lines(self._wire)
+        report = self._first_report(lines)
+        hung = ""
         if report is not None:
-            with self._changed:
-                if report.failed:
-                    self._failed = WorkerFailed(self.name, report.failed)
-                elif self._state == "starting":
-                    self._state, self._station = "running", f"{report.station:016x}"
-                self._changed.notify_all()
-            self._wire.settimeout(None)
-            _line(self._wire)  # it says nothing more; this returns when its end is closed
+            self._ready(report)
+            self._wire.settimeout(self._order.hang_after)
+            hung = self._watch_signs(lines)  # returns when its end is closed, or when it is to be killed
         try:
             code = self._process.wait(END_LIMIT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
+        self._gates.supervise(self._process.pid, None)
         with self._changed:
             self._wire.close()
             self._wire = None
+        if hung:
+            return hung
         if self._failed is not None:
             return f"failed: {self._failed.reason}"
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
-    def _first_report(self, wire: socket.socket) -> Report | None:
+    def _ready(self, report: Report) -> None:
+        with self._changed:
+            if report.failed:
+                self._failed = WorkerFailed(self.name, report.failed)
+            is_ready = not report.failed and self._state == "starting"
+            if is_ready:
+                self._state, self._station = "running", f"{report.station:016x}"
+        if is_ready:
+            self._handed.resume(report.station)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _watch_signs(self, lines: _Lines) -> str:
+        """Look at its signs of life until it ends; why it was killed, if it was."""
+        limit = self._order.hang_after
+        while True:
+            try:
+                said = lines.next()
+                if not said:
+                    return ""
+                seconds = msgspec.json.decode(said, type=Report).busy
+            except (TimeoutError, BlockingIOError):
+                seconds = limit or 0.0
+            if limit is not None and self._looked(seconds, is_hung=seconds >= limit):
+                assert self._process is not None
+                self._process.kill()
+                return f"hung for {seconds:.1f} seconds and was killed"
+
+    def _looked(self, seconds: float, *, is_hung: bool) -> bool:
+        """Note how it is, and report when it hangs; whether to kill it."""
+        with self._changed:
+            before = self._state
+            if before not in ("running", "hung"):
+                return False
+            self._state = "hung" if is_hung else "running"
+            is_news = is_hung and before == "running"
+            self._hangs += is_news
+            process = 0 if self._process is None else self._process.pid
+        if is_news:
+            hung = WorkerHung(self.name, process, seconds, is_killed=self._restarts_hung)
+            self._on_error(f"band worker {self.name}", None, hung)
+        return is_news and self._restarts_hung
+
+    def _first_report(self, lines: _Lines) -> Report | None:
         """What it says first; None when it ends before. One that says nothing in time is killed."""
         assert self._process is not None
         try:
-            said = _line(wire)
+            said = lines.next()
             return msgspec.json.decode(said, type=Report) if said else None
         except (TimeoutError, BlockingIOError):
             reason = f"is not ready after {self._start_limit} seconds"
@@ -269,6 +418,8 @@ def new_order(
     name: str | None,
     fifo: int | None,
     core: int | None,
+    supervisor: int = 0,
+    hang_after: float | None = None,
 ) -> Order:
     """Check what a worker is asked to be, where it is written."""
     path = _importable(setup)
@@ -291,7 +442,58 @@ def new_order(
             f"fifo={fifo!r}: a real-time priority is 1 to 99 and needs core=, since threads of one "
             "interpreter on several cores hold each other up",
         )
-    return Order(called, domain, transport, path, priority, fifo, core, tuple(sys.path))
+    if hang_after is not None and (type(hang_after) not in (int, float) or not 0.01 <= hang_after < inf):
+        raise NotPossible(f"band worker {called}", f"hang_after={hang_after!r}: seconds from 0.01, or None")
+    return Order(
+        called,
+        domain,
+        transport,
+        path,
+        priority,
+        fifo,
+        core,
+        tuple(sys.path),
+        supervisor,
+        hang_after,
+    )
+
+
+def open_worker(
+    setup: str | Callable[..., object],
+    mesh: Mesh | None,
+    transport: Carrier | Callable[..., object],
+    services: Services,
+    options: WorkerOptions,
+) -> BandWorker:
+    """Check what a worker is asked to be, and start it; `wait_begun` waits for that."""
+    unknown = sorted(options.keys() - WorkerOptions.__annotations__.keys())
+    if unknown:
+        raise UnknownOption("band_worker", unknown[0], tuple(WorkerOptions.__annotations__))
+    on_hang = options.get("on_hang", "report")
+    order = new_order(
+        setup,
+        domain=None if mesh is None else mesh.identity.domain,
+        transport=transport,
+        priority=options.get("priority", 0),
+        name=options.get("name"),
+        fifo=options.get("fifo"),
+        core=options.get("core"),
+        supervisor=mesh.identity.station if mesh is not None and options.get("redeliver", True) else 0,
+        hang_after=options.get("hang_after", HANG_AFTER),
+    )
+    if on_hang not in get_args(OnHang):
+        raise NotPossible(
+            f"band worker {order.name}", f"on_hang={on_hang!r:.60}: one of {', '.join(get_args(OnHang))}"
+        )
+    assert mesh is not None, "a domain has been asked for"
+    return BandWorker(
+        order,
+        services.ports,
+        mesh.gates,
+        on_error=services.on_error,
+        start_limit=options.get("timeout", START_LIMIT),
+        restarts_hung=on_hang == "restart",
+    )
 
 
 def _importable(setup: str | Callable[..., object]) -> str:
@@ -318,13 +520,21 @@ def resolve(setup: str) -> Callable[[Any], object]:
     return found  # type: ignore[no-any-return] # whatever it is, it can be called
 
 
-def _line(wire: socket.socket) -> bytes:
-    """The next line; empty when the other end is closed first. TimeoutError when the socket has a limit."""
-    data = b""
-    with suppress(ConnectionError):
-        while not data.endswith(b"\n") and len(data) < MAX_REPORT:
-            more = wire.recv(4096)
-            if not more:
-                return b""
-            data += more
-    return data
+class _Lines:
+    """What comes over a socket, line by line."""
+
+    def __init__(self, wire: socket.socket) -> None:
+        self._wire = wire
+        self._data = b""
+
+    def next(self) -> bytes:
+        """The next line; empty when the other end is closed first. TimeoutError as the socket says."""
+        with suppress(ConnectionError):
+            while b"\n" not in self._data and len(self._data) < MAX_REPORT:
+                more = self._wire.recv(4096)
+                if not more:
+                    return b""
+                self._data += more
+            line, _, self._data = self._data.partition(b"\n")
+            return line
+        return b""

@@ -15,7 +15,7 @@ import os
 import weakref
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, get_args, overload
 
 from heliograph.channel.core import Channel
 from heliograph.channel.naming import PatternSubscription, check_channel, types_needed
@@ -32,7 +32,6 @@ from heliograph.errors import (
     ForkedStation,
     NoSuchChannel,
     NotPossible,
-    WorkerFailed,
 )
 from heliograph.event import Event
 from heliograph.journal.keeping import Keeping
@@ -47,7 +46,7 @@ from heliograph.trouble import reporter, run_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from heliograph.bandworker import BandWorker
+    from heliograph.bandworker import BandWorker, WorkerOptions
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.members import Access
     from heliograph.channel.scheduling import Schedule
@@ -307,51 +306,26 @@ class Station:
 
     @names_options
     def band_worker(
-        self,
-        setup: str | Callable[[Station], object],
-        *,
-        priority: int,
-        name: str | None = None,
-        core: int | None = None,
-        fifo: int | None = None,
-        timeout: float = 10.0,
+        self, setup: str | Callable[[Station], object], **options: Unpack[WorkerOptions]
     ) -> BandWorker:
         """Consumers of a priority band in a process of their own; returns when they are there.
 
         Args:
             setup: a function that another process can import, or "module:function". It is called there with
                 a station of this one's domain and carrier, and subscribes what it likes.
-            priority: of its consumers that name none.
-            name: in statistics and errors; else the module's.
-            core: pin the process to this one.
-            fifo: run it at this real-time priority (SCHED_FIFO), which needs a core and the right to.
-            timeout: seconds that each start may take; WorkerFailed then, or with what went wrong there.
+            **options: `priority` of its consumers that name none, required; `name`, `core`, `fifo`,
+                `timeout`, `hang_after`, `on_hang`, `redeliver`: see `heliograph.bandworker.WorkerOptions`.
 
         A worker that dies is started again, and reported to `on_error`; see `heliograph.bandworker`.
         """
-        from heliograph.bandworker import BandWorker, new_order  # noqa: PLC0415 - few programs have workers
+        from heliograph.bandworker import open_worker  # noqa: PLC0415 - few programs have workers
 
         self._check_usable()
-        order = new_order(
-            setup,
-            domain=self._domain,
-            transport=self._transport,
-            priority=priority,
-            name=name,
-            fifo=fifo,
-            core=core,
-        )
-        worker = BandWorker(order, self.ports, timeout, self._services.on_error, self._forget_worker)
+        worker = open_worker(setup, self.mesh, self._transport, self._services, options)
+        worker.on_closed = self._forget_worker
         with self._lock:
             self._workers.append(worker)
-        try:
-            is_ready = worker.wait_ready(timeout)
-        except BaseException:
-            worker.close(0.0)
-            raise
-        if not is_ready:
-            worker.close(0.0)
-            raise WorkerFailed(worker.name, f"is not ready after {timeout} seconds")
+        worker.wait_begun()
         return worker
 
     def band_workers(self) -> tuple[BandWorker, ...]:
@@ -361,6 +335,10 @@ class Station:
     def channels(self) -> tuple[Channel[Any], ...]:
         with self._lock:
             return tuple(self._channels.values())
+
+    def busy(self) -> float:
+        """Seconds that the queued callback has been running that runs longest; 0 when none runs."""
+        return self._pools.busy()
 
     def stats(self) -> dict[str, ChannelStats]:
         """A snapshot of every channel."""
@@ -514,6 +492,7 @@ class Station:
             priority=priority,
             filtering=filtering,
             filters=self._configuration.filters_of,
+            settling=(lambda *_: None) if self.mesh is None else self.mesh.gates.settling,
             observe=self._recorder.observe,
         )
 

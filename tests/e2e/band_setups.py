@@ -41,6 +41,28 @@ def die_of_thirteen(station: hg.Station) -> None:
     answer(station)
 
 
+def careful(station: hg.Station) -> None:
+    """Write down each job, which process did it, and whether it came again; 13 kills, 14 never returns."""
+    station.channel("jobs", Job).subscribe(_written_down)
+
+
+def careless(station: hg.Station) -> None:
+    """The same on a channel that may lose events."""
+    hints = station.channel("hints", Job, qos=hg.QoS(reliability="best-effort"))
+    hints.subscribe(_written_down)
+
+
+def _written_down(job: Job, header: Header) -> None:
+    if job.n == 13:
+        os.kill(os.getpid(), 9)
+    if job.n == 14 and not header.redelivered:
+        time.sleep(600)
+    time.sleep(0.001)
+    # What a process has told others may die with it; what it has written does not.
+    with open(os.environ["HELIO_TEST_MARK"], "a") as file:  # noqa: PTH123 - it may have another path each time
+        file.write(f"{job.n} {os.getpid()} {int(header.redelivered)}\n")
+
+
 def slow(station: hg.Station) -> None:
     """Takes its time for each job, so that some wait when the end comes."""
     jobs, done = station.channel("jobs", Job), station.channel("done", Done)

@@ -83,6 +83,7 @@ def test_a_band_is_served_by_another_process_through_a_ring(plant: Plant) -> Non
 def test_a_worker_that_is_killed_is_reported_and_started_again(plant: Plant) -> None:
     worker = plant.station.band_worker("tests.e2e.band_setups:answer", priority=5, name="alarms")
     first = plant.does(2).process
+    assert wait_until(lambda: worker.stats().unacknowledged == 0)
     os.kill(first, 9)
     assert wait_until(lambda: worker.stats().restarts == 1)
     assert worker.wait_ready(LIMIT)
@@ -97,7 +98,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heliograph.bandworker.MOST_DEATHS", 2)
-    worker = plant.station.band_worker(band_setups.die_of_thirteen, priority=5)
+    worker = plant.station.band_worker(band_setups.die_of_thirteen, priority=5, redeliver=False)
     plant.jobs.push(Job(13))
     assert wait_until(lambda: worker.stats().restarts == 1)
     assert worker.wait_ready(LIMIT)

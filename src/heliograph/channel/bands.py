@@ -41,6 +41,9 @@ class BandPools:
     def runs_here(self, lane: Lane) -> bool:
         return any(pool.runs_here(lane) for pool in self._pools.values())
 
+    def busy_ns(self) -> int:
+        return max(pool.busy_ns() for pool in self._pools.values())
+
     def workers(self) -> int:
         return sum(pool.workers() for pool in self._pools.values())
 

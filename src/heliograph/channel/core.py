@@ -30,7 +30,7 @@ from heliograph.channel.late import LateLane
 from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.members import Members, not_allowed
 from heliograph.channel.neighbours import Neighbours
-from heliograph.channel.observer import Both
+from heliograph.channel.observer import joined
 from heliograph.channel.receiver import QueuedReceiver, Receiver
 from heliograph.channel.reconfiguring import Arrangement, reconfigure
 from heliograph.channel.selection import (
@@ -90,12 +90,12 @@ class Channel(Generic[T]):
             services.pools.check(qos.dispatch, qos.threads)  # refused here, before anything is opened
         self.next_station_seq = services.next_station_seq
         self._recording = services.observe(name, qos)
-        self.observer: Observer | None = self._recording
         self.monitor: Watching | None = None
         """Watches deliveries where `push` waits for them: `array()` and `stats()`."""
         if qos.ack_level == "delivered":
             self.monitor = services.open_monitor(name, qos, self._send_again, self._give_up)
-            self.observer = self.monitor if self.observer is None else Both(self.observer, self.monitor)
+        self.settling = services.settling(name, qos)
+        self.observer: Observer | None = joined(self._recording, self.monitor, self.settling)
         self._services = services
         self._filters = services.filters(name)
         self._accounts = Accounts()

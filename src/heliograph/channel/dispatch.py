@@ -243,6 +243,13 @@ class DispatchPool:
         with self._lock:
             return len(self._workers)
 
+    def busy_ns(self) -> int:
+        """How long the callback has been running that runs longest, as far as the watch has seen."""
+        now = self._clock.monotonic_ns()
+        with self._lock:
+            since = [w.since_ns for w in self._workers if w.running is not None and w.seen is not None]
+        return now - min(since, default=now)
+
     def _add_worker(self, most: int) -> None:
         with self._lock:
             if len(self._workers) >= most or self._closed:

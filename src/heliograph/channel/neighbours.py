@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from heliograph.channel.feed import ring_all
 from heliograph.channel.intake import FeedIntake, Intake
 from heliograph.channel.late import LateLane
 from heliograph.channel.receiver import QueuedReceiver
 from heliograph.channel.selection import Selection
+from heliograph.channel.settling import SettledIntake
 from heliograph.channel.watching import MonitoredFeedIntake, MonitoredIntake
 from heliograph.event import Event, EventId
 from heliograph.ports import seconds_until
@@ -32,6 +33,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=Event)
 
 
+class Reentrant(Protocol):
+    """A lane into which events come back."""
+
+    def put_back(self, choose: Callable[[set[EventId]], list[Item]]) -> int: ...
+
+
 class Neighbours(Generic[T]):
     """Reached as `channel.neighbours`."""
 
@@ -49,11 +56,15 @@ class Neighbours(Generic[T]):
         self._said_apart: set[str] = set()
 
     def intake(
-        self, name: str, on_acked: Callable[[EventId], object] = lambda _: None
+        self,
+        name: str,
+        on_acked: Callable[[EventId], object] = lambda _: None,
+        on_settled: Callable[[EventId, bool], object] | None = None,
     ) -> Intake[T] | FeedIntake:
         """A way in for events that were pushed elsewhere: they go to this station's receivers only.
 
-        Where receivers acknowledge, `on_acked` is told of each event that all of them have.
+        Where receivers acknowledge, `on_acked` is told of each event that all of them have; `on_settled` of
+        each that they have come to an end with, if somebody wants to know.
         """
         monitor = self._channel.monitor
         if self._journal is not None:
@@ -61,7 +72,11 @@ class Neighbours(Generic[T]):
             return FeedIntake(feed) if monitor is None else MonitoredFeedIntake(feed, monitor, on_acked)
         with self._members.lock:
             intake: Intake[T]
-            if monitor is None:
+            settling = self._channel.settling
+            if settling is not None and on_settled is not None:
+                settling.tell = on_settled
+                intake = SettledIntake(self._channel, name, settling)
+            elif monitor is None:
                 intake = Intake(self._channel, name, 1)
             else:
                 intake = MonitoredIntake(self._channel, name, monitor, on_acked)
@@ -80,6 +95,13 @@ class Neighbours(Generic[T]):
         """From one event on, what the other station's receivers want is this."""
         with self._members.still():
             self._members.change({gateway: Selection(dict(conditions))})
+
+    def put_back(self, lane: Reentrant, choose: Callable[[set[EventId]], list[Item]]) -> int:
+        """Have what is chosen wait again before all others of a lane, counted anew; how many those are."""
+        with self._members.still():
+            again = lane.put_back(choose)
+            self._channel.count_matched(again)
+        return again
 
     def local_receivers(self) -> tuple[Receiver, ...]:
         """All but the gateways."""

@@ -14,6 +14,7 @@ they expire or drop an event.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ class Both:
             second(header, outcome, reason, sends)
 
         return watch
+
+
+def joined(*observers: Observer | None) -> Observer | None:
+    """One observer in place of those that there are; None when there is none."""
+    present = [observer for observer in observers if observer is not None]
+    return reduce(Both, present) if present else None
 
 
 def watched(

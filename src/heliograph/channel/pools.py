@@ -110,6 +110,10 @@ class Pools:
         """Whether the calling thread is just delivering from this lane."""
         return any(pool.runs_here(lane) for pool in self._all())
 
+    def busy(self) -> float:
+        """Seconds that the queued callback has been running that runs longest."""
+        return max((pool.busy_ns() for pool in self._all()), default=0) / 1e9
+
     def close(self) -> None:
         for pool in self._all():
             pool.close()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from heliograph.channel.late import LateLane
     from heliograph.channel.observer import Recording
     from heliograph.channel.pools import Pools
+    from heliograph.channel.settling import Settling
     from heliograph.channel.store import OnDurable, Store
     from heliograph.channel.watching import Watching
     from heliograph.event import Event, Header
@@ -60,5 +61,7 @@ class Services(msgspec.Struct, frozen=True):
     filtering: bool = True
     filters: Callable[[str], Filters] = lambda _: Filters()
     """What the station's configuration lets into a channel of that name, and out of it."""
+    settling: Callable[[str, QoS], Settling | None] = lambda _, __: None
+    """Finds out which events of another station all receivers of a channel here are done with."""
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""

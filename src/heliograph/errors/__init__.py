@@ -69,7 +69,8 @@
     │   └── RingDamaged             memory holds what no writer writes
     ├── WorkerError                 a process of its own for consumers is not there
     │   ├── WorkerFailed            it could not begin its work; says what went wrong there
-    │   └── WorkerDied              it ended though nobody closed it; says how, and what is done
+    │   ├── WorkerDied              it ended though nobody closed it; says how, and what is done
+    │   └── WorkerHung              it gives no sign of life, or does not come back from a callback
     ├── InvalidConfiguration        a configuration file with a mistake; names the line and what is allowed
     ├── RealTimeRefused             the OS does not allow real-time threads; says what to do
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
@@ -177,7 +178,7 @@ from heliograph.errors.ring import (
     TooManyReaders,
 )
 from heliograph.errors.simulation import CrashViolation, SimDeadlock, SimStuck, SimTaskFailed, SimulationError
-from heliograph.errors.worker import WorkerDied, WorkerError, WorkerFailed
+from heliograph.errors.worker import WorkerDied, WorkerError, WorkerFailed, WorkerHung
 
 __all__ = [
     "ROOT",
@@ -263,6 +264,7 @@ __all__ = [
     "WorkerDied",
     "WorkerError",
     "WorkerFailed",
+    "WorkerHung",
     "WouldDeadlock",
     "WrongEventType",
 ]

@@ -41,3 +41,22 @@ class WorkerDied(WorkerError):
         self.process = process
         self.restarts = restarts
         self.is_given_up = is_given_up
+
+
+class WorkerHung(WorkerError):
+    """Its process gives no sign of life, or does not come back from a callback.
+
+    Attributes:
+        process: its id.
+        seconds: for how long.
+        is_killed: whether it is killed for that, and started again.
+    """
+
+    def __init__(self, worker: str, process: int, seconds: float, *, is_killed: bool) -> None:
+        then = (
+            "it is killed, and started again" if is_killed else "it is left alone: on_hang='restart' kills it"
+        )
+        super().__init__(worker, f"process {process} hangs since {seconds:.1f} seconds; {then}")
+        self.process = process
+        self.seconds = seconds
+        self.is_killed = is_killed

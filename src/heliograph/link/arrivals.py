@@ -29,9 +29,11 @@ class Arrivals:
         tasks: Tasks,
         on_pause: Callable[[str, bool], None],
         on_acked: Callable[[EventId], None],
+        *,
+        on_settled: Callable[[EventId, bool], None] | None = None,
     ) -> None:
         self.channel = channel
-        self.intake = channel.neighbours.intake(f"link from {peer}", on_acked)
+        self.intake = channel.neighbours.intake(f"link from {peer}", on_acked, on_settled)
         self._tasks = tasks
         self._on_pause = on_pause
         self._lock = tasks.lock(f"aside of {channel.name}")

@@ -9,10 +9,12 @@ The lock orders changes of gateways; it comes before the locks of channels.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from heliograph.channel.pipeline import AnyOf
 from heliograph.channel.selection import Selection
+from heliograph.channel.settling import Settling
 from heliograph.errors import Closed, ForkedStation
 from heliograph.event import info_of
 from heliograph.formats import Format, FormatRegistry
@@ -21,18 +23,21 @@ from heliograph.link.arrivals import Arrivals
 from heliograph.link.broadcast import Aired
 from heliograph.link.conditions import condition_for
 from heliograph.link.gateway import Gateway
+from heliograph.link.handed import KeepingGateway, Settled, settle_all
 from heliograph.qos import mismatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.core import Channel
-    from heliograph.event import Event
+    from heliograph.event import Event, EventId
     from heliograph.link.airing import Airing
+    from heliograph.link.handed import Handed
     from heliograph.link.link import Link
     from heliograph.link.listening import Listening
     from heliograph.link.runs import Stream
     from heliograph.ports import Tasks
+    from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +64,8 @@ class Peer:
         """Why it does not."""
         self.shuns_rings = False
         """Whether reading its broadcast has failed."""
+        self.settled: Settled | None = None
+        """Says which of its events are settled here, to a station that supervises this one."""
         self.unwanted = 0
         """Events that came for channels that are not open here any more."""
 
@@ -75,6 +82,28 @@ class Gates:
         self._channel = channel
         self._tasks = tasks
         self._lock = tasks.lock("gateways")
+        self._supervised: dict[int, Handed] = {}
+        self.supervisor = 0
+        """The station that is told of what is settled here; 0: none."""
+
+    def supervise(self, process: int, handed: Handed | None) -> None:
+        """Keep what is handed to the station of a process until it is settled there; None: no longer."""
+        with self._lock:
+            if handed is None:
+                self._supervised.pop(process, None)
+            else:
+                self._supervised[process] = handed
+
+    def settling(self, name: str, qos: QoS) -> Settling | None:
+        """Finds out what is settled of a new channel of this station, if anybody wants to know."""
+        if not self.supervisor or qos.journalled or qos.ack_level == "delivered":
+            return None
+        return Settling(self._tasks, name)
+
+    def acked(self, peer: Peer, message: m.Acked) -> None:
+        gateway = peer.gateways.get(message.channel)
+        if gateway is not None:
+            settle_all(gateway, message.events)
 
     def fit(self, peer: Peer, name: str) -> None:
         """Make the gateway of a channel to a station be what the station wants of it now."""
@@ -108,8 +137,12 @@ class Gates:
         for gateway in gateways.values():
             if isinstance(gateway, Aired):
                 self.airing.leave(peer, gateway)
+            elif isinstance(gateway, KeepingGateway):
+                gateway.paused = True  # what is pushed meanwhile waits for the next process
             else:
                 gateway.close()
+        if peer.settled is not None:
+            peer.settled.close()
         for arrived in arrivals:
             arrived.close()
         for name in names:
@@ -146,6 +179,7 @@ class Gates:
                 self._tasks,
                 lambda channel_name, paused: link.post(m.Flow(channel_name, paused)),
                 lambda event: link.post(m.Acked(name, (event,))),
+                on_settled=self._on_settled(peer, channel),
             )
         except (Closed, ForkedStation):
             return None
@@ -158,6 +192,14 @@ class Gates:
         if isinstance(gateway, Aired):
             self.airing.leave(peer, gateway)
 
+    def _on_settled(self, peer: Peer, channel: Channel[Any]) -> Callable[[EventId, bool], None] | None:
+        """Whom to tell of what is settled; None unless this is the station that supervises this one."""
+        if channel.settling is None or peer.link.station != self.supervisor:
+            return None
+        if peer.settled is None:
+            peer.settled = Settled(self._tasks, peer.link.post)
+        return partial(peer.settled.add, channel.name)
+
     def _change(
         self,
         peer: Peer,
@@ -165,12 +207,17 @@ class Gates:
         gateway: Gateway | None,
         conditions: dict[type[Event], Any],
     ) -> None:
+        handed = self._supervised.get(peer.link.peer.pid)
         if not conditions:
             self._let_go(peer, channel.name)
+            if isinstance(gateway, KeepingGateway) and handed is not None:
+                handed.leave(gateway)
             if gateway is not None and not isinstance(gateway, Aired):
                 gateway.close()
         elif isinstance(gateway, Aired):
             self.airing.change(peer, gateway, conditions)
+        elif gateway is None and handed is not None and handed.keeps(channel):
+            peer.gateways[channel.name] = handed.join(channel, peer.link, Selection(conditions))
         elif gateway is None and self.airing.takes(peer, channel):
             peer.gateways[channel.name] = self.airing.admit(peer, channel, conditions)
         elif gateway is None:

@@ -129,12 +129,21 @@ class Gateway(QueuedReceiver):
         """Whether it stands in the link's list of those that have something to send."""
         self.burst_at = 0
         """How many events must wait for the next pushing thread to send them itself."""
-        self.lane = channel.new_lane(self.name, selection, lambda _: sender.ready(self), kind=self.lane_kind)
+        self._sender = sender
+        self.lane = channel.new_lane(
+            self.name, selection, lambda _: self._sender.ready(self), kind=self.lane_kind
+        )
         if isinstance(self.lane, GatewayLane):
             self.lane.expires = channel.qos.lifespan is not None
-            self.lane.send_now = partial(sender.send_now, self)
-            self.lane.send_bulk = partial(sender.send_bulk, self)
+            self.bind(sender)
         elif isinstance(self.lane, JournalLane):
             # The other station takes a history up by offsets: here no event may overtake another. The queues
             # of its consumers go by priority.
             self.lane.priority = channel.qos.priority
+
+    def bind(self, sender: Sender) -> None:
+        """Send through this link from now on."""
+        self._sender = sender
+        if isinstance(self.lane, GatewayLane):
+            self.lane.send_now = partial(sender.send_now, self)
+            self.lane.send_bulk = partial(sender.send_bulk, self)

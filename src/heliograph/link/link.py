@@ -373,6 +373,11 @@ class Link:
                 self._drop_broken()
             return self._connection is None
 
+    def quiesce(self) -> None:
+        """Wait until nobody takes anything from a gateway of this link, which is closed, any more."""
+        with self._sending:
+            pass
+
     def close(self, reason: str | None = None) -> None:
         """End the link; with a reason, the other station is told."""
         if self.closed:

@@ -26,7 +26,7 @@ from heliograph.errors import (
     NotPossible,
     QueryFailed,
 )
-from heliograph.event import EventId, info_of
+from heliograph.event import info_of
 from heliograph.link import messages as m
 from heliograph.link.airing import Airing
 from heliograph.link.conditions import from_data
@@ -105,20 +105,20 @@ class Mesh:
         self._channel = channel
         self._heartbeat = heartbeat
         self._lock = ports.tasks.lock("mesh")
-        self._gates = Gates(channel, ports.tasks)
+        self.gates = Gates(channel, ports.tasks)
         self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
         self._writer = EventWriter(ports.clock)
         self._peers: dict[int, Peer] = {}
         self._said: dict[str, m.ChannelState] = {}
         self._streams: dict[tuple[str, bytes], int] = {}
         self._stream_numbers = count(1)
-        self._airing = self._gates.airing = Airing(
+        self._airing = self.gates.airing = Airing(
             identity.station,
             rings,
             ports,
             writer=self._writer,
             stream_of=self._stream_of,
-            arrivals=self._gates.arrivals_by_ring,
+            arrivals=self.gates.arrivals_by_ring,
         )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
@@ -147,7 +147,7 @@ class Mesh:
             peers = list(self._peers.values())
         for peer in peers:
             _look_again(peer)
-            self._gates.fit(peer, channel.name)
+            self.gates.fit(peer, channel.name)
             known = peer.channels.get(channel.name)
             if is_new and known is not None and known.keeper is not None:
                 self._keeper_came(channel, known)
@@ -271,6 +271,8 @@ class Mesh:
         deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
         self._airing.close()
         for peer in peers:
+            if peer.settled is not None:
+                peer.settled.flush()
             peer.link.wait_acknowledged(max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9))
         self._questions.close()
         for peer in peers:
@@ -395,7 +397,7 @@ class Mesh:
             self._changed.notify_all()
         peer.link.close(reason)
         self._questions.station_left(peer.link)
-        self._gates.drop(peer)
+        self.gates.drop(peer)
 
     def _stream_of(self, channel: str, format_id: bytes) -> int:
         key = (channel, format_id)
@@ -422,7 +424,7 @@ class Mesh:
                 channel = self._channel(state.name)
                 if channel is not None:
                     link.post(*self._unknown_formats(peer, channel), as_of_now(state, channel))
-        self._gates.drop(peer)
+        self.gates.drop(peer)
 
     def on_lost(self, link: Link) -> None:
         self._gone(link.station)
@@ -439,7 +441,7 @@ class Mesh:
                 known = peer.channels.get(message.name)
                 _check_number(peer, peer.channels)
                 peer.channels[message.name] = message
-                self._gates.fit(peer, message.name)
+                self.gates.fit(peer, message.name)
                 if known is None and _keeps(peer, message.name):
                     self._meet_kept(message.name, link)
                 channel = self._channel(message.name)
@@ -448,7 +450,7 @@ class Mesh:
                 self._notify()
             case m.ChannelGone(name=name):
                 peer.channels.pop(name, None)
-                self._gates.fit(peer, name)
+                self.gates.fit(peer, name)
                 self._notify()
             case m.FormatNote():
                 _learn(peer, message.id, message.description)
@@ -458,18 +460,15 @@ class Mesh:
                 fmt = _learn(peer, message.format_id, message.description)
                 peer.streams.setdefault(message.stream, Stream(message.channel, fmt))
             case m.Flow(channel=name, paused=paused):
-                self._gates.pause(peer, name, paused=paused)
+                self.gates.pause(peer, name, paused=paused)
             case m.RingOffer():
                 link.post(self._airing.offered(peer, message))
             case m.RingAnswer():
                 if self._airing.answered(peer, message):
                     for name in tuple(peer.channels):
-                        self._gates.fit(peer, name)
-            case m.Acked(channel=name, events=events):
-                gateway = peer.gateways.get(name)
-                if gateway is not None and gateway.channel.monitor is not None:
-                    for event in events:
-                        gateway.channel.monitor.acked(EventId(*event), gateway.name)
+                        self.gates.fit(peer, name)
+            case m.Acked():
+                self.gates.acked(peer, message)
             case m.Ask():
                 self._questions.on_ask(link, message)
             case m.Answer():
@@ -480,7 +479,7 @@ class Mesh:
         stream = None if peer is None else peer.streams.get(run.stream)
         if peer is None or stream is None:
             raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
-        arrivals = self._gates.arrivals(peer, stream.channel)
+        arrivals = self.gates.arrivals(peer, stream.channel)
         if arrivals is None:
             peer.unwanted += run.length
         else:

@@ -1,0 +1,287 @@
+"""What was handed to a supervised station and is not settled there: for the process that comes after it.
+
+A band worker's process may be killed at any time. The gateways to it outlive it: what is pushed meanwhile
+waits in them, and what had been sent and was not acknowledged is sent again to the next process, marked
+redelivered and before all the rest. On best-effort channels what had been sent is lost, and counted.
+
+An event may be what kills them. What is settled of events that came again is said at once, so that of those
+the first that is not settled is the one that a process died with. One that is found so after `MOST_HANDED`
+processes, the one that had it first included, is given up.
+
+    handed = Handed("alarms", on_lost)          of one worker, over all its processes
+    gates.supervise(process, handed)            before that process can have dialled
+    handed.resume(station)                      it has subscribed to all that it wants
+    handed.end(is_lost=True)                    no process follows
+
+`Settled` is the other side: it says, many at a time, which events are settled. Persistent channels, and
+those whose pushes wait for acknowledgements, take care of themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from heliograph.channel.history import meets
+from heliograph.errors import GivenUp
+from heliograph.event import EventId
+from heliograph.link import messages as m
+from heliograph.link.gateway import Gateway, GatewayLane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from heliograph.channel.bulk import Bulk
+    from heliograph.channel.core import Channel
+    from heliograph.channel.lane import Item
+    from heliograph.channel.observer import Outcome
+    from heliograph.channel.selection import Selection
+    from heliograph.event import Header
+    from heliograph.link.link import Link
+    from heliograph.ports import Tasks
+
+MOST_HANDED: Final = 3
+"""Processes to which an event is handed that they die with; then it is given up."""
+SETTLED_EVERY: Final = 0.01
+"""Seconds for which a worker collects what is settled before it says so."""
+SETTLED_AT_ONCE: Final = 1_024
+"""Events of one message about it."""
+
+
+class Book:
+    """The events of one channel that were handed over and are not settled, in their order."""
+
+    def __init__(self) -> None:
+        self._entries: dict[EventId, tuple[Item, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, item: Item) -> None:
+        self._entries[item[1].id] = (item, 1)
+
+    def settle(self, event: EventId) -> None:
+        self._entries.pop(event, None)
+
+    def sent(self, waiting: set[EventId]) -> list[tuple[Item, int]]:
+        """Those that do not wait, with how many processes had them in hand at most."""
+        return [entry for event, entry in list(self._entries.items()) if event not in waiting]
+
+    def hand_again(self, item: Item, times: int) -> Item:
+        """The same, marked, in its old place."""
+        again = (item[0], msgspec.structs.replace(item[1], redelivered=True), item[2])
+        self._entries[item[1].id] = (again, times)
+        return again
+
+
+class KeepingLane(GatewayLane):
+    """A gateway's lane that writes down what enters it."""
+
+    book: Book
+
+    def put(self, item: Item) -> None:
+        self.book.add(item)
+        super().put(item)
+
+    def put_many(self, items: Sequence[Item]) -> None:
+        for item in items:
+            self.book.add(item)
+        super().put_many(items)
+
+    def put_bulk(self, bulk: Bulk) -> None:
+        for item in bulk:
+            self.book.add(item)
+        super().put_bulk(bulk)
+
+    def put_back(self, choose: Callable[[set[EventId]], list[Item]]) -> int:
+        """Have wait again, before all others, what is chosen given what waits; how many that are."""
+        with self._lock:
+            items = choose({item[1].id for band in self._bands.values() for item in band})
+            self._put_back(items)
+        return len(items)
+
+    def settled(self, header: Header, outcome: Outcome, reason: str = "", sends: int = 1) -> None:  # noqa: ARG002 - as a watch is called
+        """It was dropped here, or has expired, and is counted as that."""
+        self.book.settle(header.id)
+
+
+class KeepingGateway(Gateway):
+    """A gateway to whichever process of a worker is there."""
+
+    lane_kind = KeepingLane
+
+    def __init__(self, channel: Channel[Any], worker: str, selection: Selection, link: Link) -> None:
+        self._link = link
+        super().__init__(channel, worker, selection, link)
+        self.name = self.lane.name = f"band worker {worker} ({link.name})"
+        self.book = Book()
+        self.keeps = isinstance(self.lane, KeepingLane)
+        """A lane that keeps one event per key has nothing to hand over again."""
+        if isinstance(self.lane, KeepingLane):
+            self.lane.book = self.book
+            self.lane.watch = self.lane.settled
+
+    @property
+    def link(self) -> Link:
+        return self._link
+
+    def move(self, link: Link) -> None:
+        """Another process has taken the place of the one before; nothing is sent to it before `resume`."""
+        self.paused = True
+        self._link.close()
+        self._link.quiesce()
+        self._link = link
+        self.listed = False
+        self.bind(link)
+
+    def resume(self, choose: Callable[[set[EventId]], list[Item]]) -> int:
+        """Send again what is chosen, then what waits; how many those are that are sent again."""
+        lane = self.lane
+        again = self.channel.neighbours.put_back(lane, choose) if isinstance(lane, KeepingLane) else 0
+        self._link.pause(self, paused=False)
+        return again
+
+
+class Handed:
+    """See the module."""
+
+    def __init__(self, worker: str, on_lost: Callable[[str, Header, GivenUp], object]) -> None:
+        self._worker = worker
+        self._on_lost = on_lost
+        self._gateways: dict[str, KeepingGateway] = {}
+        self._is_first = True
+        self.redelivered = 0
+        self.lost = 0
+
+    @property
+    def unacknowledged(self) -> int:
+        return sum(len(gateway.book) for gateway in list(self._gateways.values()))
+
+    # For gates, under their lock
+
+    def keeps(self, channel: Channel[Any]) -> bool:
+        """Whether events of a channel are its business."""
+        return channel.store is None and channel.monitor is None
+
+    def join(self, channel: Channel[Any], link: Link, selection: Selection) -> KeepingGateway:
+        """The gateway of a channel to the worker: a new one, or that of the process before."""
+        gateway = self._gateways.get(channel.name)
+        if gateway is None or gateway.channel is not channel:
+            gateway = self._gateways[channel.name] = KeepingGateway(channel, self._worker, selection, link)
+            gateway.paused = not self._is_first
+            channel.neighbours.join_gateway(gateway)
+        elif gateway.link is not link:
+            gateway.move(link)
+            channel.neighbours.change_gateway(gateway, selection.conditions)
+        return gateway
+
+    def leave(self, gateway: KeepingGateway) -> None:
+        """The worker wants nothing of that channel any more."""
+        if self._gateways.get(gateway.channel.name) is gateway:
+            del self._gateways[gateway.channel.name]
+
+    # For whoever supervises
+
+    def resume(self, station: int) -> None:
+        """The process of that station is ready: hand over what the one before left."""
+        self._is_first = False
+        given_up: list[tuple[KeepingGateway, Item, int]] = []
+        for gateway in list(self._gateways.values()):
+            if gateway.link.station == station:
+                self.redelivered += gateway.resume(partial(self._left_by_the_last, gateway, given_up))
+            else:
+                self._drop(gateway, is_lost=True)
+        for gateway, item, times in given_up:
+            self._on_lost(gateway.name, item[1], GivenUp(gateway.name, str(item[1].id), times))
+
+    def end(self, *, is_lost: bool) -> None:
+        """No process comes any more: what waits is dropped and counted.
+
+        Args:
+            is_lost: whether what was handed over is lost; a worker that is closed deals with it as it ends.
+        """
+        for gateway in list(self._gateways.values()):
+            self._drop(gateway, is_lost=is_lost)
+
+    def _drop(self, gateway: KeepingGateway, *, is_lost: bool) -> None:
+        self.leave(gateway)
+        self.lost += len(gateway.book) if is_lost else 0
+        gateway.close()
+
+    def _left_by_the_last(
+        self,
+        gateway: KeepingGateway,
+        given_up: list[tuple[KeepingGateway, Item, int]],
+        waiting: set[EventId],
+    ) -> list[Item]:
+        """What to send again of what had been sent. The rest is settled: lost, or wanted by nobody now."""
+        again: list[Item] = []
+        is_reliable = gateway.channel.qos.reliability == "reliable"
+        suspects = True  # of those that came again, the first is what the process died with
+        for item, handed in gateway.book.sent(waiting):
+            times = handed + (suspects and item[1].redelivered)
+            suspects = suspects and not item[1].redelivered
+            if not meets(gateway.selection.conditions, item):
+                gateway.book.settle(item[1].id)
+            elif is_reliable and times < MOST_HANDED:
+                again.append(gateway.book.hand_again(item, times))
+            else:
+                gateway.book.settle(item[1].id)
+                self.lost += 1
+                if is_reliable:
+                    given_up.append((gateway, item, times))
+        return again
+
+
+class Settled:
+    """Tells the supervising station which of its events are settled here."""
+
+    def __init__(self, tasks: Tasks, post: Callable[[m.Message], object]) -> None:
+        self._tasks = tasks
+        self._post = post
+        self._events: deque[tuple[str, EventId]] = deque()
+        self._bell = tasks.signal("settled events")
+        self._closed = False
+        tasks.spawn("settled events", self._run)
+
+    def add(self, channel: str, event: EventId, at_once: bool) -> None:
+        """Called under any lock."""
+        self._events.append((channel, event))
+        if at_once:
+            self.flush()
+        else:
+            self._bell.notify()
+
+    def flush(self) -> None:
+        while self._events:
+            by_channel: defaultdict[str, list[EventId]] = defaultdict(list)
+            with suppress(IndexError):  # several threads may be at it
+                for _ in range(SETTLED_AT_ONCE):
+                    channel, event = self._events.popleft()
+                    by_channel[channel].append(event)
+            for channel, events in by_channel.items():
+                self._post(m.Acked(channel, tuple(events)))
+
+    def close(self) -> None:
+        self._closed = True
+        self._bell.notify()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._bell.wait()
+            self._tasks.sleep(SETTLED_EVERY)
+            self.flush()
+
+
+def settle_all(gateway: Gateway, events: Iterable[tuple[str, int, int]]) -> None:
+    """The other station has acknowledged these."""
+    if isinstance(gateway, KeepingGateway):
+        for event in events:
+            gateway.book.settle(EventId(*event))
+    elif gateway.channel.monitor is not None:
+        for event in events:
+            gateway.channel.monitor.acked(EventId(*event), gateway.name)

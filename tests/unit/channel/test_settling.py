@@ -1,0 +1,63 @@
+"""When an event that another station handed over is settled here: when all who wanted it are done with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import heliograph as hg
+from heliograph.channel.settling import Settling
+from heliograph.event import EventId, Header
+from heliograph.ports import system_ports
+
+if TYPE_CHECKING:
+    from heliograph.channel.observer import Outcome
+
+
+class Note(hg.Event, name="settling.note"):
+    n: int
+
+
+def header(sequence: int, *, redelivered: bool = False) -> Header:
+    return Header("c", "settling.note", "s", 1, sequence, 0, b"", 3, (), 1, redelivered=redelivered)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.settling = Settling(system_ports().tasks, "c")
+        self.events: list[tuple[int, bool]] = []
+        self.settling.tell = lambda event, at_once: self.events.append((event.sequence, at_once))
+
+    def done(self, receiver: str, sequence: int, outcome: Outcome = "delivered") -> None:
+        self.settling.watch(receiver)(header(sequence), outcome)
+
+
+def test_an_event_is_settled_when_the_last_receiver_is_done_with_it_however() -> None:
+    told = Told()
+    told.settling.expect(EventId("s", 1, 7), ["a", "b"])
+    told.done("a", 7)
+    told.settling.taken_in(header(7))
+    assert told.events == []
+    told.done("b", 7, "dropped")
+    told.done("b", 7)
+    assert told.events == [(7, False)]
+
+
+def test_receivers_that_are_done_before_it_is_taken_in_wait_for_inline_ones() -> None:
+    told = Told()
+    told.settling.expect(EventId("s", 1, 7), ["a"])
+    told.done("a", 7, "failed")
+    assert told.events == []
+    told.settling.taken_in(header(7))
+    assert told.events == [(7, False)]
+
+
+def test_what_nobody_here_wants_is_settled_at_once_and_what_comes_again_says_so() -> None:
+    told = Told()
+    told.settling.taken_in(header(8, redelivered=True))
+    assert told.events == [(8, True)]
+
+
+def test_events_of_others_are_nobodys_business() -> None:
+    told = Told()
+    told.done("a", 9)
+    assert told.events == []
