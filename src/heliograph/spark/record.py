@@ -15,6 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from heliograph.channel.replayable import INPUTS, insist_on_same, joined_key
+from heliograph.correlate.pattern import DEPTH, KEYS, limited
+from heliograph.correlate.replay import from_text, to_text
 from heliograph.errors import HistoryGone, NoHistory, NotPossible
 from heliograph.spark.finding import ROW, Finder, Life, landmarks
 from heliograph.spark.read import read
@@ -58,7 +60,9 @@ class Record:
         lives = lives_of(marks)
         connects = [row for row in marks if row.kind == "connect"]
         for row in connects:
-            insist_on_same(self._name, row.pattern, pattern or connects[0].pattern)
+            insist_on_same(self._name, row.pattern, connects[0].pattern)
+        if pattern is not None:
+            insist_on_same(self._name, _without_limits(connects[0].pattern), _without_limits(pattern))
         key_type = joined_key(row.key_type for row in connects)
         finder = Finder(connects[0].pattern, key_type, lives)
         wanted = self._rows.filter(f"kind IN ('event', '{'evict' if key_type else 'connect'}')")
@@ -72,6 +76,11 @@ class Record:
             f"there is no record of such a pattern; {there}. A pattern can be found again when it was "
             "subscribed to with name= and replayable=True",
         )
+
+
+def _without_limits(pattern: str) -> str:
+    """A station's configuration may have set them; what they were is in the record."""
+    return to_text(limited(from_text(pattern), keys=KEYS, depth=DEPTH))
 
 
 def lives_of(marks: Sequence[Any]) -> tuple[Life, ...]:
