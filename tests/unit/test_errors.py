@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -41,3 +42,21 @@ def test_the_tree_at_the_top_names_every_error_below_its_parent() -> None:
 def test_every_error_can_be_caught_by_the_root() -> None:
     kinds = [getattr(errors, name) for name in errors.__all__ if name != "ROOT"]
     assert all(issubclass(kind, errors.HeliographError) for kind in kinds)
+
+
+def test_facts_are_given_by_place_or_name_and_none_may_be_missing() -> None:
+    error = errors.NotPossible("air.tracks", reason="no folder")
+    assert (error.name, error.reason, error.args) == ("air.tracks", "no folder", ("air.tracks", "no folder"))
+    assert errors.FormatError("no good").path == errors.ROOT
+    given: Any = errors.NotPossible
+    for wrong in [("air.tracks",), ("air.tracks", "a", "b")]:
+        with pytest.raises(TypeError, match="argument"):
+            given(*wrong)
+
+
+def test_an_error_of_ones_own_needs_no_facts() -> None:
+    class Own(errors.HeliographError):
+        pass
+
+    own: Any = Own
+    assert str(own("went wrong")) == "went wrong"

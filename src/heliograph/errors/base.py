@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from inspect import Parameter, Signature, get_annotations
+from typing import Any, ClassVar, Final, dataclass_transform
 
 ROOT: Final = "$"
 """How the event itself is written in a path; its field `a`, third element, is `$.a[2]`."""
 
 
+@dataclass_transform()
 class HeliographError(Exception):
-    """Root of the tree: `except hg.HeliographError` catches all of it."""
+    """Root of the tree: `except hg.HeliographError` catches all of it.
+
+    An error takes facts and keeps them: its annotated fields, in their order, those of its base first. One
+    that has none takes what any exception takes.
+    """
 
     retriable: ClassVar[bool] = False
+    _facts: ClassVar[Signature] = Signature()
+
+    def __init_subclass__(cls) -> None:
+        own = [
+            Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=getattr(cls, name, Parameter.empty))
+            for name in get_annotations(cls)
+        ]
+        cls._facts = Signature([*cls._facts.parameters.values(), *own])
+
+    def __init__(self, *facts: object, **named: object) -> None:
+        if self._facts.parameters:
+            bound = self._facts.bind(*facts, **named)
+            bound.apply_defaults()
+            self.__dict__.update(bound.arguments)
+            facts = bound.args
+        super().__init__(*facts)
 
     # Errors compose their sentence from what __init__ was given, which is seldom what `args` holds.
     def __reduce__(self) -> tuple[Any, ...]:

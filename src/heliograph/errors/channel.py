@@ -6,74 +6,54 @@ from heliograph.errors.base import HeliographError
 
 
 class InvalidQoS(HeliographError):
-    """A quality of service that cannot be honoured.
+    """A quality of service that cannot be honoured."""
 
-    Attributes:
-        policy: the field of `QoS`.
-        value: what was asked for.
-        allowed: what may stand there.
-    """
-
-    def __init__(self, policy: str, value: object, allowed: str) -> None:
-        super().__init__(policy, value, allowed)
-        self.policy = policy
-        self.value = value
-        self.allowed = allowed
+    policy: str
+    """The field of `QoS`."""
+    value: object
+    """What was asked for."""
+    allowed: str
+    """What may stand there."""
 
     def __str__(self) -> str:
         return f"{self.policy}={self.value!r} cannot be honoured; allowed is {self.allowed}"
 
 
 class InvalidTask(HeliographError):
-    """A task that no analysis can take.
+    """A task that no analysis can take."""
 
-    Attributes:
-        name: of the task.
-        reason: what is wrong with it.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name = name
-        self.reason = reason
+    name: str
+    """Of the task."""
+    reason: str
+    """What is wrong with it."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.reason}"
 
 
 class InvalidPattern(HeliographError):
-    """A pattern over several events that cannot be looked for.
+    """A pattern over several events that cannot be looked for."""
 
-    Attributes:
-        part: which part of it is wrong.
-        reason: what is wrong with it.
-    """
-
-    def __init__(self, part: str, reason: str) -> None:
-        super().__init__(part, reason)
-        self.part = part
-        self.reason = reason
+    part: str
+    """Which part of it is wrong."""
+    reason: str
+    """What is wrong with it."""
 
     def __str__(self) -> str:
         return f"{self.part} {self.reason}"
 
 
 class NotSchedulable(HeliographError):
-    """A set of tasks that cannot meet a deadline.
+    """A set of tasks that cannot meet a deadline."""
 
-    Attributes:
-        task: the first in order of priority that misses.
-        response: the response of its first job that is late, in seconds; None when it never ends.
-        deadline: in seconds.
-        utilisation: the share of one core that it and all before it take.
-    """
-
-    def __init__(self, task: str, response: float | None, deadline: float, utilisation: float) -> None:
-        super().__init__(task, response, deadline, utilisation)
-        self.task = task
-        self.response = response
-        self.deadline = deadline
-        self.utilisation = utilisation
+    task: str
+    """The first in order of priority that misses."""
+    response: float | None
+    """The response of its first job that is late, in seconds; None when it never ends."""
+    deadline: float
+    """In seconds."""
+    utilisation: float
+    """The share of one core that it and all before it take."""
 
     def __str__(self) -> str:
         ends = "never ends" if self.response is None else f"ends after {self.response * 1e3:.3f} ms"
@@ -85,15 +65,10 @@ class NotSchedulable(HeliographError):
 
 
 class ChannelError(HeliographError):
-    """A call that a channel or its station cannot follow.
+    """A call that a channel or its station cannot follow."""
 
-    Attributes:
-        name: of the channel, consumer or station.
-    """
-
-    def __init__(self, name: str, *facts: object) -> None:
-        super().__init__(name, *facts)
-        self.name = name
+    name: str
+    """Of the channel, consumer or station."""
 
 
 class Closed(ChannelError):
@@ -111,17 +86,12 @@ class ForkedStation(ChannelError):
 
 
 class FolderInUse(ChannelError):
-    """Another station has the folder.
-
-    Attributes:
-        holder: what the other station wrote about itself.
-    """
+    """Another station has the folder."""
 
     retriable = True
 
-    def __init__(self, name: str, holder: str) -> None:
-        super().__init__(name, holder)
-        self.holder = holder
+    holder: str
+    """What the other station wrote about itself."""
 
     def __str__(self) -> str:
         return (
@@ -145,17 +115,12 @@ class NoSuchChannel(ChannelError):
 
 
 class WrongEventType(ChannelError):
-    """The channel does not carry events of this type.
+    """The channel does not carry events of this type."""
 
-    Attributes:
-        given: the type that was pushed or asked for.
-        carried: names of the types that the channel carries.
-    """
-
-    def __init__(self, name: str, given: str, carried: tuple[str, ...]) -> None:
-        super().__init__(name, given, carried)
-        self.given = given
-        self.carried = carried
+    given: str
+    """The type that was pushed or asked for."""
+    carried: tuple[str, ...]
+    """Names of the types that the channel carries."""
 
     def __str__(self) -> str:
         return (
@@ -165,18 +130,12 @@ class WrongEventType(ChannelError):
 
 
 class UnknownOption(ChannelError, TypeError):
-    """A call was given an option that it does not have: most often a misspelled one.
+    """A call was given an option that it does not have: most often a misspelled one. `name` is the call's."""
 
-    Attributes:
-        name: of the call.
-        option: what was given.
-        known: what it has.
-    """
-
-    def __init__(self, name: str, option: str, known: tuple[str, ...]) -> None:
-        super().__init__(name, option, known)
-        self.option = option
-        self.known = known
+    option: str
+    """What was given."""
+    known: tuple[str, ...]
+    """What it has."""
 
     def __str__(self) -> str:
         from difflib import get_close_matches  # noqa: PLC0415 - loaded when somebody reads the sentence
@@ -187,15 +146,10 @@ class UnknownOption(ChannelError, TypeError):
 
 
 class NotPossible(ChannelError):
-    """Options that do not go together here.
+    """Options that do not go together here."""
 
-    Attributes:
-        reason: why, and what to write instead.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.reason = reason
+    reason: str
+    """Why, and what to write instead."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
@@ -204,20 +158,17 @@ class NotPossible(ChannelError):
 class QueueFull(ChannelError):
     """A reliable consumer's queue stayed full for as long as `push` may wait. Nobody got the event.
 
-    Attributes:
-        name: of the consumer.
-        limit: events that may wait for it.
-        waited: seconds that `push` waited.
-        pushed: in `push_many`, how many events had been pushed before this one.
+    `name` is the consumer's.
     """
 
     retriable = True
 
-    def __init__(self, name: str, limit: int, waited: float) -> None:
-        super().__init__(name, limit, waited)
-        self.limit = limit
-        self.waited = waited
-        self.pushed = 0
+    limit: int
+    """Events that may wait for it."""
+    waited: float
+    """Seconds that `push` waited."""
+    pushed: int = 0
+    """In `push_many`, how many events had been pushed before this one."""
 
     def __str__(self) -> str:
         return (
@@ -227,20 +178,14 @@ class QueueFull(ChannelError):
 
 
 class DeliveryTimeout(ChannelError):
-    """Not everybody had acknowledged the event in the time that the caller gave; they may yet.
-
-    Attributes:
-        name: of the channel.
-        event: the id of the event.
-        waited: seconds.
-    """
+    """Not everybody had acknowledged the event in the time that the caller gave; they may yet."""
 
     retriable = True
 
-    def __init__(self, name: str, event: str, waited: float) -> None:
-        super().__init__(name, event, waited)
-        self.event = event
-        self.waited = waited
+    event: str
+    """The id of the event."""
+    waited: float
+    """Seconds."""
 
     def __str__(self) -> str:
         return (
@@ -252,16 +197,13 @@ class DeliveryTimeout(ChannelError):
 class GivenUp(ChannelError):
     """An event was handed out as often as may be, and nobody acknowledged it.
 
-    Attributes:
-        name: of the consumer or group.
-        event: the id of the event.
-        attempts: how often it was handed out.
+    `name` is the consumer's or group's.
     """
 
-    def __init__(self, name: str, event: str, attempts: int) -> None:
-        super().__init__(name, event, attempts)
-        self.event = event
-        self.attempts = attempts
+    event: str
+    """The id of the event."""
+    attempts: int
+    """How often it was handed out."""
 
     def __str__(self) -> str:
         return (
@@ -281,17 +223,12 @@ class WouldDeadlock(ChannelError):
 
 
 class TooManyTimers(HeliographError):
-    """More timers wait than a station has room for.
-
-    Attributes:
-        limit: how many may wait.
-    """
+    """More timers wait than a station has room for."""
 
     retriable = True
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self.limit = limit
+    limit: int
+    """How many may wait."""
 
     def __str__(self) -> str:
         return f"{self.limit:,} timers wait already; cancel some, or let some ring first"
@@ -319,15 +256,10 @@ class ObjectNotExist(ChannelError):
 
 
 class BadParam(ChannelError):
-    """An argument that the CORBA face does not take.
+    """An argument that the CORBA face does not take."""
 
-    Attributes:
-        reason: what is wrong with it.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.reason = reason
+    reason: str
+    """What is wrong with it."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.reason}"

@@ -7,17 +7,12 @@ from heliograph.wording import listed
 
 
 class FormatError(HeliographError):
-    """A format description or an event class cannot be right.
+    """A format description or an event class cannot be right."""
 
-    Attributes:
-        reason: what is wrong, without the place.
-        path: the field, such as `$.position.lat`; `$` is the whole record.
-    """
-
-    def __init__(self, reason: str, *, path: str = ROOT) -> None:
-        super().__init__(reason, path)
-        self.reason = reason
-        self.path = path
+    reason: str
+    """What is wrong, without the place."""
+    path: str = ROOT
+    """The field, such as `$.position.lat`; `$` is the whole record."""
 
     def __str__(self) -> str:
         return self.reason if self.path == ROOT else f"{self.reason} (at {self.path})"
@@ -93,17 +88,12 @@ class SchemaChanged(FormatError):
 
 
 class DecodeError(HeliographError):
-    """Bytes do not hold what their format says. Nothing of the event is returned.
+    """Bytes do not hold what their format says. Nothing of the event is returned."""
 
-    Attributes:
-        reason: what is wrong, without the place.
-        path: the field, such as `$.position.lat`.
-    """
-
-    def __init__(self, reason: str, *, path: str = ROOT) -> None:
-        super().__init__(reason, path)
-        self.reason = reason
-        self.path = path
+    reason: str
+    """What is wrong, without the place."""
+    path: str = ROOT
+    """The field, such as `$.position.lat`."""
 
     def __str__(self) -> str:
         return f"{self.reason} (at {self.path})"
@@ -130,38 +120,28 @@ class BadRecord(DecodeError):
 
 
 class InvalidEvent(HeliographError):
-    """A value does not fit the type of its field.
+    """A value does not fit the type of its field."""
 
-    Attributes:
-        event: name of the event type.
-        reason: what is wrong and what would fit.
-        path: the field, such as `$.position.lat`.
-    """
-
-    def __init__(self, event: str, reason: str, *, path: str = ROOT) -> None:
-        super().__init__(event, reason, path)
-        self.event = event
-        self.reason = reason
-        self.path = path
+    event: str
+    """Name of the event type."""
+    reason: str
+    """What is wrong and what would fit."""
+    path: str = ROOT
+    """The field, such as `$.position.lat`."""
 
     def __str__(self) -> str:
         return f"{self.event}: {self.reason} (at {self.path})"
 
 
 class ExpressionError(HeliographError):
-    """A filter or projection is wrong.
+    """A filter or projection is wrong."""
 
-    Attributes:
-        reason: what is wrong and what is allowed there.
-        text: the expression.
-        column: where in the text, counted from 1.
-    """
-
-    def __init__(self, reason: str, *, text: str, column: int) -> None:
-        super().__init__(reason, text, column)
-        self.reason = reason
-        self.text = text
-        self.column = column
+    reason: str
+    """What is wrong and what is allowed there."""
+    text: str
+    """The expression."""
+    column: int
+    """Where in the text, counted from 1."""
 
     def __str__(self) -> str:
         # A window around the place keeps the picture readable for long expressions.

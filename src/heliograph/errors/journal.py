@@ -10,40 +10,30 @@ class JournalError(HeliographError):
 
 
 class AppendFailed(JournalError):
-    """The disk refused, so nothing of this push is acknowledged. The cause is the `DiskError`.
-
-    Attributes:
-        partition: the folder of the partition.
-        reason: what the disk said.
-    """
+    """The disk refused, so nothing of this push is acknowledged. The cause is the `DiskError`."""
 
     retriable = True
 
-    def __init__(self, partition: str, reason: str) -> None:
-        super().__init__(partition, reason)
-        self.partition = partition
-        self.reason = reason
+    partition: str
+    """The folder of the partition."""
+    reason: str
+    """What the disk said."""
 
     def __str__(self) -> str:
         return f"nothing was appended to {self.partition!r}: {self.reason}; push again when the disk is well"
 
 
 class AppendTimeout(JournalError):
-    """An append was not durable in time. It may still become so: repeat it only under the same event id.
-
-    Attributes:
-        partition: the folder of the partition.
-        event: the id of the first event, as text.
-        seconds: how long was waited.
-    """
+    """An append was not durable in time. It may still become so: repeat it only under the same event id."""
 
     retriable = True
 
-    def __init__(self, partition: str, event: str, seconds: float) -> None:
-        super().__init__(partition, event, seconds)
-        self.partition = partition
-        self.event = event
-        self.seconds = seconds
+    partition: str
+    """The folder of the partition."""
+    event: str
+    """The id of the first event, as text."""
+    seconds: float
+    """How long was waited."""
 
     def __str__(self) -> str:
         return (
@@ -53,72 +43,52 @@ class AppendTimeout(JournalError):
 
 
 class JournalBusy(JournalError):
-    """So much waits for the disk that no more was taken in within the time allowed.
-
-    Attributes:
-        partition: the folder of the partition.
-        waiting: how many bytes wait.
-    """
+    """So much waits for the disk that no more was taken in within the time allowed."""
 
     retriable = True
 
-    def __init__(self, partition: str, waiting: int) -> None:
-        super().__init__(partition, waiting)
-        self.partition = partition
-        self.waiting = waiting
+    partition: str
+    """The folder of the partition."""
+    waiting: int
+    """How many bytes wait."""
 
     def __str__(self) -> str:
         return f"{self.waiting} bytes wait for the disk of {self.partition!r}; nothing more was taken in"
 
 
 class JournalClosed(JournalError):
-    """The writer of a partition was closed.
+    """The writer of a partition was closed."""
 
-    Attributes:
-        partition: the folder of the partition.
-    """
-
-    def __init__(self, partition: str) -> None:
-        super().__init__(partition)
-        self.partition = partition
+    partition: str
+    """The folder of the partition."""
 
     def __str__(self) -> str:
         return f"the writer of {self.partition!r} is closed"
 
 
 class BatchTooLarge(JournalError):
-    """One append holds more than a frame can, and a frame is what is written whole or not at all.
+    """One append holds more than a frame can, and a frame is what is written whole or not at all."""
 
-    Attributes:
-        size: the bytes or events of the batch.
-        limit: how many are allowed.
-        unit: `bytes` or `events`.
-    """
-
-    def __init__(self, size: int, limit: int, unit: str) -> None:
-        super().__init__(size, limit, unit)
-        self.size = size
-        self.limit = limit
-        self.unit = unit
+    size: int
+    """The bytes or events of the batch."""
+    limit: int
+    """How many are allowed."""
+    unit: str
+    """`bytes` or `events`."""
 
     def __str__(self) -> str:
         return f"a batch of {self.size} {self.unit}; at most {self.limit} can be appended as one"
 
 
 class PartitionInUse(JournalError):
-    """A partition has one writer, and another one has it.
-
-    Attributes:
-        partition: the folder of the partition.
-        holder: what the other writer wrote about itself.
-    """
+    """A partition has one writer, and another one has it."""
 
     retriable = True
 
-    def __init__(self, partition: str, holder: str) -> None:
-        super().__init__(partition, holder)
-        self.partition = partition
-        self.holder = holder
+    partition: str
+    """The folder of the partition."""
+    holder: str
+    """What the other writer wrote about itself."""
 
     def __str__(self) -> str:
         return (
@@ -128,36 +98,26 @@ class PartitionInUse(JournalError):
 
 
 class BadJournalFile(JournalError):
-    """A file of a journal is none, is damaged, or was written by a newer program.
+    """A file of a journal is none, is damaged, or was written by a newer program."""
 
-    Attributes:
-        file: the name of the file within its folder.
-        reason: what is wrong with it.
-    """
-
-    def __init__(self, file: str, reason: str) -> None:
-        super().__init__(file, reason)
-        self.file = file
-        self.reason = reason
+    file: str
+    """The name of the file within its folder."""
+    reason: str
+    """What is wrong with it."""
 
     def __str__(self) -> str:
         return f"{self.file!r} cannot be used: {self.reason}"
 
 
 class NoHistory(JournalError):
-    """There is no history to read.
+    """There is no history to read."""
 
-    Attributes:
-        folder: where it was looked for.
-        channel: the channel that was asked for; None when the folder is no station's at all.
-        found: the channels that have a history there.
-    """
-
-    def __init__(self, folder: str, channel: str | None = None, found: tuple[str, ...] = ()) -> None:
-        super().__init__(folder, channel, found)
-        self.folder = folder
-        self.channel = channel
-        self.found = found
+    folder: str
+    """Where it was looked for."""
+    channel: str | None = None
+    """The channel that was asked for; None when the folder is no station's at all."""
+    found: tuple[str, ...] = ()
+    """The channels that have a history there."""
 
     def __str__(self) -> str:
         if self.channel is None:
@@ -167,19 +127,14 @@ class NoHistory(JournalError):
 
 
 class HistoryGone(JournalError):
-    """Retention has removed the events from `first` up to, not including, `next_available`.
+    """Retention has removed the events from `first` up to, not including, `next_available`."""
 
-    Attributes:
-        partition: the folder of the partition.
-        first: the first offset that was asked for and is gone.
-        next_available: the first offset that can still be read.
-    """
-
-    def __init__(self, partition: str, first: int, next_available: int) -> None:
-        super().__init__(partition, first, next_available)
-        self.partition = partition
-        self.first = first
-        self.next_available = next_available
+    partition: str
+    """The folder of the partition."""
+    first: int
+    """The first offset that was asked for and is gone."""
+    next_available: int
+    """The first offset that can still be read."""
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
@@ -194,21 +149,16 @@ class HistoryGone(JournalError):
 
 
 class HistoryDamaged(JournalError):
-    """The events from `first` up to, not including, `next_available` were durable and cannot be read.
+    """The events from `first` up to, not including, `next_available` were durable and cannot be read."""
 
-    Attributes:
-        partition: the folder of the partition.
-        first: the first offset that cannot be read.
-        next_available: the first offset behind the damage.
-        reason: what was found.
-    """
-
-    def __init__(self, partition: str, first: int, next_available: int, reason: str) -> None:
-        super().__init__(partition, first, next_available, reason)
-        self.partition = partition
-        self.first = first
-        self.next_available = next_available
-        self.reason = reason
+    partition: str
+    """The folder of the partition."""
+    first: int
+    """The first offset that cannot be read."""
+    next_available: int
+    """The first offset behind the damage."""
+    reason: str
+    """What was found."""
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
@@ -223,19 +173,14 @@ class HistoryDamaged(JournalError):
 
 
 class SupplierHeld(JournalError):
-    """A named supplier is exclusive, and somebody else holds its lease.
-
-    Attributes:
-        name: of the supplier.
-        owner: who holds it.
-    """
+    """A named supplier is exclusive, and somebody else holds its lease."""
 
     retriable = True
 
-    def __init__(self, name: str, owner: str) -> None:
-        super().__init__(name, owner)
-        self.name = name
-        self.owner = owner
+    name: str
+    """Of the supplier."""
+    owner: str
+    """Who holds it."""
 
     def __str__(self) -> str:
         return (
@@ -244,19 +189,14 @@ class SupplierHeld(JournalError):
 
 
 class SupplierFenced(JournalError):
-    """A later holder has taken over this supplier: nothing of this one is kept any more.
+    """A later holder has taken over this supplier: nothing of this one is kept any more."""
 
-    Attributes:
-        name: of the supplier.
-        epoch: of this holder.
-        current: of the present one.
-    """
-
-    def __init__(self, name: str, epoch: int, current: int) -> None:
-        super().__init__(name, epoch, current)
-        self.name = name
-        self.epoch = epoch
-        self.current = current
+    name: str
+    """Of the supplier."""
+    epoch: int
+    """Of this holder."""
+    current: int
+    """Of the present one."""
 
     def __str__(self) -> str:
         return (
@@ -266,19 +206,14 @@ class SupplierFenced(JournalError):
 
 
 class CursorHeld(JournalError):
-    """A named consumer is exclusive, and somebody else holds its lease.
-
-    Attributes:
-        name: the name of the consumer.
-        owner: who holds it.
-    """
+    """A named consumer is exclusive, and somebody else holds its lease."""
 
     retriable = True
 
-    def __init__(self, name: str, owner: str) -> None:
-        super().__init__(name, owner)
-        self.name = name
-        self.owner = owner
+    name: str
+    """The name of the consumer."""
+    owner: str
+    """Who holds it."""
 
     def __str__(self) -> str:
         return (
@@ -288,19 +223,14 @@ class CursorHeld(JournalError):
 
 
 class CursorFenced(JournalError):
-    """A later owner has taken over: what this one commits no longer counts.
+    """A later owner has taken over: what this one commits no longer counts."""
 
-    Attributes:
-        name: the name of the consumer.
-        epoch: the epoch of the stale owner.
-        current: the epoch of the owner that counts.
-    """
-
-    def __init__(self, name: str, epoch: int, current: int) -> None:
-        super().__init__(name, epoch, current)
-        self.name = name
-        self.epoch = epoch
-        self.current = current
+    name: str
+    """The name of the consumer."""
+    epoch: int
+    """The epoch of the stale owner."""
+    current: int
+    """The epoch of the owner that counts."""
 
     def __str__(self) -> str:
         return (
@@ -310,17 +240,12 @@ class CursorFenced(JournalError):
 
 
 class TooManyAcks(JournalError):
-    """A cursor remembers only so many acknowledgements above its low watermark.
+    """A cursor remembers only so many acknowledgements above its low watermark."""
 
-    Attributes:
-        name: the name of the consumer.
-        limit: how many it can remember for one partition.
-    """
-
-    def __init__(self, name: str, limit: int) -> None:
-        super().__init__(name, limit)
-        self.name = name
-        self.limit = limit
+    name: str
+    """The name of the consumer."""
+    limit: int
+    """How many it can remember for one partition."""
 
     def __str__(self) -> str:
         return (
@@ -330,42 +255,32 @@ class TooManyAcks(JournalError):
 
 
 class BatchRefused(JournalError):
-    """A batch that was handed over from outside, such as one of a Spark stream, was not taken in.
+    """A batch that was handed over from outside, such as one of a Spark stream, was not taken in."""
 
-    Attributes:
-        writer: who wrote it.
-        batch: its number.
-        reason: why, and what to do.
-    """
-
-    def __init__(self, writer: str, batch: int, reason: str) -> None:
-        super().__init__(writer, batch, reason)
-        self.writer = writer
-        self.batch = batch
-        self.reason = reason
+    writer: str
+    """Who wrote it."""
+    batch: int
+    """Its number."""
+    reason: str
+    """Why, and what to do."""
 
     def __str__(self) -> str:
         return f"batch {self.batch} of {self.writer!r} was not taken in: {self.reason}"
 
 
 class AdoptionTimeout(JournalError):
-    """A batch that was handed over was not taken in in time. It is durable, and will be taken in later.
-
-    Attributes:
-        writer: who wrote it.
-        batch: its number.
-        seconds: how long was waited.
-        holder: who has the folder and should take it in.
-    """
+    """A batch that was handed over was not taken in in time. It is durable, and will be taken in later."""
 
     retriable = True
 
-    def __init__(self, writer: str, batch: int, seconds: float, holder: str) -> None:
-        super().__init__(writer, batch, seconds, holder)
-        self.writer = writer
-        self.batch = batch
-        self.seconds = seconds
-        self.holder = holder
+    writer: str
+    """Who wrote it."""
+    batch: int
+    """Its number."""
+    seconds: float
+    """How long was waited."""
+    holder: str
+    """Who has the folder and should take it in."""
 
     def __str__(self) -> str:
         return (

@@ -6,17 +6,12 @@ from heliograph.errors.base import HeliographError
 
 
 class LinkError(HeliographError):
-    """Two stations cannot talk to each other.
+    """Two stations cannot talk to each other."""
 
-    Attributes:
-        peer: the other station, or where it was looked for.
-        reason: what is wrong.
-    """
-
-    def __init__(self, peer: str, reason: str) -> None:
-        super().__init__(peer, reason)
-        self.peer = peer
-        self.reason = reason
+    peer: str
+    """The other station, or where it was looked for."""
+    reason: str
+    """What is wrong."""
 
     def __str__(self) -> str:
         return f"{self.peer}: {self.reason}"

@@ -6,57 +6,42 @@ from heliograph.errors.base import HeliographError
 
 
 class DiskError(HeliographError):
-    """The disk refused an operation.
-
-    Attributes:
-        operation: `append`, `sync`, `rename`, ...
-        file: the name of the file within its folder.
-        reason: what the operating system said.
-    """
+    """The disk refused an operation."""
 
     retriable = True
 
-    def __init__(self, operation: str, file: str, reason: str) -> None:
-        super().__init__(operation, file, reason)
-        self.operation = operation
-        self.file = file
-        self.reason = reason
+    operation: str
+    """`append`, `sync`, `rename`, ..."""
+    file: str
+    """The name of the file within its folder."""
+    reason: str
+    """What the operating system said."""
 
     def __str__(self) -> str:
         return f"{self.operation} of {self.file!r} failed: {self.reason}"
 
 
 class InvalidConfiguration(HeliographError):
-    """A configuration file that cannot be followed; nothing of it was.
+    """A configuration file that cannot be followed; nothing of it was."""
 
-    Attributes:
-        file: its name.
-        line: of the mistake, from 1.
-        problem: what is wrong, and what is allowed.
-    """
-
-    def __init__(self, file: str, line: int, problem: str) -> None:
-        super().__init__(file, line, problem)
-        self.file = file
-        self.line = line
-        self.problem = problem
+    file: str
+    """Its name."""
+    line: int
+    """Of the mistake, from 1."""
+    problem: str
+    """What is wrong, and what is allowed."""
 
     def __str__(self) -> str:
         return f"{self.file}, line {self.line}: {self.problem}"
 
 
 class RealTimeRefused(HeliographError):
-    """The operating system, or this process, does not allow what real-time threads need.
+    """The operating system, or this process, does not allow what real-time threads need."""
 
-    Attributes:
-        what: SCHED_FIFO, a core.
-        reason: why not, and what to do.
-    """
-
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(what, reason)
-        self.what = what
-        self.reason = reason
+    what: str
+    """SCHED_FIFO, a core."""
+    reason: str
+    """Why not, and what to do."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.reason}"
@@ -91,17 +76,12 @@ class FileLocked(DiskError):
 
 
 class InvalidFileName(HeliographError):
-    """A name that could lead out of its folder, or that no file can have.
+    """A name that could lead out of its folder, or that no file can have."""
 
-    Attributes:
-        name: the name as it was given.
-        reason: what is wrong with it.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name = name
-        self.reason = reason
+    name: str
+    """The name as it was given."""
+    reason: str
+    """What is wrong with it."""
 
     def __str__(self) -> str:
         return (
@@ -111,51 +91,36 @@ class InvalidFileName(HeliographError):
 
 
 class QueueClosed(HeliographError):
-    """A queue was closed: nothing more goes in, or nothing is left to come out.
+    """A queue was closed: nothing more goes in, or nothing is left to come out."""
 
-    Attributes:
-        name: the name of the queue.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    name: str
+    """The name of the queue."""
 
     def __str__(self) -> str:
         return f"queue {self.name!r} is closed"
 
 
 class NoJava(HeliographError):
-    """Spark needs a Java, and none was found that will do.
+    """Spark needs a Java, and none was found that will do."""
 
-    Attributes:
-        reason: where Heliograph looked, what it found there, and what to set or install.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
+    """Where Heliograph looked, what it found there, and what to set or install."""
 
     def __str__(self) -> str:
         return f"Spark needs Java 17 or newer: {self.reason}"
 
 
 class InvalidOption(HeliographError):
-    """An option of `format("heliograph")` that does not exist, or a value that it cannot have.
+    """An option of `format("heliograph")` that does not exist, or a value that it cannot have."""
 
-    Attributes:
-        option: its name.
-        value: what was given; None when it is missing.
-        allowed: what may stand there, or which options there are.
-        exists: False when there is no such option here.
-    """
-
-    def __init__(self, option: str, value: str | None, allowed: str, *, exists: bool = True) -> None:
-        super().__init__(option, value, allowed, exists)
-        self.option = option
-        self.value = value
-        self.allowed = allowed
-        self.exists = exists
+    option: str
+    """Its name."""
+    value: str | None
+    """What was given; None when it is missing."""
+    allowed: str
+    """What may stand there, or which options there are."""
+    exists: bool = True
+    """False when there is no such option here."""
 
     def __str__(self) -> str:
         if not self.exists:

@@ -6,17 +6,12 @@ from heliograph.errors.base import HeliographError
 
 
 class RingError(HeliographError):
-    """A ring in shared memory could not do what was asked.
+    """A ring in shared memory could not do what was asked."""
 
-    Attributes:
-        ring: the file of the ring, or where rings are kept.
-        reason: what is wrong, and what to do.
-    """
-
-    def __init__(self, ring: str, reason: str) -> None:
-        super().__init__(ring, reason)
-        self.ring = ring
-        self.reason = reason
+    ring: str
+    """The file of the ring, or where rings are kept."""
+    reason: str
+    """What is wrong, and what to do."""
 
     def __str__(self) -> str:
         return f"{self.ring}: {self.reason}"
@@ -109,12 +104,7 @@ class LeaseLost(RingError):
 
 
 class RingDamaged(RingError):
-    """Shared memory holds what no writer of this version writes.
+    """Shared memory holds what no writer of this version writes."""
 
-    Attributes:
-        lost: events that were given up, if the reader could go on behind the damage.
-    """
-
-    def __init__(self, ring: str, reason: str, lost: int = 0) -> None:
-        super().__init__(ring, reason)
-        self.lost = lost
+    lost: int = 0
+    """Events that were given up, if the reader could go on behind the damage."""

@@ -6,17 +6,12 @@ from heliograph.errors.base import HeliographError
 
 
 class SimulationError(HeliographError):
-    """A simulated run went wrong.
+    """A simulated run went wrong."""
 
-    Attributes:
-        reason: what happened.
-        seed: the seed that repeats the run, step by step.
-    """
-
-    def __init__(self, reason: str, *, seed: int) -> None:
-        super().__init__(reason, seed)
-        self.reason = reason
-        self.seed = seed
+    reason: str
+    """What happened."""
+    seed: int
+    """The seed that repeats the run, step by step."""
 
     def __str__(self) -> str:
         return f"{self.reason} (seed {self.seed})"

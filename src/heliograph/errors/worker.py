@@ -6,17 +6,12 @@ from heliograph.errors.base import HeliographError
 
 
 class WorkerError(HeliographError):
-    """A band worker is not there.
+    """A band worker is not there."""
 
-    Attributes:
-        worker: its name.
-        reason: what happened.
-    """
-
-    def __init__(self, worker: str, reason: str) -> None:
-        super().__init__(worker, reason)
-        self.worker = worker
-        self.reason = reason
+    worker: str
+    """Its name."""
+    reason: str
+    """What happened."""
 
     def __str__(self) -> str:
         return f"band worker {self.worker}: {self.reason}"
