@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +35,8 @@ MODULES = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; 2 when it names a benchmark that does not exist."""
+    # Processes that are started find modules compiled, as those of an installed package are.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for module in MODULES:
         import_module(module)
     options = _parse(arguments)

@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import FormatError, InvalidEvent
@@ -264,8 +263,12 @@ def _scalar_column(name: str, values: Sequence[Any], kinds: set[type], spark_saf
 
 def _has_overflowed(array: pa.FloatArray, values: Sequence[Any]) -> bool:
     """Whether Arrow made infinities of floats that are too large for 32 bits."""
-    infinite = pc.is_inf(array)
-    return bool(pc.any(infinite).as_py()) and not infinite.equals(pc.is_inf(pa.array(values, pa.float64())))
+    infinite = np.isinf(array.to_numpy(zero_copy_only=False))
+    if not infinite.any():
+        return False
+    return not np.array_equal(
+        infinite, np.isinf(pa.array(values, pa.float64()).to_numpy(zero_copy_only=False))
+    )
 
 
 def _enum_column(kind: ft.Enum, values: Sequence[Any]) -> pa.Array:
