@@ -37,13 +37,13 @@ import msgspec
 from heliograph.errors import (
     HeliographError,
     NotPossible,
-    UnknownOption,
     WorkerDied,
     WorkerFailed,
     WorkerHung,
 )
 from heliograph.link import Carrier  # noqa: TC001 - msgspec looks it up when it reads an order
 from heliograph.link.handed import Handed
+from heliograph.options import insist_on_known
 from heliograph.ports import seconds_until
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
@@ -466,9 +466,7 @@ def open_worker(
     options: WorkerOptions,
 ) -> BandWorker:
     """Check what a worker is asked to be, and start it; `wait_begun` waits for that."""
-    unknown = sorted(options.keys() - WorkerOptions.__annotations__.keys())
-    if unknown:
-        raise UnknownOption("band_worker", unknown[0], tuple(WorkerOptions.__annotations__))
+    insist_on_known("band_worker", options, tuple(WorkerOptions.__annotations__))
     on_hang = options.get("on_hang", "report")
     order = new_order(
         setup,

@@ -304,7 +304,6 @@ class Station:
         with self._lock:
             return tuple(self._togethers)
 
-    @names_options
     def band_worker(
         self, setup: str | Callable[[Station], object], **options: Unpack[WorkerOptions]
     ) -> BandWorker:
