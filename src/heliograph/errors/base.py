@@ -19,6 +19,8 @@ class HeliographError(Exception):
 
     retriable: ClassVar[bool] = False
     _facts: ClassVar[Signature] = Signature()
+    _names: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[tuple[object, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         own = [
@@ -26,14 +28,17 @@ class HeliographError(Exception):
             for name in get_annotations(cls)
         ]
         cls._facts = Signature([*cls._facts.parameters.values(), *own])
+        cls._names = tuple(cls._facts.parameters)
+        cls._defaults = tuple(getattr(cls, name, Parameter.empty) for name in cls._names)
 
     def __init__(self, *facts: object, **named: object) -> None:
-        if self._facts.parameters:
-            bound = self._facts.bind(*facts, **named)
+        more = self._defaults[len(facts) :]
+        if self._names and (named or len(facts) > len(self._names) or Parameter.empty in more):
+            bound = self._facts.bind(*facts, **named)  # takes ten times as long as all the rest
             bound.apply_defaults()
-            self.__dict__.update(bound.arguments)
-            facts = bound.args
-        super().__init__(*facts)
+            facts, more = bound.args, ()
+        super().__init__(*facts, *more)
+        self.__dict__.update(zip(self._names, self.args, strict=False))
 
     # Errors compose their sentence from what __init__ was given, which is seldom what `args` holds.
     def __reduce__(self) -> tuple[Any, ...]:
