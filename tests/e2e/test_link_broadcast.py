@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
+from heliograph.channel.pipeline import Condition
 from heliograph.errors import NoRoomForRing
 from heliograph.link import airing
-from heliograph.link.broadcast import Aired
+from heliograph.link.broadcast import Aired, Broadcast
 from heliograph.ring import RingFolder
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
 from tests.ring_support import needs_rings
@@ -50,6 +51,13 @@ def ring_station(domain: str, **more: Any) -> hg.Station:
 def carriers(station: hg.Station, channel: str) -> list[tuple[str, str]]:
     assert station.mesh is not None
     return sorted((one.carrier, one.reason) for one in station.mesh.carriers(channel))
+
+
+def broadcast_of(station: hg.Station) -> Broadcast:
+    assert station.mesh is not None
+    broadcast = station.mesh._airing._broadcast
+    assert broadcast is not None
+    return broadcast
 
 
 def test_an_event_is_written_once_for_all_stations_that_read_the_ring(domain: str) -> None:
@@ -276,6 +284,113 @@ def test_a_reader_that_stands_still_for_too_long_is_linked_without_the_ring(
         ours.push(Track(1_000_000))
         assert wait_until(lambda: seen[-1:] == [1_000_000])
     assert "is linked anew, without its broadcast" in caplog.text
+
+
+def test_a_slow_inline_callback_loses_nothing_and_pauses_only_its_channel(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "SLOTS", 1 << 10)
+    monkeypatch.setattr(airing, "LEASE", 1.0)
+    qos = hg.QoS(max_blocking=LIMIT)
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, other = a.channel("x", Track, qos=qos), a.channel("other", Track)
+        seen: list[int] = []
+        pause = Event()
+
+        def slow(track: Track) -> None:
+            seen.append(track.id)
+            if len(seen) < 1_500:
+                pause.wait(0.002)  # what the ring holds takes longer than the lease
+
+        b.channel("x", Track, qos=qos).subscribe(slow, inline=True)
+        quick = b.channel("other", Track).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        assert other.wait_matched(1, LIMIT)
+        for i in range(0, 10_000, 2):
+            ours.push(Track(i))
+            ours.push_many([Track(i + 1)])
+        other.push(Track(7))
+        assert quick.pull(LIMIT) == Track(7)
+        assert wait_until(lambda: len(seen) >= 10_000)
+        assert seen == list(range(10_000))
+        assert carriers(a, "x") == [("broadcast", "")]
+
+
+@pytest.mark.parametrize("transport", ["ring", "socket"])
+def test_a_callback_that_wants_to_exit_ends_neither_the_link_nor_the_broadcast(
+    domain: str, transport: Any
+) -> None:
+    told: list[BaseException] = []
+    with (
+        hg.Station(domain=domain, transport=transport) as a,
+        hg.Station(domain=domain, transport=transport, on_error=lambda _, __, error: told.append(error)) as b,
+    ):
+        ours, seen = a.channel("x", Track), []
+
+        def leave(track: Track) -> None:
+            seen.append(track.id)
+            raise SystemExit(track.id)
+
+        b.channel("x", Track).subscribe(leave, inline=True)
+        assert ours.wait_matched(1, LIMIT)
+        for i in range(5):
+            ours.push(Track(i))
+        assert wait_until(lambda: len(told) >= 5)
+        assert seen == list(range(5))
+
+
+@pytest.mark.parametrize("record", [b"", b"\x03", b"\xff" * 40])
+def test_whatever_ends_the_reading_the_link_serves_from_then_on(domain: str, record: bytes) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, consumer = a.channel("x", Track), b.channel("x", Track).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        broadcast = broadcast_of(a)
+        with broadcast._sending:
+            broadcast.ring.append(record)
+        assert wait_until(lambda: carriers(a, "x") == [("ring", f"the other station: {airing.FAILED}")])
+        assert wait_until(lambda: any(name != AIR for name in ours.stats().consumers))
+        ours.push(Track(1))
+        assert consumer.pull(LIMIT) == Track(1)
+
+
+def test_a_station_that_comes_while_the_last_one_leaves_is_heard(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        other = a.channel("other", Track)
+        b.channel("other", Track).consumer()
+        assert other.wait_matched(1, LIMIT)
+        broadcast, ours, joined = broadcast_of(a), a.channel("x", Track), []
+        wanted: dict[type[hg.Event], Condition] = {Track: Condition()}
+        coming = Thread(target=lambda: joined.append(broadcast.admit(2, ours, wanted)))
+        close = Aired.close
+
+        def close_slowly(self: Aired) -> None:
+            coming.start()
+            coming.join(0.2)  # the time in which it could come between
+            close(self)
+
+        last = broadcast.admit(1, ours, wanted)
+        with monkeypatch.context() as patched:
+            patched.setattr(Aired, "close", close_slowly)
+            broadcast.leave(1, last)
+        coming.join(LIMIT)
+        assert ours.receivers() == tuple(joined)
+        ours.push(Track(1))
+        assert ours.stats().balanced
+        broadcast.leave(2, joined[0])
+
+
+def test_nothing_is_counted_for_stations_that_are_gone(domain: str) -> None:
+    with ring_station(domain) as a:
+        ours = a.channel("x", Track)
+        for _ in range(2):
+            with ring_station(domain) as b:
+                consumer = b.channel("x", Track).consumer()
+                assert ours.wait_matched(1, LIMIT)
+                ours.push(Track(1))
+                assert consumer.pull(LIMIT) == Track(1)
+            assert wait_until(lambda: not broadcast_of(a)._sent)
 
 
 def test_without_room_for_a_broadcast_links_serve_and_say_why(

@@ -465,8 +465,9 @@ class Channel(Generic[T]):
         """Close a receiver. A push that waits for it holds no lock, and lets go."""
         is_local = receiver.name not in self._members.gateways
         with self._members.still():
-            if self._members.receivers.pop(receiver.name, None) is None:
+            if self._members.receivers.get(receiver.name) is not receiver:
                 return
+            del self._members.receivers[receiver.name]
             self._accounts.fold(self._members.receivers)
             self._accounts.leave(receiver)
             self._members.leave(receiver, reason)

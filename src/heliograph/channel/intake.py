@@ -7,6 +7,8 @@ stations by the one where it was pushed, so that none comes twice.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from heliograph.channel.bulk import Lot
@@ -26,6 +28,8 @@ T = TypeVar("T", bound=Event)
 
 ROOM_LIMIT = 0.5
 """Seconds between two looks at whether the channel is still there, while a queue is full."""
+MOST_CALLS = 64
+"""Inline calls between two looks at the clock; the first looks come sooner, so that slow ones are noticed."""
 
 
 class FeedIntake:
@@ -35,7 +39,7 @@ class FeedIntake:
         self._feed = feed
         self.pushed = 0
 
-    def take_in(self, arrived: Sequence[Any], *, wait: bool = False) -> int:  # noqa: ARG002 - nobody waits for room: who has none reads on later
+    def take_in(self, arrived: Sequence[Any], *, wait: bool = False, until: int = 0) -> int:  # noqa: ARG002 - nobody waits: who has no room reads on later
         """Offer events to all receivers. A link brings the partition of the station at its other end.
 
         One that is not known yet is left out: it is read when its keeper has told of it.
@@ -67,19 +71,24 @@ class Intake(Supplier[T]):
     _calls: dict[type, Callable[[Any, Callable[[int], Header]], bool] | None]
     """What `call` needs, by event type, as long as the routes are these."""
 
-    def take_in(self, arrived: Sequence[Item], *, wait: bool = False) -> int:
+    def take_in(self, arrived: Sequence[Item], *, wait: bool = False, until: int = 0) -> int:
         """Queue events for all receivers that want them.
 
         Returns how many were queued before one could not be, because a consumer that must not lose it has
-        no room. With `wait`, waits for room; events for a channel that has been closed are let go.
+        no room, or before that instant of the monotonic clock had come, if one is given: callbacks
+        may be slow. With `wait`, waits for room; events for a channel that has been closed are let go.
         """
-        done = self._call_for_all(arrived) if isinstance(arrived, Lot) else 0
+        done = self._call_for_all(arrived, until) if isinstance(arrived, Lot) else 0
+        some = 1 if until else len(arrived)
         try:
             while done < len(arrived):
+                if until and self._is_late(until):
+                    return done
                 routes = self._routes
                 route = routes.get(arrived[done][0].__class__)
                 if route is not None and route.queued is None and route.inline is not None:
-                    done = self._call_from(arrived, done, routes, route.inline)
+                    done = self._call_from(arrived, done, routes, route.inline, some)
+                    some = min(2 * some, MOST_CALLS) if until else some
                     continue
                 done, full = self._queue_from(arrived, done)
                 if full is not None:
@@ -109,14 +118,23 @@ class Intake(Supplier[T]):
         route = self._routes.get(cls)
         return None if route is None or route.queued is not None else route.inline_one
 
-    def _call_for_all(self, lot: Lot) -> int:
+    def _call_for_all(self, lot: Lot, until: int) -> int:
         """Call inline callbacks, if that is all and none needs the header of each event; how far it came."""
         route = self._routes.get(lot.events[0].__class__)
         if route is None or route.queued is not None or route.inline_many is None:
             return 0
-        done = route.inline_many(lot.events, lot.first, lot.header_at)
+        events, done, some = lot.events, 0, 1 if until else len(lot)
+        while done < len(events) and not (until and self._is_late(until)):
+            called = route.inline_many(events[done : done + some], lot.first, partial(lot.header_from, done))
+            done += called
+            if called < some:
+                break
+            some = min(2 * some, MOST_CALLS)
         self._taken_in += done
         return done
+
+    def _is_late(self, until: int) -> bool:
+        return self._channel.ports.clock.monotonic_ns() >= until
 
     def _call_from(
         self,
@@ -124,13 +142,14 @@ class Intake(Supplier[T]):
         first: int,
         routes: Mapping[type, Route],
         inline: Callable[[Any, Header], None],
+        most: int,
     ) -> int:
         """Call inline callbacks for events of one class, until the routes change; returns how far it came.
 
         Nothing is queued, so nothing is to be kept in step and the lock is not needed.
         """
         cls, done = arrived[first][0].__class__, first
-        for event, header, _ in _from(arrived, first):
+        for event, header, _ in islice(_from(arrived, first), most):
             if event.__class__ is not cls or self._routes is not routes:
                 break
             inline(event, header)

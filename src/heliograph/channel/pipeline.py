@@ -13,7 +13,7 @@ The source holds only names made here; callbacks, lanes and sources are bound as
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from heliograph.codegen import Source
     from heliograph.expr.typed import Checked
     from heliograph.qos import QoS
+
+STAYS: Final = (Exception, SystemExit)
+"""What an inline callback raises is reported and stays with it. The rest is for the thread that pushes."""
 
 
 class Condition(msgspec.Struct, frozen=True, dict=True):
@@ -375,7 +378,7 @@ def _inline_function(
         arguments = "event, header" if inline.with_header else "event"
         call = f"{function.bind(inline.call)}({arguments})"
         steps.append((function.test(condition), call, function.bind(inline.raised)))
-    exception, known, tick = function.bind(Exception), function.bind(tally.known), function.bind(tally.tick)
+    exception, known, tick = function.bind(STAYS), function.bind(tally.known), function.bind(tally.tick)
 
     def body() -> list[str]:
         lines = ["outcome = 0"]
@@ -435,7 +438,7 @@ def _calls(
 ) -> Callable[[], list[str]]:
     """The lines that call what wants `event`, or return `place` when there are other routes by now."""
     tests = [function.test(condition) for _, condition in targets]
-    exception, bound = function.bind(Exception), function.bind(tally)
+    exception, bound = function.bind(STAYS), function.bind(tally)
     steps = [
         (function.bind(i.call), function.bind(i.raised), *(function.bind(o) for o in _ticks(tally, place)))
         for place, (i, _) in enumerate(targets)

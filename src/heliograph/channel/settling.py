@@ -78,8 +78,8 @@ class SettledIntake(Intake[T]):
         super().__init__(channel, name, 1)
         self._settling = settling
 
-    def take_in(self, arrived: Sequence[Any], *, wait: bool = False) -> int:
-        done = super().take_in(arrived, wait=wait)
+    def take_in(self, arrived: Sequence[Any], *, wait: bool = False, until: int = 0) -> int:
+        done = super().take_in(arrived, wait=wait, until=until)
         for item in arrived[:done]:
             self._settling.taken_in(item[1])
         return done

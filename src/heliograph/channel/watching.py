@@ -294,12 +294,12 @@ class MonitoredFeedIntake(FeedIntake):
         self._watching = watching
         self._tell = tell
 
-    def take_in(self, arrived: Sequence[Any], *, wait: bool = False) -> int:
+    def take_in(self, arrived: Sequence[Any], *, wait: bool = False, until: int = 0) -> int:
         tickets: list[Ticket] = []
         try:
             for item in arrived:
                 tickets.append(_expect_for(self._watching, item, self._tell))  # noqa: PERF401 - if one fails, those before it are known
-            return super().take_in(arrived, wait=wait)
+            return super().take_in(arrived, wait=wait, until=until)
         finally:
             # Those of a partition or a type that is not known here are nobody's.
             for ticket in tickets:

@@ -148,7 +148,7 @@ class Airing:
             reader,
             self._station,
             peer.link.name,
-            self._ports.tasks,
+            self._ports,
             arrivals=lambda channel: self._arrivals(peer, channel),
             on_heard=(lambda: None) if broadcast is None else broadcast.hear,
             on_failed=lambda listening, reason: self._failed(peer, listening, reason),
@@ -204,6 +204,11 @@ class Airing:
         if listening is not None:
             listening.drain(DRAIN_LIMIT)
             peer.listening = None
+
+    def forget(self, peer: Peer) -> None:
+        """A station is gone."""
+        if self._broadcast is not None:
+            self._broadcast.forget(peer.link.station)
 
     def close(self) -> None:
         """Say in the ring that nothing more comes; before the links end, so that readers have it all."""

@@ -40,15 +40,18 @@ class Arrivals:
         self.aside: deque[Item] = deque()
         """What waits for room; nothing may be handed on past it."""
 
-    def add(self, events: Sequence[Item]) -> None:
-        """Queue events for this station's consumers. Called by the link's reader alone."""
+    def add(self, events: Sequence[Item], until: int = 0) -> None:
+        """Queue events for this station's consumers. Called by the link's reader alone.
+
+        When inline callbacks have not returned by an instant of the monotonic clock, the rest is put aside.
+        """
         # The reader alone puts something aside, so what it sees to be empty stays so; else the lock decides.
         if self.aside:
             with self._lock:
                 if self.aside:
                     self.aside.extend(events)
                     return
-        taken = self.intake.take_in(events)
+        taken = self.intake.take_in(events, until=until)
         if taken < len(events):
             self._put_aside(events[taken:])
 

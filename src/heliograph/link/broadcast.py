@@ -153,7 +153,9 @@ class Broadcast:
                 gateway = Aired(channel, conditions, self)
             gateway.wants[station] = conditions
             gateway.sent_before[station] = gateway.sent
-            known = [self._announced(gateway, cls) for cls in gateway.heads]
+            known = [
+                self._announced(gateway, cls) for cls in tuple(gateway.heads)
+            ]  # more are added as they are sent
             self._tell(*known, m.Takes(station, channel.name, takes=True))
             if is_new:
                 channel.neighbours.join_gateway(gateway)
@@ -180,7 +182,12 @@ class Broadcast:
                 return
             if self._gateways.get(gateway.channel.name) is gateway:
                 del self._gateways[gateway.channel.name]
-        gateway.close()
+            gateway.close()  # before another one may take its name and place
+
+    def forget(self, station: int) -> None:
+        """A station is gone, and is counted for no more."""
+        with self._joining:
+            self._sent.pop(station, None)
 
     def sent_to(self, station: int) -> int:
         """Events of channels of which a station wants some."""

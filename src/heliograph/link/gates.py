@@ -134,13 +134,14 @@ class Gates:
             arrivals = [*peer.arrivals.values(), *peer.aired.values()]
             peer.arrivals, peer.aired = {}, {}
             names, peer.channels = set(peer.channels), {}
-        for gateway in gateways.values():
-            if isinstance(gateway, Aired):
-                self.airing.leave(peer, gateway)
-            elif isinstance(gateway, KeepingGateway):
-                gateway.paused = True  # what is pushed meanwhile waits for the next process
-            else:
-                gateway.close()
+            # Before the lock is let go: the next gateway to this station has the same name.
+            for gateway in gateways.values():
+                if isinstance(gateway, Aired):
+                    self.airing.leave(peer, gateway)
+                elif isinstance(gateway, KeepingGateway):
+                    gateway.paused = True  # what is pushed meanwhile waits for the next process
+                else:
+                    gateway.close()
         if peer.settled is not None:
             peer.settled.close()
         for arrived in arrivals:

@@ -9,7 +9,7 @@ without it has lost events. It says so (`on_failed`), and from then on the link 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from heliograph.errors import BadFrame, DecodeError, FormatError, RingClosed, RingError
 from heliograph.formats import FormatRegistry
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from heliograph.event import Header
     from heliograph.link.arrivals import Arrivals
     from heliograph.link.runs import Lone
-    from heliograph.ports import Tasks
+    from heliograph.ports import Ports
     from heliograph.ring import RingReader
 
 log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 1_024
 """Records that are taken before the ring is looked at again."""
+PATIENCE_NS: Final = 100_000_000
+"""What is called inline with them may take so long; then the rest is put aside, and the ring is read on."""
 MAX_STREAMS: Final = 65_536
 """Streams of events that one broadcast may tell of."""
 SMALL: Final = 512
@@ -37,22 +39,24 @@ SMALL: Final = 512
 HEAD: Final = LONE_HEAD.size
 
 
-def _taker(
-    stream: Stream, arrivals: Arrivals, read: Callable[[bytes | memoryview], Lone]
-) -> Callable[[bytes | memoryview], None]:
+Take: TypeAlias = "Callable[[bytes | memoryview, int, bool], None]"
+"""Of a lone event, until when inline callbacks may take, and whether it is later than that."""
+
+
+def _taker(stream: Stream, arrivals: Arrivals, read: Callable[[bytes | memoryview], Lone]) -> Take:
     """What takes lone events of a stream into this station's channel as it is now."""
     aside, call, header_of = arrivals.aside, arrivals.intake.call, stream.header_of
     lone: Any = None
 
-    def take(data: bytes | memoryview) -> None:
+    def take(data: bytes | memoryview, until: int, is_late: bool) -> None:
         nonlocal lone
         try:
             lone = read(data)
         except (ValueError, RecursionError, DecodeError) as error:
             stream.left_out(error)
             return
-        if aside or not call(lone[0], header):
-            arrivals.add(((lone[0], header_of(lone), 0),))
+        if aside or is_late or not call(lone[0], header):
+            arrivals.add(((lone[0], header_of(lone), 0),), until)
 
     def header(_: int) -> Header:
         return header_of(lone)
@@ -77,7 +81,7 @@ class Listening:
         reader: RingReader,
         station: int,
         peer: str,
-        tasks: Tasks,
+        ports: Ports,
         *,
         arrivals: Callable[[str], Arrivals | None],
         on_heard: Callable[[], None],
@@ -92,8 +96,10 @@ class Listening:
         self._on_failed = on_failed
         self._streams: dict[int, Stream] = {}
         self._channels: set[str] = set()
-        self._takers: dict[bytes, Callable[[bytes | memoryview], None]] = {}
+        self._takers: dict[bytes, Take] = {}
         self._pieces = m.Pieces()
+        self._now = ports.clock.monotonic_ns
+        tasks = ports.tasks
         self._ended = tasks.event(f"end of {peer}'s broadcast")
         self._closing = tasks.lock(f"closing {peer}'s broadcast")
         self._is_open = True
@@ -121,30 +127,36 @@ class Listening:
         self._reader.abandon()
 
     def _listen(self) -> None:
+        now = self._now
         try:
             while True:
                 records = self._reader.read_many(AT_ONCE)
                 self._on_heard()  # first: what callbacks push is the answer, and may be waited for
+                until = now() + PATIENCE_NS
                 for data in records:
-                    if data[0] != LONE:
-                        self._take_run(memoryview(data))
+                    if not data or data[0] != LONE:
+                        self._take_run(memoryview(data), until)
                         continue
                     # Looked up anew for each: what one says or calls may change it.
                     take = self._takers.get(data[:HEAD]) or self._taker(data[:HEAD])
                     if take is not None:
-                        take(data[HEAD:] if len(data) < SMALL else memoryview(data)[HEAD:])
+                        body = data[HEAD:] if len(data) < SMALL else memoryview(data)[HEAD:]
+                        take(body, until, len(records) > 1 and now() >= until)
         except RingClosed as end:
             log.debug("broadcast of station %s ended: %s", self._peer, end)
         except (RingError, BadFrame) as error:
             log.error("broadcast of station %s is read no more: %s", self._peer, error)  # noqa: TRY400 - the sentence says all
             self._on_failed(self, str(error))
+        except BaseException as error:  # whatever it is, the other station must not write for nobody
+            log.exception("broadcast of station %s is read no more", self._peer)
+            self._on_failed(self, f"{type(error).__name__}: {error}")
         finally:
             with self._closing:
                 self._is_open = False
                 self._reader.close()
             self._ended.set()
 
-    def _taker(self, head: bytes) -> Callable[[bytes | memoryview], None] | None:
+    def _taker(self, head: bytes) -> Take | None:
         """Where lone events of a stream go; None: nowhere here."""
         if len(head) < HEAD:
             raise BadFrame(self._peer, "a lone event is cut short")
@@ -160,7 +172,7 @@ class Listening:
         taker = takers[head] = _taker(stream, arrivals, read)
         return taker
 
-    def _take_run(self, record: memoryview) -> None:
+    def _take_run(self, record: memoryview, until: int) -> None:
         run = m.read_run(record, self._peer)
         if run.stream == m.MESSAGES:
             for message in m.read_messages(run, self._peer):
@@ -177,7 +189,7 @@ class Listening:
             run = whole
         if stream is not None and arrivals is not None:
             channel = arrivals.channel
-            arrivals.add(stream.read(run, channel.types, self._peer, 0, channel.qos.missing))
+            arrivals.add(stream.read(run, channel.types, self._peer, 0, channel.qos.missing), until)
 
     def _take_in(self, message: m.Message) -> None:
         match message:

@@ -398,6 +398,7 @@ class Mesh:
         peer.link.close(reason)
         self._questions.station_left(peer.link)
         self.gates.drop(peer)
+        self._airing.forget(peer)
 
     def _stream_of(self, channel: str, format_id: bytes) -> int:
         key = (channel, format_id)
