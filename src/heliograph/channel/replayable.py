@@ -74,10 +74,21 @@ class InputLog:
 
     def __init__(self, name: str, services: Services) -> None:
         qos = QoS(durability="persistent", ack="synced")
-        self._supplier = services.open_channel(INPUTS + name, (Input,), qos).supplier()
+        self._name = name
+        self._channel = services.open_channel(INPUTS + name, (Input,), qos)
+        self._supplier = self._channel.supplier()
 
     def connect(self, at: int, pattern: Pattern, key_fields: dict[int, str]) -> Receipt:
-        row = Input("connect", at, pattern=to_text(pattern), key_type=key_type(pattern, key_fields))
+        """NotPossible when rows of another pattern are there."""
+        said = to_text(pattern)
+        store = self._channel.store
+        assert store is not None
+        for first, _, _ in store.read(store.earliest, 1)[0]:
+            if (
+                isinstance(first, Input) and first.kind == "connect"
+            ):  # else retention took it, and its pattern
+                insist_on_same(self._name, first.pattern, said)
+        row = Input("connect", at, pattern=said, key_type=key_type(pattern, key_fields))
         return self._supplier.push_nowait(row)
 
     def event(self, leaf: int, header: Header, key: Hashable, at: int) -> Receipt:
@@ -149,7 +160,7 @@ def insist_on_same(name: str, written: str, pattern: str) -> None:
     """NotPossible when rows were written for another pattern; both in the words of `to_text`."""
     if written != pattern:
         was, now = described(from_text(written)), described(from_text(pattern))
-        raise NotPossible(name, f"was written for {was}; this is {now}")
+        raise NotPossible(name, f"was written for {was}; this is {now}, which needs a name of its own")
 
 
 def plain_key(key: Any) -> Any:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 NOBODY: Final = object()
+FEW: Final = 64
+"""Instants to wake at that nobody waits for any more, of which no notice is taken."""
 
 
 class Found(NamedTuple):
@@ -164,6 +166,17 @@ class Correlator:
             if due is not None:
                 self._pushed += 1
                 heapq.heappush(self._wakes, (due, self._pushed, state.key))
+                if len(self._wakes) > 2 * len(self._states) + FEW:
+                    self._forget_stale()
+
+    def _forget_stale(self) -> None:
+        """Behind a key that waits long, what others no longer wait for would pile up."""
+        current: dict[Hashable, tuple[int, int, Hashable]] = {}
+        for wake in sorted(self._wakes):
+            state = self._states.get(wake[2])
+            if state is not None and state.wake == wake[0]:
+                current.setdefault(wake[2], wake)
+        self._wakes = list(current.values())  # sorted, so it is a heap
 
     def _drop_stale(self) -> None:
         while self._wakes:

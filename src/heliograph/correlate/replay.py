@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from heliograph.correlate.machine import Correlator
-from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, Node, NoneOf, Pattern
+from heliograph.correlate.pattern import KEYS, After, AllOf, AnyOf, Every, Leaf, Node, NoneOf, Pattern
 from heliograph.errors import FormatError
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ def replayed(pattern: Pattern, inputs: Iterable[Input]) -> Iterator[Match]:
 
 
 def to_text(pattern: Pattern) -> str:
-    """Equal for patterns that find the same. Of a stream only its text is kept."""
+    """Equal for patterns that find the same in a record. Of a stream only its text is kept.
+
+    How many keys may wait does not matter: who gave way is in the record.
+    """
     return msgspec.json.encode(_bare(pattern)).decode()
 
 
@@ -102,6 +105,7 @@ def _bare(node: Node) -> Node:
             return Leaf(str(stream))
         case AllOf() | AnyOf() | NoneOf():
             parts = {name: _bare(part) for name, part in node.parts.items()}
-            return msgspec.structs.replace(node, parts=parts)
+            said = msgspec.structs.replace(node, parts=parts)
+            return msgspec.structs.replace(said, keys=KEYS) if isinstance(said, AllOf) else said
         case _:
             return node

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+BEGINS: Final = "it was just about to begin"
 _TASK_OF_KEY: Final = """
     coalesce(
         string(0D + CASE key WHEN 'true' THEN 1D WHEN 'false' THEN 0D ELSE try_cast(key AS DOUBLE) END),
@@ -49,7 +50,7 @@ class Record:
             kept = [found.removeprefix(INPUTS) for found in error.found if found.startswith(INPUTS)]
             raise self._nothing(f"{error.folder!r} holds those of {', '.join(kept) or 'none'}") from error
         if "kind" not in record.columns:
-            raise self._nothing("it was just about to begin")
+            raise self._nothing(BEGINS)
         place = ("header.partition AS record", "header.offset AS position")
         self._rows = record.selectExpr(*place, "*").drop("header")
 
@@ -59,6 +60,8 @@ class Record:
         marks.sort(key=lambda row: (row.record, row.position))
         lives = lives_of(marks)
         connects = [row for row in marks if row.kind == "connect"]
+        if not connects:
+            raise self._nothing(BEGINS)
         for row in connects:
             insist_on_same(self._name, row.pattern, connects[0].pattern)
         if pattern is not None:

@@ -159,6 +159,24 @@ def test_another_pattern_under_the_name_is_told_apart(helio: Rig) -> None:
         list(helio.station.matches(hg.all_of(t=tracks, w=weather, within=2.0), name="storms"))
 
 
+def test_a_name_stays_with_its_pattern_so_that_the_record_can_be_read(helio: Rig) -> None:
+    tracks, weather = channels(helio.station)
+    with helio.station.subscribe(
+        hg.all_of(t=tracks, w=weather, within=1.0, by="region"), print, name="storms", replayable=True
+    ) as storms:
+        assert storms.settle(LIMIT)
+    with pytest.raises(NotPossible, match=r"within=1.*within=2.*a name of its own"):
+        helio.station.subscribe(
+            hg.all_of(t=tracks, w=weather, within=2.0, by="region"), print, name="storms", replayable=True
+        )
+    fewer_keys = hg.all_of(t=tracks, w=weather, within=1.0, by="region", keys=3)
+    with helio.station.subscribe(fewer_keys, print, name="storms", replayable=True):
+        tracks.push(Track(1))
+        weather.push(Weather(7))
+        helio.settle()
+    assert len(list(helio.station.matches(fewer_keys, name="storms"))) == 1
+
+
 @pytest.mark.parametrize("what", ["event", "tick"])
 def test_a_pattern_whose_input_is_refused_takes_in_nothing_more(
     monkeypatch: pytest.MonkeyPatch, what: str

@@ -177,6 +177,17 @@ def test_what_waits_for_windows_to_close_is_bounded() -> None:
     assert machine.counts.overflowed == 1
 
 
+def test_instants_that_nobody_waits_for_any_more_do_not_pile_up_behind_a_quiet_key() -> None:
+    machine = Correlator(all_of(a=A, b=B, by="id", watchdog=3600.0), start=0)
+    machine.offer(0, "quiet", "a", 1)
+    for at in range(2, 2_000):
+        machine.offer(0, "busy", "a", at)
+        machine.offer(1, "busy", "b", at)
+    assert len(machine._wakes) < 100
+    (missed,) = machine.advance(3_600 * S + 1)
+    assert missed.key == "quiet"
+
+
 def test_the_machine_says_when_it_wants_to_be_asked_again() -> None:
     machine = Correlator(keyed(watchdog=3.0), start=0)
     assert (machine.due, machine.keys) == (None, 0)
