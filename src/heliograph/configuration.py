@@ -185,6 +185,10 @@ class _Reading:
         bound = _count(MAX_BOUND)
         bounds = self._checked("correlation", enabled=_SWITCH, keys=bound, depth=bound, queue=bound)
         bounds.pop("enabled", None)
+        if bounds and not modules.correlation:
+            self._refuse(
+                ("correlation", next(iter(bounds))), "bounds patterns, and there are none here; leave it out"
+            )
         every = self._policies(("channels",), {}, modules)
         names = self._table(("channel",))
         return Configuration(

@@ -79,6 +79,7 @@ def test_the_file_takes_the_place_of_what_the_program_says(tmp_path: Path) -> No
         ("[correlation]\nhook = 'a:b'", 2, "hook is not known here; allowed are enabled, keys, depth, queue"),
         ("[filtering]\n\nenabled = 'no'", 3, "true or false"),
         ("configuration = 'erd'\n[correlation]\nenabled = true", 3, "'erd' has no correlation"),
+        ("[correlation]\nenabled = false\nkeys = 5", 3, "bounds patterns, and there are none here"),
         ("[channels]\nfilters = {}", 2, "filters is not known here"),
         ("[channel.a]\nfilters.consumers = 'a >'", 2, "is no filter"),
         ("[channel.a.filters]\nconsumers = 7", 2, "a filter, as text"),

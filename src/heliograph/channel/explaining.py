@@ -61,7 +61,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
     @property
     def reaches(self) -> tuple[str, ...]:
-        """The names of those who would get it."""
+        """The names of those who would get it; of a group one will, and `separation=` may leave some out."""
         return tuple(step.receiver for step in self.steps if step.kind == "dispatch")
 
     def __str__(self) -> str:
@@ -110,8 +110,19 @@ def _steps(receiver: Receiver, event: Event, header: Header) -> Iterator[Step]:
     for kind, part in zip(AT_CONSUMERS, receiver.points or (None, wanted), strict=True):
         if part is not None and not (own := part.conditions[event.__class__]).is_open:
             yield _filtered(kind, name, passed=own.holds(event, header))
-    where = f"queued at priority {wanted.priority or header.priority}"
-    yield Step("dispatch", name, True, "inside push" if isinstance(receiver, InlineSubscription) else where)
+    yield Step("dispatch", name, passed=True, detail=_dispatched(receiver, header))
+
+
+def _dispatched(receiver: Receiver, header: Header) -> str:
+    if isinstance(receiver, InlineSubscription):
+        return "inside push"
+    wanted = receiver.selection
+    said = f"queued at priority {wanted.priority or header.priority}"
+    if receiver.group is not None:
+        said += f", or another of group {receiver.group!r}"
+    if wanted.separation is not None:
+        said += f", unless another came within {wanted.separation:g} s"
+    return said
 
 
 def _filtered(kind: str, receiver: str, *, passed: bool) -> Step:

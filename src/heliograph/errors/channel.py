@@ -75,7 +75,7 @@ class Closed(ChannelError):
     """It has been closed, or its station has."""
 
     def __str__(self) -> str:
-        return f"{self.name} is closed; open it again from an open station"
+        return f"{self.name} is closed, and stays so; a station that is opened later can open it again"
 
 
 class ForkedStation(ChannelError):

@@ -73,6 +73,18 @@ def test_it_says_so_in_words(air: hg.Channel[Any]) -> None:
     assert air.stats().pushed == 0
 
 
+def test_what_a_group_and_a_separation_may_yet_decide_is_said() -> None:
+    with hg.Station() as station:
+        air = station.channel("air", Track)
+        air.subscribe(lambda _: None, group="crew", name="anna")
+        air.subscribe(lambda _: None, separation=2.0, name="slow")
+        steps = air.explain(Track(1, 200.0)).steps
+    assert [step.detail for step in steps if step.kind == "dispatch"] == [
+        "queued at priority 3, or another of group 'crew'",
+        "queued at priority 3, unless another came within 2 s",
+    ]
+
+
 def test_filters_of_the_configuration_are_steps_too(tmp_path: Path) -> None:
     file = tmp_path / "helio.toml"
     file.write_text("""[channel.air]\nfilters = { suppliers = "speed > 200", consumers = "speed > 300" }""")
