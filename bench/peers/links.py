@@ -52,8 +52,8 @@ class LeastPing(msgspec.Struct, array_like=True):
 
 PING = Ping(7, bytes(48))
 LIMIT = 30.0
-TRIPS = 100
-"""Round trips of one call."""
+TRIPS = 300
+"""Round trips of one call: to start them and to hear that they are over takes two threads to be woken."""
 
 
 def echo_station(domain: str) -> None:

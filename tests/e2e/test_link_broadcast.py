@@ -16,7 +16,7 @@ from heliograph.link import airing
 from heliograph.link.broadcast import Aired, Broadcast
 from heliograph.ring import RingFolder
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
-from tests.ring_support import needs_rings
+from tests.ring_support import PORTS, needs_rings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Image(hg.Event, name="air.image"):
 @pytest.fixture
 def domain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     own_meeting_folder(monkeypatch, tmp_path)
-    name = f"air-{tmp_path.name}"
+    name = f"test-{PORTS.random.id64():016x}"
     yield name
     folder = RingFolder(name)
     assert wait_until(lambda: not folder.rings())

@@ -69,6 +69,13 @@ class ChannelCarrier(msgspec.Struct, frozen=True):
     """Why it is no broadcast; empty when it is one."""
 
 
+class _Silence:
+    """In place of a broadcast where there is none."""
+
+    sent_ns = 0
+    together_ns = 0
+
+
 class Airing:
     """See the module.
 
@@ -150,7 +157,7 @@ class Airing:
             peer.link.name,
             self._ports,
             arrivals=lambda channel: self._arrivals(peer, channel),
-            on_heard=(lambda: None) if broadcast is None else broadcast.hear,
+            own=_Silence() if broadcast is None else broadcast,
             on_failed=lambda listening, reason: self._failed(peer, listening, reason),
         )
         return m.RingAnswer(reads=True)

@@ -35,7 +35,6 @@ class RowGateway(Protocol):
 
     channel: Channel[Any]
     paused: bool
-    sent: int
     heads: dict[type[Event], tuple[bytes, int]]
     """How a lone event of a class begins, and the stream of its class, once all readers know it."""
 
@@ -127,6 +126,8 @@ class AirLane(GatewayLane):
     def __init__(self, name: str, **lane: Any) -> None:
         super().__init__(name, **lane)
         self._suppliers: dict[tuple[str, int], SupplierRows] = {}
+        self.written = 0
+        """Events that pushing threads wrote, each under the lock of the channel's entry."""
         self.takes_rows = self.limit >= MOST_ROWS
 
     def rows_of(self, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader) -> SupplierRows:
@@ -156,7 +157,7 @@ class AirLane(GatewayLane):
 
     def count_written(self, rows: int) -> None:
         """So many rows were written by the thread that holds the lock of the channel's entry."""
-        self._delivered += rows
+        self.written += rows
         if self._rows_awaited:
             with self._lock:
                 self._quiet.notify_all()
@@ -204,7 +205,8 @@ class AirLane(GatewayLane):
 
     def _counts(self, from_history: int = 0) -> LaneCounts:
         counts = super()._counts(from_history)
-        return msgspec.structs.replace(counts, pending=counts.pending + self._count_rows())
+        delivered, pending = counts.delivered + self.written, counts.pending + self._count_rows()
+        return msgspec.structs.replace(counts, delivered=delivered, pending=pending)
 
     def _count_rows(self) -> int:
         return sum([len(of.rows) for of in self._suppliers.values()])

@@ -90,9 +90,13 @@ class Aired(Gateway):
         self.paused_by: set[int] = set()
         self.heads: dict[type[Event], tuple[bytes, int]] = {}
         """How a lone event of a class begins, and its stream; said in the ring before."""
-        self.sent = 0
         self.sent_before: dict[int, int] = {}
         """How many were sent before each station came."""
+
+    @property
+    def sent(self) -> int:
+        """Events that were written."""
+        return self.lane.counts().delivered
 
     def all_wants(self) -> dict[type[Event], Any]:
         """What any station wants, by event type."""
@@ -237,10 +241,7 @@ class Broadcast:
             head = gateway.heads.get(event.__class__)
             if head is None or self._unsent or self._told or gateway.paused:
                 return False
-            if not self._append(head[0] + self._writer.lone(event, header)):
-                return False
-            gateway.sent += 1
-            return True
+            return self._append(head[0] + self._writer.lone(event, header))
         finally:
             self._sending.release()
 
@@ -255,10 +256,7 @@ class Broadcast:
             if head is None or self._unsent or self._told or gateway.paused:
                 return False
             record = m.run_bytes(m.UNIFORM, head[1], len(bulk), self._writer.bulk(cls, bulk))
-            if not self._append(record):
-                return False
-            gateway.sent += len(bulk)
-            return True
+            return self._append(record)
         finally:
             self._sending.release()
 
@@ -276,7 +274,6 @@ class Broadcast:
             sent = len(rows)
             if not self._append(self._record_of(of, head, rows)):
                 return False
-            gateway.sent += sent
             del rows[:sent]
             of.lane.count_written(sent)
             return True
@@ -286,7 +283,7 @@ class Broadcast:
     def _one_of(self, of: SupplierRows, head: bytes) -> Callable[[Any, int, int, int], bool]:
         """What writes a lone event of a supplier: the case that somebody waits for, so all is at hand."""
         acquire, release, put, now = self._sending.acquire, self._sending.release, self.ring.put, self._now
-        unsent, told, gateway, count = self._unsent, self._told, of.gateway, of.lane.count_written
+        unsent, told, gateway, lane = self._unsent, self._told, of.gateway, of.lane
         supplier, epoch, priority = of.supplier, of.epoch, of.priority
 
         def write_one(event: Any, sequence: int, source_ts: int, place: int) -> bool:
@@ -299,8 +296,7 @@ class Broadcast:
                 if not put(head + encode(said)):
                     return False
                 self.sent_ns = now()
-                gateway.sent += 1
-                count(1)
+                lane.written += 1
             finally:
                 release()
             return True
@@ -311,10 +307,6 @@ class Broadcast:
         """A supplier has something waiting, and leaves it to the broadcast's own task."""
         self._rows.append(of)
         self._arm()
-
-    def hear(self) -> None:
-        """Events have come from a neighbour: what is pushed next is the answer, and somebody may wait."""
-        self.sent_ns = 0
 
     # The life of a broadcast
 
@@ -442,7 +434,6 @@ class Broadcast:
         rows = of.lane.take_rows(of)
         if not rows:
             return bool(self._unsent)
-        gateway.sent += len(rows)
         record = self._record_of(of, head, rows)
         if len(record) <= self.ring.largest:
             self._unsent.append(record)
@@ -467,7 +458,6 @@ class Broadcast:
         return head
 
     def _pack(self, gateway: Aired, items: list[Item]) -> None:
-        gateway.sent += len(items)
         for cls, run in runs_of(items, several=len(gateway.channel.types) > 1):
             self._pack_run(self._head(gateway, cls)[1], cls, run)
 

@@ -20,6 +20,7 @@ from heliograph.link.runs import Stream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.rows import Line
     from heliograph.event import Header
     from heliograph.link.arrivals import Arrivals
     from heliograph.link.runs import Lone
@@ -72,7 +73,7 @@ class Listening:
         station: this one.
         peer: the other one, for errors.
         arrivals: the way in for a channel's events; None when it is not open here.
-        on_heard: called when events have come.
+        own: this station's own broadcast, which is told that something came.
         on_failed: told why it ended before its time.
     """
 
@@ -84,7 +85,7 @@ class Listening:
         ports: Ports,
         *,
         arrivals: Callable[[str], Arrivals | None],
-        on_heard: Callable[[], None],
+        own: Line,
         on_failed: Callable[[Listening, str], None],
     ) -> None:
         self._reader = reader
@@ -92,7 +93,7 @@ class Listening:
         self._peer = peer
         self._formats = FormatRegistry()
         self._arrivals = arrivals
-        self._on_heard = on_heard
+        self._own = own
         self._on_failed = on_failed
         self._streams: dict[int, Stream] = {}
         self._channels: set[str] = set()
@@ -127,11 +128,11 @@ class Listening:
         self._reader.abandon()
 
     def _listen(self) -> None:
-        now = self._now
+        own, now = self._own, self._now
         try:
             while True:
                 records = self._reader.read_many(AT_ONCE)
-                self._on_heard()  # first: what callbacks push is the answer, and may be waited for
+                own.sent_ns = 0  # first: what callbacks push is the answer, and may be waited for
                 until = now() + PATIENCE_NS
                 for data in records:
                     if not data or data[0] != LONE:
