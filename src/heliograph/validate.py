@@ -24,7 +24,7 @@ from heliograph.event import Event, EventInfo, info_of
 from heliograph.mending import anything_fits, is_encodable, mend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _CLASSES: Final[dict[str, type]] = {
     **dict.fromkeys(ft.INTEGER_RANGES, int),
@@ -47,6 +47,14 @@ def validator(cls: type[Event]) -> Callable[[Any], None]:
     return _validators[cls]
 
 
+def validate_all(cls: type[Event], events: Sequence[Any]) -> None:
+    """The same for many events of one class, without a call for each."""
+    check = _validators_of_many.get(cls)
+    if check is None:
+        check = _validators_of_many[cls] = _make_validator_of_many(info_of(cls))
+    check(events)
+
+
 class _Validators(dict[type, "Callable[[Any], None]"]):
     def __missing__(self, cls: type) -> Callable[[Any], None]:
         made = self[cls] = _make_validator(info_of(cls))
@@ -54,6 +62,7 @@ class _Validators(dict[type, "Callable[[Any], None]"]):
 
 
 _validators: Final = _Validators()
+_validators_of_many: Final[dict[type, Callable[[Sequence[Any]], None]]] = {}
 
 
 def fits(source: Source, info: EventInfo) -> str:
@@ -71,6 +80,17 @@ def _make_validator(info: EventInfo) -> Callable[[Any], None]:
     source.line(f"if {condition}: return")
     source.line(f"{source.bind(mend)}(event)")
     check: Callable[[Any], None] = source.functions()["check"]
+    return check
+
+
+def _make_validator_of_many(info: EventInfo) -> Callable[[Sequence[Any]], None]:
+    source = Source()
+    condition = fits(source, info)
+    source.line("def check(events):", 0)
+    source.line("for event in events:")
+    source.line(f"if {condition}: continue", 2)
+    source.line(f"{source.bind(mend)}(event)", 2)
+    check: Callable[[Sequence[Any]], None] = source.functions()["check"]
     return check
 
 

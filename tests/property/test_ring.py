@@ -90,6 +90,12 @@ class RingAgainstAList(RuleBasedStateMachine):
         else:
             self.events.append(event)
 
+    @rule(size=sizes)
+    def put(self, size: int) -> None:
+        event = self.event(size)
+        if self.writer.put(event):
+            self.events.append(event)
+
     @rule(sizes=st.lists(sizes, max_size=12))
     def append_many(self, sizes: list[int]) -> None:
         batch = [self.event(size) for size in sizes]

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes read their annotations
 
 import heliograph as hg
-from heliograph.validate import validate, validator
+from heliograph.validate import validate, validate_all, validator
 
 
 class Color(enum.Enum):
@@ -169,6 +169,14 @@ def test_a_value_that_does_not_fit_is_refused_with_its_path(
     assert caught.value.path == path
     assert caught.value.event == "test.everything"
     assert str(caught.value).endswith(f"(at {path})")
+    with pytest.raises(hg.InvalidEvent, match=reason):
+        validate_all(Everything, [Everything(), Everything(**values)])
+
+
+def test_many_are_put_right_like_one() -> None:
+    events = [Everything(), Everything(ratio=7)]
+    validate_all(Everything, events)
+    assert type(events[1].ratio) is float
 
 
 def test_an_int_in_a_float_field_is_stored_as_float() -> None:

@@ -5,7 +5,7 @@ function that, given what belongs to one supplier, gives that supplier's push. F
 and an inline callback it reads
 
     def way(supplier, epoch, next_sequence, next_station_seq, now, ...):      # the fields of `Own`
-        def push(event, said, max_blocking):
+        def push(event, said=plain, max_blocking=None):
             if not (event.id.__class__ is int and ...): mend(event)
             passed = False
             acquire()
@@ -61,8 +61,15 @@ if TYPE_CHECKING:
     from heliograph.channel.rows import RowLane
     from heliograph.channel.stamp import Stamp
 
-Push: TypeAlias = "Callable[[Any, Stamp, float | None], Header]"
-"""Pushes (event, what the push says, seconds to wait for room or None for the channel's own)."""
+
+class Push(Protocol):
+    """Pushes (event, what the push says, seconds to wait for room or None for the channel's own)."""
+
+    def __call__(self, event: Any, said: Stamp = PLAIN, max_blocking: float | None = None, /) -> Header: ...
+
+
+SlowPush: TypeAlias = "Callable[[Any, Stamp, float | None], Header]"
+"""The same, where nothing is left out."""
 WayIn: TypeAlias = "Callable[..., Push]"
 """Takes the fields of an `Own`."""
 
@@ -84,7 +91,7 @@ class Own(NamedTuple):
     release: Callable[[], None]
     barred: list[Any]
     """Holds something when events must go the slow way."""
-    slowly: Push
+    slowly: SlowPush
 
 
 class Tally(Protocol):
@@ -123,7 +130,7 @@ def way_in(route: Route) -> WayIn:
     source = Source()
     header = route.stamping.call(source, "next_sequence()", "now()", "next_station_seq()")
     source.line(f"def way({', '.join(Own._fields)}):", 0)
-    source.line("def push(event, said, max_blocking):")
+    source.line(f"def push(event, said={source.bind(PLAIN)}, max_blocking=None):")
     _check(source, route)
     if route.queued is None:
         _stamped(source, header, 2)
@@ -154,11 +161,11 @@ def _add_rows(source: Source, route: Route) -> None:
     source.line("with_header = push")
     source.line(f"waiting = {rows_of}(supplier, epoch, {source.bind(route.cls)}, {source.bind(route.stamp)})")
     source.line("rows, add, write, left, arm = waiting.rows, waiting.rows.append, *waiting.calls()")
-    source.line("def push(event, said, max_blocking):")
-    source.line(f"if said is not {source.bind(PLAIN)} or max_blocking is not None:", 2)
+    plain = source.bind(PLAIN)
+    source.line(f"def push(event, said={plain}, max_blocking=None):")
+    source.line(f"if said is not {plain} or max_blocking is not None:", 2)
     source.line("return with_header(event, said, max_blocking)", 3)
     _check(source, route)
-    source.line("passed = False", 2)
     source.line("acquire()", 2)
     source.line("try:", 2)
     source.line(f"if not (barred or {name}.waiting):", 3)
@@ -174,10 +181,10 @@ def _add_rows(source: Source, route: Route) -> None:
     source.line("if due:", depth + 1)
     source.line("if not write(waiting): left()", depth + 2)
     source.line("elif not waiting.armed: arm()", depth + 1)
-    source.line("passed = True", 4)
+    source.line("return None", 4)
     source.line("finally:", 2)
     source.line("release()", 3)
-    source.line("if not passed: return with_header(event, said, max_blocking)", 2)
+    source.line("return with_header(event, said, max_blocking)", 2)
 
 
 def _stamped(source: Source, header: str, depth: int) -> None:

@@ -12,7 +12,7 @@ turn among the pushes of this supplier, until there is room or `max_blocking` is
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from itertools import count, islice, repeat, starmap, takewhile
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
@@ -25,6 +25,7 @@ from heliograph.errors import NotPossible, QueueFull, WouldDeadlock, WrongEventT
 from heliograph.event import DELAYED_EPOCHS, Event, Header, info_of
 from heliograph.options import names_options
 from heliograph.ports import seconds_until
+from heliograph.validate import validate_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,7 +120,7 @@ class Supplier(Generic[T]):
             way = self._way(event)
         # Most pushes say nothing: an empty dict is cheaper than a default for each of what they could say.
         if not said:
-            way(event, PLAIN, None)
+            way(event)
         elif (stamped := self._stamp(**said)).postponed:
             self._postpone(event, stamped)
         else:
@@ -142,8 +143,7 @@ class Supplier(Generic[T]):
         batch = self.as_events(events)
         routes = self._routes
         if len(set(map(type, batch))) == 1:
-            validate = (routes.get(type(batch[0])) or self._refuse(batch[0])).validate
-            deque(map(validate, batch), maxlen=0)
+            validate_all((routes.get(type(batch[0])) or self._refuse(batch[0])).cls, batch)
         else:
             for event in batch:
                 (routes.get(event.__class__) or self._refuse(event)).validate(event)

@@ -70,6 +70,37 @@ def test_a_reader_begins_with_what_is_written_after_it_was_opened(folder: RingFo
             assert reader.stats().lost == 0
 
 
+def test_the_short_way_into_a_ring_ends_where_readers_must_be_looked_at(folder: RingFolder) -> None:
+    with small_writer(folder) as writer, reader_of(folder) as reader:
+        assert not writer.put(b"first"), "nothing is claimed yet"
+        assert writer.append(b"first") == 0
+        assert reader.read_many(10, 0) == [b"first"]
+        while writer.put(b"more"):
+            assert reader.read_many(10, 0) == [b"more"]
+        writer.append(b"last", 0)
+        assert reader.read_many(10, 0) == [b"last"]
+    assert not writer.put(b"closed")
+
+
+def test_a_reader_that_drains_gives_what_is_there_and_ends(folder: RingFolder) -> None:
+    with small_writer(folder, slots=64) as writer, reader_of(folder) as reader:
+        for i in range(3):
+            writer.append(b"%d" % i)
+        reader.drain()
+        writer.append(b"later")
+        assert reader.read_many(3, LIMIT) == [b"0", b"1", b"2"]
+        reader.read_many(1, LIMIT)  # what was copied together with the others
+        with pytest.raises(RingClosed):
+            reader.read_many(1, LIMIT)
+
+
+def test_draining_lets_go_of_whoever_waits(folder: RingFolder) -> None:
+    with small_writer(folder), reader_of(folder) as reader:
+        threading.Timer(0.02, reader.drain).start()
+        with pytest.raises(RingClosed):
+            reader.read(LIMIT)
+
+
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 96, 97, 480])
 def test_an_event_takes_as_many_slots_as_it_needs(folder: RingFolder, size: int) -> None:
     with small_writer(folder) as writer, reader_of(folder) as reader:
