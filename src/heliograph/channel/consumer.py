@@ -241,18 +241,24 @@ class Consumer(QueuedReceiver, Generic[T]):
             if self._seat is not None:
                 handed = self._handed_to_me(self._seat)
                 return None if handed is None else handed.event  # type: ignore[return-value]  # lanes hold what the channel carries
-            is_overtaken = self.lane.halted and not self.lane.closed
-            item = None if is_overtaken else next(self._batch, None)
-            if item is None:
-                self.lane.settle(list(self._batch))
-                self._batch = iter(self.lane.take())
-                item = next(self._batch, None)
+            item = self._next_item()
+            while item is not None and item[2] and self.lane.is_over(item[1], item[2]):
+                item = self._next_item()
             if item is None:
                 return None
             self.lane.done += 1
             if self._watch is not None:
                 self._watch(item[1], "delivered")
             return item[0]  # type: ignore[return-value]  # likewise
+
+    def _next_item(self) -> Item | None:
+        is_overtaken = self.lane.halted and not self.lane.closed
+        item = None if is_overtaken else next(self._batch, None)
+        if item is None:
+            self.lane.settle(list(self._batch))
+            self._batch = iter(self.lane.take())
+            item = next(self._batch, None)
+        return item
 
     def _take_delivery(self) -> Delivery[T] | None:
         with self._hand:

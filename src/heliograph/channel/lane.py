@@ -250,6 +250,18 @@ class Lane:
             heads = sorted(self._heads(), key=ARRIVAL)
         return heads[ranking.first(heads)] if heads else None
 
+    def is_over(self, header: Header, deadline: int) -> bool:
+        """Whether the lifespan of one that was taken has ended since; it counts as expired then.
+
+        Asked right before it is handed out: those before it may have taken their time.
+        """
+        if self._clock.monotonic_ns() <= deadline:
+            return False
+        with self._lock:
+            self._taken -= 1
+            self._expire(header)
+        return True
+
     def failed_one(self) -> None:
         """The callback raised."""
         with self._lock:
@@ -488,12 +500,16 @@ class Lane:
         """Those whose lifespan is not over; the others are counted."""
         now = self._clock.monotonic_ns()
         alive = [item for item in items if not item[2] or now <= item[2]]
-        self._expired += len(items) - len(alive)
-        if self.watch is not None:
+        if len(alive) < len(items):
             for item in items:
                 if item[2] and now > item[2]:
-                    self.watch(item[1], "expired")
+                    self._expire(item[1])
         return alive
+
+    def _expire(self, header: Header) -> None:
+        self._expired += 1
+        if self.watch is not None:
+            self.watch(header, "expired")
 
     def _drop_oldest(self) -> None:
         """Drop the oldest event of the lowest priority, or the one that is due first."""

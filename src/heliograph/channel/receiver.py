@@ -189,9 +189,11 @@ class Subscription(QueuedReceiver):
     def _run_batch(self) -> bool:
         lane, callback, with_header = self.lane, self._call, self._with_header
         items = lane.take()
-        for event, header, _ in items:
+        for event, header, deadline in items:
             if lane.halted:
                 break
+            if deadline and lane.is_over(header, deadline):
+                continue
             try:
                 if with_header:
                     callback(event, header)
@@ -271,9 +273,11 @@ class AsyncSubscription(QueuedReceiver):
     async def _drain(self) -> None:
         lane = self.lane
         while items := lane.take():
-            for event, header, _ in items:
+            for event, header, deadline in items:
                 if lane.halted:
                     break
+                if deadline and lane.is_over(header, deadline):
+                    continue
                 try:
                     await (self._call(event, header) if self._with_header else self._call(event))
                 except Exception as error:  # noqa: BLE001 - as in Subscription

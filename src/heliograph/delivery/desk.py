@@ -133,14 +133,14 @@ class Desk:
 
     def take(self, member: str, most: int) -> list[Handed]:
         """The next events for a member, without waiting but for a moment, for a keeper elsewhere."""
-        brought, is_kept = 0, False
+        concerns_others, is_kept = False, False
         while not is_kept:
             with self._lock:
                 if self.closed or member not in self._bells:
                     return []  # it may have left while it was about to ask
-                picked, new = self._pick(member, most)
+                picked, has_changed = self._pick(member, most)
                 late = {stream for one in picked if (stream := self._stream_of(one.number)).needed}
-            brought += new
+            concerns_others = concerns_others or has_changed
             handed = self._kept_soon(member, picked, late) if late else picked
             # If not, their partition is paused by now, and there may be something of others.
             is_kept = bool(handed) or not picked
@@ -150,7 +150,7 @@ class Desk:
                     self._settle(one.number)
         if self._bury_all():
             self._ring_all()
-        elif brought > 1:
+        elif concerns_others:
             self._ring_all(but=member)
         return [_handed(*one) for one in handed]
 
@@ -216,22 +216,43 @@ class Desk:
 
     # Under the lock
 
-    def _pick(self, member: str, most: int) -> tuple[list[Taken[Item]], int]:
-        """The next events for a member, and how many came from the lane for it; kept, or on the way to be."""
+    def _pick(self, member: str, most: int) -> tuple[list[Taken[Item]], bool]:
+        """The next events for a member, and whether others may be concerned; kept, or on the way to be."""
         now = self.clock.monotonic_ns()
         self._unburied.extend(self._window.tick(now))
-        picked = self._window.take(member, now, most)
+        picked, expired = self._take_in_time(member, now, most)
         brought = 0
         while not picked and not self._is_full() and (items := self._lane.take(BATCH)):
             self._offer(items)
             brought += len(items)
-            picked = self._window.take(member, now, most)
+            picked, late = self._take_in_time(member, now, most)
+            expired = expired or late
         is_before = self.terms.ack == "before"
         for one in picked if is_before else ():
             self._stream_of(one.number).ahead.add(place_of(one.number))
         if self._count(picked) or brought or not picked or is_before or self._is_reach_unkept(picked):
             self._keep_or_give_back(picked)
-        return picked, brought
+        return picked, brought > 1 or expired
+
+    def _take_in_time(self, member: str, now: int, most: int) -> tuple[list[Taken[Item]], bool]:
+        """Of what is ready for a member, what can still be handed out; and whether any was too late for that.
+
+        An event may have waited here, since others came first, or it was to come again.
+        """
+        expired = False
+        while picked := self._window.take(member, now, most):
+            in_time = [one for one in picked if not (one.item[2] and self._is_over(one))]
+            expired = expired or len(in_time) < len(picked)
+            if in_time:
+                return in_time, expired
+        return [], expired
+
+    def _is_over(self, one: Taken[Item]) -> bool:
+        if not self._lane.is_over(one.item[1], one.item[2]):
+            return False
+        self._window.expire(one.number)
+        self._stream_of(one.number).attempts.pop(place_of(one.number), None)
+        return True
 
     def _offer(self, items: Iterable[Item]) -> None:
         for item in items:

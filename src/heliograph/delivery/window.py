@@ -277,6 +277,13 @@ class Window(Generic[I]):
         entry.state = READY
         self._deal(entry)
 
+    def expire(self, number: int) -> None:
+        """What was taken for a member is too late for anybody: settled, as if it had never been out."""
+        entry = self._entries[number]
+        self._redelivered -= entry.again or entry.attempts > 1
+        self.ack(number)
+        self._acked -= 1
+
     def tick(self, now: int) -> list[Dead[I]]:
         """Delays and leases that are over by now."""
         dead: list[Dead[I]] = []
