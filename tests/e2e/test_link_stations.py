@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -489,3 +491,35 @@ def take_all(members: list[hg.Consumer[Track]], got: list[int]) -> list[int]:
         while (track := member.pull(0)) is not None:
             got.append(track.id)
     return got
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "queued"])
+def test_what_waited_on_the_way_longer_than_its_lifespan_is_not_delivered(
+    pair: tuple[hg.Station, hg.Station], inline: bool
+) -> None:
+    a, b = pair
+    qos = hg.QoS(lifespan=0.3)
+    ours, theirs = a.channel("air.tracks", Track, qos=qos), b.channel("air.tracks", Track, qos=qos)
+    entered, gate = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def slow(track: Track) -> None:
+        """Called by the reader of the link: what comes behind it waits in the link's buffers."""
+        seen.append(track.id)
+        entered.set()
+        gate.wait(LIMIT)
+
+    blocking = theirs.subscribe(slow, inline=True, where="id = 0")
+    theirs.subscribe(lambda track: seen.append(track.id), inline=inline, where="id > 0")
+    assert ours.wait_matched(2, LIMIT)
+    ours.push(Track(0))
+    assert entered.wait(LIMIT)
+    for number in range(1, 50):
+        ours.push(Track(number))
+    over = time.monotonic_ns() + 300_000_000
+    assert wait_until(lambda: time.monotonic_ns() > over)
+    gate.set()
+    assert wait_until(lambda: theirs.stats().total.total == 50 and not theirs.stats().total.pending)
+    assert seen == [0]
+    assert (blocking.counts().delivered, theirs.stats().total.expired) == (1, 49)
+    assert theirs.stats().balanced

@@ -4,9 +4,9 @@ A member that leaves hands in what it had counted. A lane that still delivers wh
 counting among the leaving until it is done.
 
 Inline callbacks have no lane and no lock. Each route has a tally of outcomes: which of its callbacks an event
-was for, and which of those raised, as bits of one number. A push raises the count of its outcome by one, and
-whoever looks adds up what has come since. Raising a count is one C call (`itertools.count`), so it is atomic
-under CPython's interpreter lock.
+was for, which of those raised, and for which it came too late, as bits of one number. A push raises the count
+of its outcome by one, and whoever looks adds up what has come since. Raising a count is one C call
+(`itertools.count`), so it is atomic under CPython's interpreter lock.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ class InlineTally:
         called = 1 << place
         return called | called << len(self.subscriptions) if raised else called
 
+    def expired(self, place: int) -> int:
+        """The outcome of a callback that was not called, since the event's lifespan was over."""
+        return 1 << place << len(self.subscriptions)
+
     def tick(self, outcome: int) -> Callable[[], object]:
         """What raises the count of an outcome."""
         if outcome in self._ticks or len(self._ticks) < MOST_OUTCOMES:
@@ -59,9 +63,9 @@ class InlineTally:
 
     def _tick_each(self, outcome: int) -> None:
         for place in range(len(self.subscriptions)):
-            if outcome & self.outcome(place):
-                alone = self.outcome(place, raised=True)
-                self._ticks.setdefault(outcome & alone, count().__next__)()
+            alone = outcome & self.outcome(place, raised=True)
+            if alone:
+                self._ticks.setdefault(alone, count().__next__)()
 
 
 def count_of(tick: Callable[[], int]) -> int:
@@ -119,14 +123,20 @@ class Accounts:
         for outcome, times in tally.news():
             any_news = True
             for place, subscription in enumerate(tally.subscriptions):
-                if not outcome & tally.outcome(place):
+                alone = outcome & tally.outcome(place, raised=True)
+                if not alone:
                     continue
                 self.matched += times
-                failed = (outcome & tally.outcome(place, raised=True)) != tally.outcome(place)
+                if alone == tally.expired(place):
+                    counts = LaneCounts(expired=times)
+                elif alone == tally.outcome(place):
+                    counts = LaneCounts(delivered=times)
+                else:
+                    counts = LaneCounts(failed=times)
                 # One may have left while it was called.
                 known = receivers.get(subscription.name) is subscription
                 if known or subscription in self._leaving:
-                    subscription.add(times, failed=failed)
+                    subscription.add(counts)
                 else:
-                    self._departed += LaneCounts(failed=times) if failed else LaneCounts(delivered=times)
+                    self._departed += counts
         return any_news

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliograph.channel.bulk import Lot
 from heliograph.channel.supplier import Supplier
@@ -46,7 +46,7 @@ class FeedIntake:
         """
         partition = arrived[0][1].partition
         if partition in self._feed.partitions:
-            items = [(item[0], item[1], 0) for item in arrived if item[1].partition == partition]
+            items = [item for item in arrived if item[1].partition == partition]
             self._feed.durable(partition, items, items[-1][1].offset + 1)
             self.pushed += len(items)
         return len(arrived)
@@ -87,7 +87,7 @@ class Intake(Supplier[T]):
                 routes = self._routes
                 route = routes.get(arrived[done][0].__class__)
                 if route is not None and route.queued is None and route.inline is not None:
-                    done = self._call_from(arrived, done, routes, route.inline, some)
+                    done = self._call_from(arrived, done, routes, route, some)
                     some = min(2 * some, MOST_CALLS) if until else some
                     continue
                 done, full = self._queue_from(arrived, done)
@@ -141,7 +141,7 @@ class Intake(Supplier[T]):
         arrived: Sequence[Item],
         first: int,
         routes: Mapping[type, Route],
-        inline: Callable[[Any, Header], None],
+        route: Route,
         most: int,
     ) -> int:
         """Call inline callbacks for events of one class, until the routes change; returns how far it came.
@@ -149,10 +149,15 @@ class Intake(Supplier[T]):
         Nothing is queued, so nothing is to be kept in step and the lock is not needed.
         """
         cls, done = arrived[first][0].__class__, first
-        for event, header, _ in islice(_from(arrived, first), most):
+        inline = route.inline
+        assert inline is not None
+        for event, header, deadline in islice(_from(arrived, first), most):
             if event.__class__ is not cls or self._routes is not routes:
                 break
-            inline(event, header)
+            if deadline and self._is_late(deadline):
+                route.expire(event, header)
+            else:
+                inline(event, header)
             done += 1
         self._taken_in += done - first
         return done
@@ -160,29 +165,31 @@ class Intake(Supplier[T]):
     def _queue_from(self, arrived: Sequence[Item], first: int) -> tuple[int, Lane | None]:
         """Queue events of one priority until one is full, or an inline callback runs, outside the lock."""
         lots: defaultdict[Lane, list[Item]] = defaultdict(list)
-        inline, full, done, priority = None, None, first, arrived[first][1].priority
+        called, full, done, priority = None, None, first, arrived[first][1].priority
         with self._lock:
             if self._gone is not None:
                 raise self._gone()
-            for event, header, _ in _from(arrived, first):
+            for item in _from(arrived, first):
+                event, header, deadline = item
                 if header.priority != priority:
                     break
                 route = self._routes.get(event.__class__)
                 if route is not None and route.queued is not None:
-                    item = self._item(cast("T", event), header)
                     full = self._allot(route.queued(event, header), item, lots)
                     if full is not None:
                         break
                 done += 1
-                inline = None if route is None else route.inline
-                if inline is not None:
+                if route is not None and route.inline is not None:
+                    called = route
                     break
             for lane, items in lots.items():
                 if items:
                     lane.put_many(items)
                     self.matched += len(items)
-        if inline is not None:
-            inline(event, header)
+        if called is not None and deadline and self._is_late(deadline):
+            called.expire(event, header)
+        elif called is not None and called.inline is not None:
+            called.inline(event, header)
         self._taken_in += done - first
         return done, full
 

@@ -175,6 +175,17 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         function.write_into(source, depth)
         return " and ".join(map(str, test))
 
+    def expire(self, event: Any, header: Header) -> None:
+        """Count an event that came too late for the inline callbacks that it was for."""
+        assert self.tally is not None
+        outcome = 0
+        for place, (subscription, condition) in enumerate(self.inline_targets):
+            if condition.holds(event, header):
+                outcome |= self.tally.expired(place)
+                subscription.is_late(header)
+        if outcome:
+            self.tally.tick(outcome)()
+
     @property
     def goes_in_rows(self) -> bool:
         """Whether a push that says nothing of its own needs no header; see `heliograph.channel.rows`."""

@@ -304,21 +304,22 @@ class InlineSubscription(Receiver):
         if self._watch is not None:
             self.call = watched(self._watch, callback, with_header=self.with_header)
             self.with_header = True
-        self._delivered = 0
-        self._failed = 0
+        self._counts = LaneCounts()
 
-    def add(self, times: int, *, failed: bool) -> None:
+    def add(self, counts: LaneCounts) -> None:
         """Under the channel's lock."""
-        if failed:
-            self._failed += times
-        else:
-            self._delivered += times
+        self._counts += counts
 
     def counts(self) -> LaneCounts:
-        return LaneCounts(self._delivered, self._failed)
+        return self._counts
 
     def shut(self, reason: str) -> None:
         """Nothing waits for an inline callback."""
+
+    def is_late(self, header: Header) -> None:
+        """It is not called: the event's lifespan ended on its way from another station."""
+        if self._watch is not None:
+            self._watch(header, "expired")
 
     def raised(self, header: Header, error: BaseException) -> None:
         self._channel.report(self.name, header, error)

@@ -45,9 +45,14 @@ def station(
 
     With a folder it keeps the channels with a history there, and those that others open and nobody keeps.
     """
+    with _until_interrupted():
+        _run(domain, folder, name, as_json=as_json)
+
+
+def _run(domain: str, folder: str | None, name: str, *, as_json: bool) -> None:
     from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
 
-    with _ended_by_sigterm(), Station(folder, domain=domain, name=name or "helio station") as running:
+    with Station(folder, domain=domain, name=name or "helio station") as running:
         channels = _keep_all(running, folder) if folder is not None else []
         if folder is not None:
             running.keep_for_others()
@@ -57,20 +62,19 @@ def station(
             kept = f", keeping {', '.join(channels)}" if channels else ""
             print_line(f"station {running.id:016x} of domain {domain}{kept}; Ctrl-C ends it")
         end = running.ports.tasks.event("end")
-        try:
-            # Not for ever: where a signal reaches another thread first, this one sees it when it wakes up.
-            while not end.wait(WAKE_UP):
-                pass
-        except KeyboardInterrupt:
-            return
+        # Not for ever: where a signal reaches another thread first, this one sees it when it wakes up.
+        while not end.wait(WAKE_UP):
+            pass
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """What ends services is as good as Ctrl-C: the station is closed in order."""
+def _until_interrupted() -> Iterator[None]:
+    """What ends services is as good as Ctrl-C, also while the station starts: it is closed in order."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
+    except KeyboardInterrupt:
+        return
     finally:
         signal.signal(signal.SIGTERM, before)
 

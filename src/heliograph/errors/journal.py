@@ -34,8 +34,15 @@ class AppendTimeout(JournalError):
     """The id of the first event, as text."""
     seconds: float
     """How long was waited."""
+    reason: str = ""
+    """Why no answer comes any more, where that is known."""
 
     def __str__(self) -> str:
+        if self.reason:
+            return (
+                f"{self.reason} before it said whether event {self.event} is durable in {self.partition!r}; "
+                "that is unknown, so repeat it only under this id"
+            )
         return (
             f"event {self.event} was not durable in {self.partition!r} within {self.seconds} s; "
             "whether it will be is unknown, so repeat it only under this id"

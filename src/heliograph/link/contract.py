@@ -9,6 +9,9 @@ reordered, into interest, events, queries and liveliness between two stations.
     lane         frames of one lane carry a dense sequence, so that a loss is seen and repaired
     liveliness   a transport knows which stations are alive, and says so when one is gone
 
+The stations that a transport joins share the monotonic clock of their host: an event carries the instant of
+it at which its lifespan ends, so that what it waits on the way counts too.
+
 What a connection need not do: keep order, avoid loss or repetition, or notice that the peer has died. What
 it must do: never join, split or change frames, and refuse those larger than `MAX_FRAME` before any memory is
 set aside for them.

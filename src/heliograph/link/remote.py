@@ -307,7 +307,8 @@ class RemoteReceipt:
         """The keeper has answered, or never will: then nobody knows whether it had appended."""
         if isinstance(answer, QueryFailed) and answer.reason == GONE:
             seconds = (self._clock.monotonic_ns() - self._since) / 1e9
-            self._error = AppendTimeout(self._partition, self._event, round(seconds, 3))
+            gone = f"the keeper, {answer.peer}, has gone"
+            self._error = AppendTimeout(self._partition, self._event, round(seconds, 3), gone)
         elif isinstance(answer, QueryFailed):
             self._error = AppendFailed(self._partition, answer.reason)
         elif isinstance(answer, HeliographError):

@@ -182,7 +182,7 @@ class EventWriter:
         if deadline:
             left = max(0, deadline - self._clock.monotonic_ns())
             header = msgspec.structs.replace(header, lifetime_ns=left)
-        return (event if plain else self._body(cls, event), header, 0)
+        return (event if plain else self._body(cls, event), header, deadline)
 
     def _body(self, cls: type[Event], event: Event) -> bytes:
         """The body of an event that msgspec alone cannot write; made once, however many links it crosses."""
@@ -349,7 +349,11 @@ class Stream:
             found = self._read_records(run.records)
             if skip:
                 found = found[skip:]
-            items = found if convert is None else [(convert(body), header, 0) for body, header, _ in found]
+            items = (
+                found
+                if convert is None
+                else [(convert(body), header, deadline) for body, header, deadline in found]
+            )
         except (ValueError, RecursionError, DecodeError):
             items = self._read_each(run.records, peer, skip)
         for event, header, _ in items:
@@ -366,8 +370,8 @@ class Stream:
         items: list[Item] = []
         for raw in decoded(_split, records, peer)[skip:]:
             try:
-                body, header, _ = self._read_record(raw)
-                items.append((body if self._convert is None else self._convert(body), header, 0))
+                body, header, deadline = self._read_record(raw)
+                items.append((body if self._convert is None else self._convert(body), header, deadline))
             except (ValueError, RecursionError, DecodeError) as error:
                 self.left_out(error)
         return items

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 import heliograph as hg
-from heliograph import cli
+from heliograph import cli, station
 from heliograph.cli import app, run
 
 
@@ -52,3 +53,13 @@ def test_starting_loads_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_station_that_is_ended_while_it_starts_was_ended_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Starting:
+        def __init__(self, *_: object, **__: object) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(station, "Station", Starting)
+    assert run(["station"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
