@@ -469,3 +469,20 @@ def test_joins_at_any_instant_see_what_was_kept_and_then_every_event_once() -> N
         for consumer in joined:
             consumer.close()
         assert theirs.stats().balanced
+
+
+def test_every_station_counts_the_receivers_of_all_and_a_group_once(tmp_path: Path) -> None:
+    with (
+        hg.Station(tmp_path / "kept", domain="air") as keeper,
+        hg.Station(domain="air") as first,
+        hg.Station(domain="air") as second,
+        hg.Station(domain="air") as supplying,
+    ):
+        kept = keeper.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        others = [station.channel("air.tracks", Track) for station in (first, second, supplying)]
+        opened = [channel.consumer(group="all", ack="manual") for channel in others[:2]]
+        everywhere = [kept, *others]
+        assert all(channel.wait_matched(1, LIMIT) for channel in everywhere)
+        opened += [others[0].consumer(name="billing"), others[1].consumer(), kept.consumer()]
+        assert all(channel.wait_matched(4, LIMIT) for channel in everywhere)
+        assert not any(channel.wait_matched(5, 0) for channel in everywhere)

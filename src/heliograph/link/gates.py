@@ -124,7 +124,9 @@ class Gates:
                 self._change(peer, channel, gateway, conditions)
             except (Closed, ForkedStation):
                 self._let_go(peer, name)
-            consumers, groups = (state.consumers, state.groups) if state and conditions else (0, ())
+            # Who keeps nothing sends nothing: what it pushes reaches them by way of the keeper.
+            is_reached = bool(conditions) or not _sends(channel)
+            consumers, groups = (state.consumers, state.groups) if state and is_reached else (0, ())
             channel.neighbours.set_consumers(peer.link.name, consumers, groups)
 
     def drop(self, peer: Peer) -> None:
@@ -231,7 +233,7 @@ class Gates:
 
     def _conditions(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> dict[type[Event], Any]:
         """What to send to a station, per event type; empty when nothing."""
-        if channel.store is not None and not channel.store.kept_here:
+        if not _sends(channel):
             return {}
         apart = mismatches(channel.qos, state.qos)
         if apart and state.wants:
@@ -261,3 +263,8 @@ class Gates:
             if alternatives:
                 found[cls] = alternatives[0] if len(alternatives) == 1 else AnyOf(tuple(alternatives))
         return found
+
+
+def _sends(channel: Channel[Any]) -> bool:
+    """Whether others get a channel's events from this station: of a history, its keeper sends them."""
+    return channel.store is None or channel.store.kept_here
