@@ -34,6 +34,11 @@ class Image(hg.Event, name="air.image"):
     pixels: NDArray[np.float32]
 
 
+class Numbers(hg.Event, name="air.numbers"):
+    id: int
+    all: list[int]
+
+
 @pytest.fixture
 def domain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     own_meeting_folder(monkeypatch, tmp_path)
@@ -441,6 +446,115 @@ def test_what_was_pushed_before_a_station_leaves_still_arrives(domain: str) -> N
                 ours.push(Track(i))
         assert wait_until(lambda: len(seen) >= 5_000)
         assert seen == list(range(5_000))
+
+
+@pytest.mark.parametrize("transport", ["ring", "socket"])
+def test_what_was_put_aside_still_arrives_when_its_station_has_left(domain: str, transport: Any) -> None:
+    qos = hg.QoS(queue=10, max_blocking=LIMIT)
+    with hg.Station(domain=domain, transport=transport) as b:
+        theirs = b.channel("x", Track, qos=qos)
+        consumer = theirs.consumer()
+        with hg.Station(domain=domain, transport=transport) as a:
+            ours = a.channel("x", Track, qos=hg.QoS(max_blocking=LIMIT))
+            assert ours.wait_matched(1, LIMIT)
+            ours.push_many([Track(i) for i in range(50)])
+        assert b.mesh is not None
+        assert wait_until(lambda: b.mesh is not None and not b.mesh.stations())
+        assert [consumer.pull(LIMIT) for _ in range(50)] == [Track(i) for i in range(50)]
+        assert theirs.stats().balanced
+
+
+def test_what_is_in_the_ring_arrives_after_its_station_has_left_however_slow_the_reader(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "DRAIN_LIMIT", 0.3)
+    with ring_station(domain) as b:
+        seen: list[int] = []
+        pause = Event()
+
+        def slow(track: Track) -> None:
+            seen.append(track.id)
+            pause.wait(0.003)
+
+        b.channel("x", Track).subscribe(slow, inline=True)
+        with ring_station(domain) as a:
+            ours = a.channel("x", Track)
+            assert ours.wait_matched(1, LIMIT)
+            for i in range(400):
+                ours.push(Track(i))
+        assert wait_until(lambda: len(seen) >= 400)
+        assert seen == list(range(400))
+
+
+def test_what_is_left_out_when_a_station_has_left_is_counted(
+    domain: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(airing, "DRAIN_LIMIT", 0.1)
+    with ring_station(domain) as b:
+        seen: list[int] = []
+        go_on = Event()
+
+        def stuck(track: Track) -> None:
+            seen.append(track.id)
+            go_on.wait(LIMIT)
+
+        b.channel("x", Track).subscribe(stuck, inline=True)
+        with ring_station(domain) as a:
+            ours = a.channel("x", Track)
+            assert ours.wait_matched(1, LIMIT)
+            ours.push(Track(0))
+            assert wait_until(lambda: bool(seen))
+            ours.push_many([Track(i) for i in range(1, 20)])
+        assert wait_until(lambda: b.mesh is not None and not b.mesh.stations())
+        go_on.set()
+        assert wait_until(lambda: "19 events of station" in caplog.text)
+        assert seen == [0]
+
+
+@pytest.mark.parametrize("transport", ["ring", "socket"])
+def test_an_event_that_was_changed_after_its_push_harms_no_other(domain: str, transport: Any) -> None:
+    with (
+        hg.Station(domain=domain, transport=transport) as a,
+        hg.Station(domain=domain, transport=transport) as b,
+    ):
+        ours, other = a.channel("x", Numbers), a.channel("other", Track)
+        consumer, quick = b.channel("x", Numbers).consumer(), b.channel("other", Track).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        assert other.wait_matched(1, LIMIT)
+        assert a.mesh is not None
+        sending = broadcast_of(a)._sending if transport == "ring" else a.mesh._peers[b.id].link._sending
+        events = [Numbers(i, [i]) for i in range(6)]
+        with sending:  # so that they wait
+            for event in events:
+                ours.push(event)
+            events[2].all.append(object())  # type: ignore[arg-type]  # it is wrong
+        assert [consumer.pull(LIMIT) for _ in range(5)] == [Numbers(i, [i]) for i in (0, 1, 3, 4, 5)]
+        other.push(Track(7))
+        assert quick.pull(LIMIT) == Track(7)
+        stats = ours.stats()
+        assert stats.balanced
+        assert [dict(counts.dropped) for counts in stats.consumers.values()] == [{"unwritable": 1}]
+
+
+def test_many_suppliers_together_have_little_more_waiting_than_the_queue_holds(domain: str) -> None:
+    qos = hg.QoS(queue=256, max_blocking=0.01)
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, consumer = a.channel("x", Track, qos=qos), b.channel("x", Track, qos=qos).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        suppliers = [ours.supplier() for _ in range(10)]
+        pushed = 0
+        while suppliers:
+            for supplier in tuple(suppliers):
+                try:
+                    supplier.push(Track(pushed))
+                    pushed += 1
+                except hg.QueueFull:
+                    suppliers.remove(supplier)
+        # What is pushed within 50 µs after a record comes on top: it is not looked at one by one.
+        assert ours.stats().consumers[AIR].pending <= 512
+        for _ in range(pushed):
+            assert consumer.pull(LIMIT) is not None
+        assert ours.stats().balanced
 
 
 def test_a_new_session_is_broadcast_anew_without_a_repetition(domain: str) -> None:

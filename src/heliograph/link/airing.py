@@ -39,7 +39,7 @@ LANE: Final = 1
 LOOK_FOR_WRITER_EVERY: Final = 2.0
 """As in `heliograph.link.ring`."""
 DRAIN_LIMIT: Final = 1.0
-"""Seconds for which what another station has written is still taken in when it is gone."""
+"""Seconds without progress after which what another station has written is left out when it is gone."""
 
 LEASE: Final = 10.0
 """Seconds for which a reader that stands still may hold up the broadcast: as long as a link is waited for."""
@@ -217,13 +217,16 @@ class Airing:
         if self._broadcast is not None:
             self._broadcast.forget(peer.link.station)
 
-    def close(self) -> None:
-        """Say in the ring that nothing more comes; before the links end, so that readers have it all."""
+    def close(self, timeout: float) -> None:
+        """Say in the ring that nothing more comes; before the links end, so that readers have it all.
+
+        For so many seconds at most what waits is written first.
+        """
         with self._lock:
             self._closed = True
             broadcast = self._broadcast
         if broadcast is not None:
-            broadcast.close()
+            broadcast.close(timeout)
 
     def abandon(self) -> None:
         """In the child of a fork."""

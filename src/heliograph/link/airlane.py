@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.core import Channel
-    from heliograph.channel.lane import Item
+    from heliograph.channel.lane import Item, Lane
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.rows import MakeHeader, Row
     from heliograph.event import Event
 
 MOST_ROWS: Final = 256
-"""Rows of a supplier from which on they are queued, and queues from which on there are rows at all."""
+"""Rows of all suppliers from which on they are queued, and queues from which on there are rows at all."""
 
 
 class RowGateway(Protocol):
@@ -35,6 +35,10 @@ class RowGateway(Protocol):
 
     channel: Channel[Any]
     paused: bool
+
+    @property
+    def lane(self) -> Lane: ...
+
     heads: dict[type[Event], tuple[bytes, int]]
     """How a lone event of a class begins, and the stream of its class, once all readers know it."""
 
@@ -95,14 +99,16 @@ class SupplierRows:
         return self.write, self.left, self.arm
 
     def left(self) -> None:
-        if len(self.rows) >= MOST_ROWS:
-            self.lane.spill()
-        elif not self.armed:
+        if not self.armed or self.lane.has_many_rows():
             self.arm()
 
     def arm(self) -> None:
-        self.armed = True
-        self._arm_rows(self)
+        # A channel that is paused has its events in the queue, which has a limit for all suppliers together.
+        if self.gateway.paused or self.lane.has_many_rows():
+            self.lane.spill()
+        else:
+            self.armed = True
+            self._arm_rows(self)
 
     def as_items(self, rows: Sequence[Row]) -> list[Item]:
         make, supplier, epoch = self.make_header, self.supplier, self.epoch
@@ -144,6 +150,10 @@ class AirLane(GatewayLane):
     def waiting_rows(self) -> list[SupplierRows]:
         """Those of suppliers that have any."""
         return [of for of in self._suppliers.values() if of.rows]
+
+    def has_many_rows(self) -> bool:
+        """Whether so many wait, of all suppliers, that they belong into the queue."""
+        return self._count_rows() >= MOST_ROWS
 
     def take_rows(self, of: SupplierRows) -> list[Row]:
         """What a supplier has waiting, to be written before anything else; it counts as delivered."""

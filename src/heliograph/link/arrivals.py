@@ -7,16 +7,19 @@ its way meanwhile is limited by what the other station keeps for resending.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
     from heliograph.event import EventId
     from heliograph.ports import Tasks
+
+log = logging.getLogger(__name__)
 
 
 class Arrivals:
@@ -36,6 +39,8 @@ class Arrivals:
         self.intake = channel.neighbours.intake(f"link from {peer}", on_acked, on_settled)
         self._tasks = tasks
         self._on_pause = on_pause
+        self.name = f"channel {channel.name} from station {peer}"
+        self._closed = False
         self._lock = tasks.lock(f"aside of {channel.name}")
         self.aside: deque[Item] = deque()
         """What waits for room; nothing may be handed on past it."""
@@ -55,17 +60,27 @@ class Arrivals:
         if taken < len(events):
             self._put_aside(events[taken:])
 
-    def close(self) -> None:
+    def close(self, *, is_last: bool) -> None:
+        """Nothing more comes; what was put aside is still queued if nothing of its suppliers can follow."""
         with self._lock:
+            self._closed = True
+            if is_last and self.aside:
+                return  # the task that queues it ends the intake
+            left = len(self.aside)
             self.aside.clear()
         self.intake.close()
+        if left:
+            log.warning("%s: %d events of the session before had no room and are dropped", self.name, left)
 
     @property
     def received(self) -> int:
         return self.intake.pushed
 
-    def _put_aside(self, events: Iterable[Item]) -> None:
+    def _put_aside(self, events: Sequence[Item]) -> None:
         with self._lock:
+            if self._closed:
+                log.warning("%s: %d events came too late", self.name, len(events))
+                return
             self.aside.extend(events)
             self._on_pause(self.channel.name, True)
         self._tasks.spawn(f"aside of {self.channel.name}", self._queue_aside)
@@ -81,4 +96,7 @@ class Arrivals:
                     self.aside.popleft()
                 if not self.aside:
                     self._on_pause(self.channel.name, False)
-                    return
+                    is_over = self._closed
+                    break
+        if is_over:
+            self.intake.close()

@@ -35,7 +35,7 @@ from heliograph.link.airlane import AirLane
 from heliograph.link.gateway import Gateway, GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
 from heliograph.link.messages import encode
-from heliograph.link.packing import MOST_AT_ONCE, runs_of
+from heliograph.link.packing import MOST_AT_ONCE, bytes_or_none, runs_of, sound_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ LONE: Final = 3
 """The form of an event alone, beside those of runs."""
 LONE_HEAD: Final = struct.Struct("<BI")
 FLUSH_LIMIT: Final = 1.0
-"""Seconds that a station which leaves waits for its readers."""
+"""Seconds for which a station that leaves waits for room at least, even if it has no time left."""
 
 
 def carries(channel: Channel[Any]) -> str:
@@ -112,6 +112,13 @@ def _either(conditions: list[Condition]) -> Condition | AnyOf:
     if any(condition.is_open for condition in conditions):
         return Condition()
     return conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
+
+
+def _events_in(record: bytes) -> int:
+    if record[0] == LONE:
+        return 1
+    run = m.read_run(memoryview(record), "this station")
+    return 0 if run.stream == m.MESSAGES else run.length
 
 
 class Broadcast:
@@ -241,7 +248,8 @@ class Broadcast:
             head = gateway.heads.get(event.__class__)
             if head is None or self._unsent or self._told or gateway.paused:
                 return False
-            return self._append(head[0] + self._writer.lone(event, header))
+            record = bytes_or_none(self._writer.lone, event, header)
+            return record is not None and self._append(head[0] + record)
         finally:
             self._sending.release()
 
@@ -255,8 +263,10 @@ class Broadcast:
             head = gateway.heads.get(cls)
             if head is None or self._unsent or self._told or gateway.paused:
                 return False
-            record = m.run_bytes(m.UNIFORM, head[1], len(bulk), self._writer.bulk(cls, bulk))
-            return self._append(record)
+            records = bytes_or_none(self._writer.bulk, cls, bulk)
+            if records is None:
+                return False
+            return self._append(m.run_bytes(m.UNIFORM, head[1], len(bulk), records))
         finally:
             self._sending.release()
 
@@ -272,7 +282,8 @@ class Broadcast:
             if head is None or self._unsent or self._told or gateway.paused or not rows:
                 return False
             sent = len(rows)
-            if not self._append(self._record_of(of, head, rows)):
+            record = bytes_or_none(self._record_of, of, head, rows[:sent])
+            if record is None or not self._append(record):
                 return False
             del rows[:sent]
             of.lane.count_written(sent)
@@ -293,7 +304,11 @@ class Broadcast:
                 if unsent or told or gateway.paused:
                     return False
                 said = (event, supplier, epoch, sequence, source_ts, priority, place, None, None)
-                if not put(head + encode(said)):
+                try:
+                    record = head + encode(said)
+                except Exception:  # noqa: BLE001 - as in `bytes_or_none`, without a call
+                    return False
+                if not put(record):
                     return False
                 self.sent_ns = now()
                 lane.written += 1
@@ -310,13 +325,16 @@ class Broadcast:
 
     # The life of a broadcast
 
-    def close(self) -> None:
-        """Write what waits, for a while, and say that nothing more comes."""
+    def close(self, timeout: float) -> None:
+        """Write what waits, for so many seconds, and say that nothing more comes."""
         if self._closed:
             return
-        if self._sending.acquire(timeout=FLUSH_LIMIT):
+        timeout = max(timeout, FLUSH_LIMIT)
+        if self._sending.acquire(timeout=timeout):
             try:
-                self._flush(FLUSH_LIMIT)
+                if not self._flush(timeout):
+                    left = sum(map(_events_in, self._unsent))
+                    log.warning("%d events stay unsent: no reader made room in %s s", left, timeout)
             finally:
                 self._sending.release()
         self._closed = True
@@ -373,6 +391,8 @@ class Broadcast:
         while self._unsent or self._make_records():
             if self._closed:
                 self._unsent.clear()
+            elif not self._unsent:
+                continue  # what waited could not be written
             elif self._append(self._unsent[0], timeout):
                 self._unsent.popleft()
             else:
@@ -434,11 +454,11 @@ class Broadcast:
         rows = of.lane.take_rows(of)
         if not rows:
             return bool(self._unsent)
-        record = self._record_of(of, head, rows)
-        if len(record) <= self.ring.largest:
+        record = bytes_or_none(self._record_of, of, head, rows)
+        if record is not None and len(record) <= self.ring.largest:
             self._unsent.append(record)
         else:
-            self._pack_run(head[1], of.cls, of.as_items(rows))
+            self._pack_run(gateway, head[1], of.cls, of.as_items(rows))
         return True
 
     def _record_of(self, of: SupplierRows, head: tuple[bytes, int], rows: list[Row]) -> bytes:
@@ -459,17 +479,19 @@ class Broadcast:
 
     def _pack(self, gateway: Aired, items: list[Item]) -> None:
         for cls, run in runs_of(items, several=len(gateway.channel.types) > 1):
-            self._pack_run(self._head(gateway, cls)[1], cls, run)
+            self._pack_run(gateway, self._head(gateway, cls)[1], cls, run)
 
-    def _pack_run(self, stream: int, cls: type[Event], items: list[Item]) -> None:
-        form, records = self._writer.run(cls, items)
+    def _pack_run(self, gateway: RowGateway, stream: int, cls: type[Event], items: list[Item]) -> None:
+        items, form, records = sound_run(self._writer, gateway, cls, items)
+        if not items:
+            return
         record = m.run_bytes(form, stream, len(items), records)
         if len(record) <= self.ring.largest:
             self._unsent.append(record)
         elif len(items) > 1:
             half = len(items) // 2
-            self._pack_run(stream, cls, items[:half])
-            self._pack_run(stream, cls, items[half:])
+            self._pack_run(gateway, stream, cls, items[:half])
+            self._pack_run(gateway, stream, cls, items[half:])
         elif len(records) > m.MAX_EVENT:
             log.error("%s: an event of %d bytes is too large for a link", items[0][1].id, len(records))
         else:

@@ -129,7 +129,7 @@ class Gates:
             consumers, groups = (state.consumers, state.groups) if state and is_reached else (0, ())
             channel.neighbours.set_consumers(peer.link.name, consumers, groups)
 
-    def drop(self, peer: Peer) -> None:
+    def drop(self, peer: Peer, *, is_gone: bool = False) -> None:
         """The other station is gone, or has forgotten this one."""
         with self._lock:
             gateways, peer.gateways = peer.gateways, {}
@@ -147,7 +147,7 @@ class Gates:
         if peer.settled is not None:
             peer.settled.close()
         for arrived in arrivals:
-            arrived.close()
+            arrived.close(is_last=is_gone)
         for name in names:
             channel = self._channel(name)
             if channel is not None:

@@ -85,6 +85,12 @@ class GatewayLane(Lane):
                 self._quiet.notify_all()
         return priority, items
 
+    def drop_drained(self, item: Item) -> None:
+        """One that was taken cannot be sent."""
+        with self._lock:
+            self._delivered -= 1
+            self._drop(item, "unwritable")
+
     def _pop_highest(self, most: int) -> tuple[int, list[Item]]:
         """Those in time; empty only when nothing waits any more."""
         while self.waiting:

@@ -105,6 +105,9 @@ class Listening:
         self._closing = tasks.lock(f"closing {peer}'s broadcast")
         self._is_open = True
         self._given_up = False
+        self.taken = 0
+        """Events for this station."""
+        self._left_out = 0
         self._task = tasks.spawn(f"broadcast of {peer}", self._listen)
 
     def forget(self) -> None:
@@ -112,16 +115,17 @@ class Listening:
         self._takers = {}
 
     def drain(self, timeout: float) -> None:
-        """Take in what is there now, for so long at most, and end."""
+        """Take in what is there now, and end; when none of it was taken for so long, leave the rest out."""
         with self._closing:
             if self._is_open:
                 self._reader.drain()
-        if not self._ended.wait(timeout):
-            self._given_up = True  # what it has in hand must not come behind what others bring meanwhile
-            self.forget()
-            with self._closing:
-                if self._is_open:
-                    self._reader.interrupt()
+        taken = -1
+        while not self._ended.wait(timeout):
+            if taken == self.taken:
+                self._given_up = True  # what it has in hand must not come behind what others bring meanwhile
+                self.forget()
+                return
+            taken = self.taken
 
     def abandon(self) -> None:
         """In the child of a fork."""
@@ -133,7 +137,7 @@ class Listening:
             while True:
                 records = self._reader.read_many(AT_ONCE)
                 own.sent_ns = 0  # first: what callbacks push is the answer, and may be waited for
-                until = now() + PATIENCE_NS
+                until, lone = now() + PATIENCE_NS, 0
                 for data in records:
                     if not data or data[0] != LONE:
                         self._take_run(memoryview(data), until)
@@ -143,6 +147,8 @@ class Listening:
                     if take is not None:
                         body = data[HEAD:] if len(data) < SMALL else memoryview(data)[HEAD:]
                         take(body, until, len(records) > 1 and now() >= until)
+                        lone += 1
+                self.taken += lone
         except RingClosed as end:
             log.debug("broadcast of station %s ended: %s", self._peer, end)
         except (RingError, BadFrame) as error:
@@ -156,6 +162,8 @@ class Listening:
                 self._is_open = False
                 self._reader.close()
             self._ended.set()
+            if self._left_out:
+                log.warning("%d events of station %s came too late", self._left_out, self._peer)
 
     def _taker(self, head: bytes) -> Take | None:
         """Where lone events of a stream go; None: nowhere here."""
@@ -163,7 +171,7 @@ class Listening:
             raise BadFrame(self._peer, "a lone event is cut short")
         takers = self._takers
         stream = self._streams.get(LONE_HEAD.unpack(head)[1])
-        arrivals = None if stream is None else self._way_in(stream)
+        arrivals = None if stream is None else self._way_in(stream, 1)
         if stream is None or arrivals is None:
             return None
         read = stream.lone_reader(arrivals.channel.types, arrivals.channel.qos.missing)
@@ -181,7 +189,7 @@ class Listening:
             self.forget()
             return
         stream = self._streams.get(run.stream)
-        arrivals = None if stream is None else self._way_in(stream)
+        arrivals = None if stream is None else self._way_in(stream, run.length)
         if run.form == m.PIECE and stream is not None:
             whole = self._pieces.add(run, self._peer)
             if whole is None:
@@ -191,6 +199,7 @@ class Listening:
         if stream is not None and arrivals is not None:
             channel = arrivals.channel
             arrivals.add(stream.read(run, channel.types, self._peer, 0, channel.qos.missing), until)
+            self.taken += run.length
 
     def _take_in(self, message: m.Message) -> None:
         match message:
@@ -208,7 +217,10 @@ class Listening:
         except FormatError as error:
             raise BadFrame(self._peer, f"describes a format that cannot be: {error}") from None
 
-    def _way_in(self, stream: Stream) -> Arrivals | None:
-        if self._given_up or stream.channel not in self._channels:
+    def _way_in(self, stream: Stream, events: int) -> Arrivals | None:
+        if stream.channel not in self._channels:
+            return None
+        if self._given_up:
+            self._left_out += events
             return None
         return self._arrivals(stream.channel)

@@ -269,7 +269,7 @@ class Mesh:
             self._closed = True
             peers = list(self._peers.values())
         deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
-        self._airing.close()
+        self._airing.close(timeout)
         for peer in peers:
             if peer.settled is not None:
                 peer.settled.flush()
@@ -397,7 +397,7 @@ class Mesh:
             self._changed.notify_all()
         peer.link.close(reason)
         self._questions.station_left(peer.link)
-        self.gates.drop(peer)
+        self.gates.drop(peer, is_gone=True)
         self._airing.forget(peer)
 
     def _stream_of(self, channel: str, format_id: bytes) -> int:

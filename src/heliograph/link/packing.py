@@ -6,7 +6,7 @@ One packer belongs to one link and is used under its lock for sending.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from heliograph.event import info_of
 from heliograph.link import messages as m
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.bulk import Bulk
-    from heliograph.channel.lane import Item
+    from heliograph.channel.lane import Item, Lane
     from heliograph.event import Event
     from heliograph.link.contract import Buffer
     from heliograph.link.gateway import Gateway
@@ -31,6 +31,13 @@ MOST_AT_ONCE: Final = 1_024
 """Events in one frame: enough to share the cost of a system call, few enough for others to have a turn."""
 FRAME_BYTES: Final = 4 << 20
 """Bytes of events or messages from which on they are sent in several frames, a single event in pieces."""
+
+
+class RunGateway(Protocol):
+    """Where the events of a run come from."""
+
+    @property
+    def lane(self) -> Lane: ...
 
 
 class Packer:
@@ -101,8 +108,8 @@ class Packer:
         stream = self._told.get((lane, gateway.channel.name, item[0].__class__))
         if stream is None or not self.has_room:
             return None
-        record = self._writer.record(item)
-        if len(record) > FRAME_BYTES:
+        record = bytes_or_none(self._writer.record, item)
+        if record is None or len(record) > FRAME_BYTES:
             return None
         self.events_sent += 1
         outbox = self.out[lane]
@@ -117,8 +124,8 @@ class Packer:
         stream = self._told.get((lane, gateway.channel.name, cls))
         if stream is None or not self.has_room:
             return None
-        records = self._writer.bulk(cls, bulk)
-        if len(records) > FRAME_BYTES:
+        records = bytes_or_none(self._writer.bulk, cls, bulk)
+        if records is None or len(records) > FRAME_BYTES:
             return None
         self.events_sent += len(bulk)
         return m.data_frame(
@@ -128,14 +135,21 @@ class Packer:
     def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
         """One batch, or several where the events are large."""
         several = len(gateway.channel.types) > 1
-        runs = [(cls, len(run), *self._writer.run(cls, run)) for cls, run in runs_of(items, several=several)]
+        runs: list[tuple[Any, int, int, bytes]] = []
+        for cls, run in runs_of(items, several=several):
+            sound, form, records = sound_run(self._writer, gateway, cls, run)
+            if sound:
+                runs.append((cls, len(sound), form, records))
+        if not runs:
+            return []
         size = sum([len(records) for _, _, _, records in runs])
         if size > FRAME_BYTES and len(items) > 1:
             half = len(items) // 2
             return [*self._batches(gateway, lane, items[:half]), *self._batches(gateway, lane, items[half:])]
         if size > FRAME_BYTES:
             return self._pieces(gateway, lane, items[0], runs[0][3])
-        return [(lane, self._batch(gateway.channel.name, lane, runs, len(items)))]
+        count = sum([events for _, events, _, _ in runs])
+        return [(lane, self._batch(gateway.channel.name, lane, runs, count))]
 
     def _pieces(
         self, gateway: Gateway, lane: int, item: Item, records: bytes
@@ -188,3 +202,32 @@ def runs_of(items: list[Item], *, several: bool) -> list[tuple[Any, list[Item]]]
             runs.append((type(item[0]), []))
         runs[-1][1].append(item)
     return runs
+
+
+def bytes_or_none(make: Callable[..., bytes], *args: Any) -> bytes | None:
+    """What is sent at once; None when that cannot be written, so that it is queued and looked at alone."""
+    try:
+        return make(*args)
+    except Exception:  # noqa: BLE001 - an event may hold anything by now, and `sound_run` says what it was
+        return None
+
+
+def sound_run(
+    writer: EventWriter, gateway: RunGateway, cls: type[Event], items: list[Item]
+) -> tuple[list[Item], int, bytes]:
+    """Events of one class as a form and its bytes, without those that cannot be written: these are dropped.
+
+    They could be when they were pushed. Whoever changes an event afterwards must not harm others.
+    """
+    try:
+        return items, *writer.run(cls, items)
+    except Exception as error:
+        if len(items) == 1:
+            log.error("%s cannot be sent, it was changed after it was pushed: %s", items[0][1].id, error)  # noqa: TRY400 - the sentence says all
+            if isinstance(gateway.lane, GatewayLane):
+                gateway.lane.drop_drained(items[0])
+            return [], m.RECORDS, b""
+        sound = [item for item in items if sound_run(writer, gateway, cls, [item])[0]]
+        if len(sound) == len(items):
+            raise
+        return sound_run(writer, gateway, cls, sound) if sound else ([], m.RECORDS, b"")
