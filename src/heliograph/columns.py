@@ -47,6 +47,7 @@ from heliograph.jsonform import anything_from_json, anything_to_json
 from heliograph.plain import Place, check_record, item_dtype, shape_fits, shaped
 from heliograph.reflect import event_to_mapping, to_plain
 from heliograph.unify import unified
+from heliograph.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -421,7 +422,8 @@ def _scalar_array(name: ft.ScalarName, array: pa.Array, at: Place) -> pa.Array:
     """The array in the Arrow type of a scalar, also from Spark-safe types and integers of other widths."""
     is_integer = name in ft.INTEGER_RANGES and pa.types.is_integer(array.type)
     if array.type not in (_TYPES[name], _SPARK_TYPES[name]) and not is_integer:
-        raise at.refuse(f"has a column of {array.type}; {name} needs {_TYPES[name]} or {_SPARK_TYPES[name]}")
+        fitting = dict.fromkeys((_TYPES[name], _SPARK_TYPES[name]))
+        raise at.refuse(f"has a column of {array.type}; {name} needs {listed(fitting, joint=' or ')}")
     try:
         return array.cast(_TYPES[name])
     except pa.ArrowInvalid as error:

@@ -48,10 +48,11 @@ from heliograph.errors import ExpressionError, InvalidConfiguration, InvalidQoS
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY, QoS
 from heliograph.threads import Threads
 from heliograph.timers import MAX_TIMERS
+from heliograph.wording import hint
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 MAX_CONFIGURATION: Final = 1_048_576
 """Bytes of a configuration file."""
@@ -100,6 +101,17 @@ class Filters(msgspec.Struct, frozen=True):
     suppliers: Any = None
     """A filter, or an object of the user's own that has a method `lets_through(event)`."""
     consumers: str | None = None
+    channel: str = ""
+    file: str = ""
+    lines: Mapping[str, int] = {}
+    """Where the file says them."""
+
+    def refused(self, side: str, error: ExpressionError) -> InvalidConfiguration:
+        """Why the channel cannot be opened with the filter of that side."""
+        key = _shown(("channel", self.channel, "filters", side))
+        return InvalidConfiguration(
+            self.file, self.lines[side], f"{key} fits none of the channel's events: {error}"
+        )
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -234,7 +246,7 @@ class _Reading:
         try:
             qos = _qos({**_fields(QoS()), **below, **policies})
         except InvalidQoS as error:
-            self._refuse((*path, error.policy), f"{error.value!r}: {error.allowed}")
+            self._refuse((*path, error.policy), f"{error.value!r}; allowed is {error.allowed}")
         if (
             not modules.dispatching
             and policies.keys() & {"threads", "dispatch"}
@@ -247,7 +259,7 @@ class _Reading:
     def _filters(self, channel: tuple[str, ...], modules: Modules) -> Filters:
         path = (*channel, "filters")
         table = self._table(path)
-        self._check_names(path, table, Filters.__struct_fields__)
+        self._check_names(path, table, ("suppliers", "consumers"))
         if table and not modules.filtering:
             self._refuse(path, f"the configuration {modules.name!r} has no filtering; leave it out")
         consumers = table.get("consumers")
@@ -260,7 +272,8 @@ class _Reading:
                 self._refuse((*path, "suppliers"), "is an object that has a method lets_through(event)")
         elif suppliers is not None:
             self._check_filter((*path, "suppliers"), suppliers)
-        return Filters(suppliers, consumers)
+        lines = {side: line_of(self._text, (*path, side)) for side in table}
+        return Filters(suppliers, consumers, channel[1], self._name, lines)
 
     def _check_filter(self, path: tuple[str, ...], text: Any) -> None:
         """Whether it is one at all; which fields there are is known when the channel is opened."""
@@ -305,17 +318,30 @@ class _Reading:
         for part in path:
             table = table.get(part, {})
             if not isinstance(table, dict):
-                self._refuse(path, f"is a table: [{'.'.join(path)}]")
+                self._refuse(path, f"is a table: [{_shown(path)}]")
         return table  # type: ignore[no-any-return]  # checked above
 
-    def _check_names(self, path: tuple[str, ...], table: Mapping[str, Any], allowed: Iterable[str]) -> None:
+    def _check_names(self, path: tuple[str, ...], table: Mapping[str, Any], allowed: Collection[str]) -> None:
         for name in table:
             if name not in allowed:
-                self._refuse((*path, name), f"is not known here; allowed are {', '.join(allowed)}")
+                self._refuse((*path, name), _not_known(path, name, table[name], allowed))
 
     def _refuse(self, path: tuple[str, ...], reason: str) -> NoReturn:
         line = line_of(self._text, path)
-        raise InvalidConfiguration(self._name, line, f"{'.'.join(path)} {reason}")
+        raise InvalidConfiguration(self._name, line, f"{_shown(path)} {reason}")
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    """A key as the file has it: names of channels in quotes, because of their dots."""
+    return ".".join(f'"{part}"' if "." in part else part for part in path)
+
+
+def _not_known(path: tuple[str, ...], name: str, value: Any, allowed: Collection[str]) -> str:
+    near = hint(name, allowed)
+    if path[:-1] == ("channel",) and isinstance(value, dict) and not near:
+        quoted = f'[channel."{path[1]}.{name}"]'
+        return f"is not known here; a channel whose name has dots stands in quotes: {quoted}"
+    return f"is not known here; allowed are {', '.join(allowed)}{near}"
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int:

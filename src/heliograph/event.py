@@ -275,6 +275,8 @@ def format_of(event: Event | type[Event]) -> Format:
 def info_of(cls: Any) -> EventInfo:
     """What is known of an event class; FormatError for anything that is none."""
     info: EventInfo | None = cls.__dict__.get("__event_info__") if isinstance(cls, EventMeta) else None
+    if isinstance(cls, str):
+        raise FormatError(f"{cls!r:.60} is text, no event class; give the class itself")
     if info is None:
         raise FormatError(
             f"{cls!r} is no event class; write `class {getattr(cls, '__name__', 'X')}(hg.Event): ...`"

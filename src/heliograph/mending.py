@@ -200,9 +200,10 @@ class _Mender:
 
         from heliograph.codec.arrays import MAX_DIMENSIONS, dtype_of  # noqa: PLC0415 - as above
 
-        if type(value) is not np.ndarray:
-            raise self._no(value, kind, path, "; write np.asarray(...)" * hasattr(value, "__array__"))
         wanted = dtype_of(kind.item, "=")
+        if type(value) is not np.ndarray:
+            made = "np.asarray(...)" if hasattr(value, "__array__") else f"np.array(..., np.{wanted.name})"
+            raise self._no(value, kind, path, f"; write {made}")
         if value.dtype != wanted:
             raise self._refuse(
                 f"an array of {value.dtype.str} is no {kind}; write .astype(np.{wanted.name})", path

@@ -140,7 +140,9 @@ def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] 
         )
     for name in known.keys() - data.keys():
         if name not in may_miss:
-            raise at.inside(name).refuse(f"is missing and has no default; needs {known[name].type}")
+            raise at.inside(name).refuse(
+                f"field {name!r} is missing and has no default; needs {known[name].type}"
+            )
     return data
 
 

@@ -170,13 +170,13 @@ def _check_together(qos: QoS) -> None:
     if qos.latency is not None and not uses(qos.dispatch, "latency"):
         raise InvalidQoS("latency", qos.latency, "None unless dispatch='deadline', or an order of your own")
     if qos.ack == "delivered" and qos.reliability != "reliable":
-        raise InvalidQoS("ack", qos.ack, "another level unless reliability='reliable'")
+        raise InvalidQoS("ack", qos.ack, "another level, or this one with reliability='reliable'")
     if qos.dead_letter is not None and (qos.ack != "delivered" or type(qos.dead_letter) is not str):
         raise InvalidQoS("dead_letter", qos.dead_letter, "the name of a channel, with ack='delivered'")
     if qos.ack in ("journal", "synced") and not qos.journalled:
         raise InvalidQoS("ack", qos.ack, "'memory' unless durability='persistent'")
     if qos.overflow == "journal" and not qos.journalled:
-        raise InvalidQoS("overflow", qos.overflow, "another policy unless durability='persistent'")
+        raise InvalidQoS("overflow", qos.overflow, "another policy, or this one with durability='persistent'")
     if qos.journalled and qos.overflow not in (None, "journal"):
         raise InvalidQoS(
             "overflow",
@@ -184,7 +184,7 @@ def _check_together(qos: QoS) -> None:
             "'journal': on a persistent channel no consumer blocks a supplier or loses events",
         )
     if qos.overflow == "drop_soonest" and qos.dispatch != "deadline":
-        raise InvalidQoS("overflow", qos.overflow, "another policy unless dispatch='deadline'")
+        raise InvalidQoS("overflow", qos.overflow, "another policy, or this one with dispatch='deadline'")
     if qos.reliability == "best-effort" and qos.overflow == "block":
         raise InvalidQoS("overflow", qos.overflow, "a drop policy: best effort never blocks")
     if qos.compaction != "none" and not qos.journalled:

@@ -72,9 +72,9 @@ class Station:
             can have it.
         domain: joins this user's stations of that domain on this host: channels of one name are one.
         name: how others see this station in that domain; need not be unique.
-        transport: "socket", or "ring" for shared memory where that works (`mesh.stats()` says which it is),
-            or "spinning-ring", which is faster where all consumers are inline; or what makes another
-            transport, given this station's id.
+        transport: between the stations of a domain: "socket", or "ring" for shared memory where that works
+            (`mesh.stats()` says which it is), or "spinning-ring", which is faster where all consumers are
+            inline; or what makes another transport, given this station's id.
         priority: of consumers that name none; without it events have their own.
         config: a TOML file that says what its channels have and how they dispatch; see
             `heliograph.configuration`. It takes the place of what the program says.
@@ -107,6 +107,10 @@ class Station:
             raise NotPossible(
                 f"transport={transport!r:.60}",
                 f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
+            )
+        if domain is None and transport != "socket":
+            raise NotPossible(
+                f"transport={transport!r:.60}", "carries events between the stations of a domain: add domain="
             )
         self._configuration = load(config, get_args(Carrier))
         transport = self._configuration.transport or transport

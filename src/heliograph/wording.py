@@ -1,8 +1,9 @@
-"""Lists in errors and hints that stay short, however many names somebody sends.
+"""Lists in errors that stay short, however many names somebody sends, and hints at what was meant.
 
 listed(["a", "b"])                   a, b
 listed(fmt.by_name)                  id, lat, lon, speed, region, alt, squawk, seen and 992 more
 listed(twins, joint=" or ")          alt or height
+hint("queu", ("queue", "ack"))       ; did you mean queue?
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
 SHOWN: Final = 8
 """Items of a list that a sentence shows; of the others it says how many there are."""
@@ -25,6 +26,14 @@ def listed(items: Collection[object], *, joint: str = ", ", shown: int = SHOWN) 
     first = [str(item) for item, _ in zip(items, range(shown), strict=False)]
     rest = len(items) - len(first)
     return joint.join(first) + (f" and {rest:,} more" if rest else "")
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that is not known: the one that looks most like it, if one does."""
+    from difflib import get_close_matches  # noqa: PLC0415 - loaded when something is misspelled
+
+    near = get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def brief(value: object) -> str:

@@ -65,6 +65,16 @@ def broadcast_of(station: hg.Station) -> Broadcast:
     return broadcast
 
 
+def test_how_a_channel_is_carried_is_known_only_where_it_is_open(domain: str) -> None:
+    with ring_station(domain) as a, pytest.raises(hg.NotPossible, match="is not open in this station"):
+        carriers(a, "air.tracks")
+
+
+def test_a_carrier_without_a_domain_is_refused() -> None:
+    with pytest.raises(hg.NotPossible, match=r"transport='ring': .* add domain="):
+        hg.Station(transport="ring")
+
+
 def test_an_event_is_written_once_for_all_stations_that_read_the_ring(domain: str) -> None:
     with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
         ours = a.channel("air.tracks", Track)

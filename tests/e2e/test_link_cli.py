@@ -78,6 +78,14 @@ def test_pub_pushes_events_of_a_format_it_never_saw(station: hg.Station) -> None
     assert consumer.pull(LIMIT) == Track(7, 410.5, "north")
 
 
+def test_pub_says_how_many_consumers_there_are_and_which_field_is_missing(station: hg.Station) -> None:
+    with station.channel("air.tracks", Track).consumer():
+        program = helio("pub", "air.tracks", '{"id": 7, "speed": 1.0, "region": "north"}')
+        assert program.communicate(timeout=LIMIT)[0] == "pushed 1 to air.tracks, which has 1 consumer\n"
+    program = helio("pub", "air.tracks", '{"id": 7, "region": "north"}')
+    assert "air.track: field 'speed' is missing and has no default" in program.communicate(timeout=LIMIT)[1]
+
+
 def test_pub_reads_lines_from_standard_input(station: hg.Station) -> None:
     consumer = station.channel("air.tracks", Track).consumer()
     program = helio("pub", "air.tracks", "-")

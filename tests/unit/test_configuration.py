@@ -97,6 +97,11 @@ def test_the_file_takes_the_place_of_what_the_program_says(tmp_path: Path) -> No
         ("[channel.a]\ndispatch = 'no.such:Order'", 2, "no object of it could be made"),
         ("[channel.a]\ndispatch = 'pathlib:Path'", 2, "an object that has a method first"),
         ("[channel]\na = 1", 2, "is a table"),
+        ("[chanels]\nqueue = 1", 1, "did you mean channels\\?$"),
+        ("[channels]\nqueu = 1", 2, "did you mean queue\\?$"),
+        ("[channel.a.b]\nqueue = 1", 1, 'stands in quotes: \\[channel."a.b"\\]$'),
+        ("[channel.a.threds]\nkind = 'pool'", 1, "did you mean threads\\?$"),
+        ("[channels]\nqueue = 'x'", 2, "channels.queue 'x'; allowed is a whole number from 1"),
         ("a = [\n", 1, "Invalid|Unclosed|line"),
         ("configuration = 'erm'\n[channel.a]\nthreads = 'pool'\ndispatch = 'aged'", 3, "has no dispatching"),
     ],
@@ -239,14 +244,28 @@ def test_filters_of_a_file_stand_before_those_of_the_program(tmp_path: Path) -> 
         assert [note.text for note in got.read(timeout=0)] == ["ab"]
 
 
+@pytest.mark.parametrize("side", ["suppliers", "consumers"])
 def test_a_filter_of_a_file_that_no_event_of_the_channel_fits_is_refused_when_it_is_opened(
-    tmp_path: Path,
+    tmp_path: Path, side: str
 ) -> None:
-    file = written(tmp_path, "[channel.c]\nfilters.suppliers = 'speed > 3'")
+    file = written(tmp_path, f'[channel."a.b"]\nqueue = 3\nfilters.{side} = "txt = \'a\'"')
     with hg.Station(config=file) as station:
-        with pytest.raises(hg.HeliographError, match="speed"):
-            station.channel("c", Note)
+        with pytest.raises(InvalidConfiguration) as caught:
+            station.channel("a.b", Note)
+        assert str(caught.value) == (
+            f'{file}, line 3: channel."a.b".filters.{side} fits none of the channel\'s events: '
+            "Note has no field 'txt'; did you mean text? (column 1)\n  txt = 'a'\n  ^"
+        )
         assert station.channels() == ()
+
+
+def test_a_mistake_in_a_filter_of_the_program_is_shown_in_its_own_text(tmp_path: Path) -> None:
+    file = written(tmp_path, "[channel.c]\nfilters.consumers = \"text = 'a'\"")
+    with (
+        hg.Station(config=file) as station,
+        pytest.raises(hg.ExpressionError, match=r"did you mean text\? \(column 1\)\n  txt = 'b'\n  \^"),
+    ):
+        station.channel("c", Note).consumer(where="txt = 'b'")
 
 
 def test_a_file_sets_the_limits_of_timers_and_patterns(tmp_path: Path) -> None:

@@ -72,6 +72,19 @@ def test_a_value_that_cannot_be_honoured_is_refused_by_name(values: dict[str, An
     assert caught.value.allowed in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("values", "needed"),
+    [
+        ({"overflow": "journal"}, "durability='persistent'"),
+        ({"overflow": "drop_soonest"}, "dispatch='deadline'"),
+        ({"ack": "delivered", "reliability": "best-effort"}, "reliability='reliable'"),
+    ],
+)
+def test_what_a_value_needs_is_said(values: dict[str, Any], needed: str) -> None:
+    with pytest.raises(hg.InvalidQoS, match=f"or this one with {needed}$"):
+        QoS(**values)
+
+
 def test_every_policy_is_a_field_and_every_field_a_policy() -> None:
     assert [policy.field for policy in POLICIES] == list(QoS.__struct_fields__)
 

@@ -119,9 +119,9 @@ def test_missing_fields_take_their_defaults_also_in_nested_events() -> None:
 
 
 def test_a_missing_field_without_default_is_refused() -> None:
-    with pytest.raises(InvalidEvent, match=r"is missing and has no default; needs f64 \(at \$\.lat\)"):
+    with pytest.raises(InvalidEvent, match=r"'lat' is missing and has no default; needs f64 \(at \$\.lat\)"):
         Position.from_dict({"lon": 1.0})
-    with pytest.raises(InvalidEvent, match=r"is missing and has no default; needs f64 \(at \$\.lat\)"):
+    with pytest.raises(InvalidEvent, match=r"'lat' is missing and has no default; needs f64 \(at \$\.lat\)"):
         Position.from_json("{}")
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
 
+from heliograph.channel.calling import DECORATES, decorator
 from heliograph.channel.selection import Wanted, classes_of, conditions_for, conjoined, parsed
 from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.errors import ExpressionError, NotPossible, WrongEventType
@@ -259,15 +260,10 @@ class ConsumerAdmin(Generic[T]):
     def subscribe(self, callback: Callable[..., object], **options: Any) -> Receiver: ...
     @overload
     def subscribe(self, **options: Any) -> Callable[[Callback], Callback]: ...
-    def subscribe(self, callback: Any = None, **options: Any) -> Any:
+    def subscribe(self, callback: Any = DECORATES, **options: Any) -> Any:
         """As `channel.subscribe`, behind this filter as well."""
-        if callback is None:
-
-            def decorate(given: Callback) -> Callback:
-                self.subscribe(given, **options)
-                return given
-
-            return decorate
+        if callback is DECORATES:
+            return decorator(self.subscribe, **options)
         return self._opened(partial(self._channel.subscribe, callback), options)
 
     def consumer(self, **options: Any) -> Consumer[T]:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from heliograph.channel.services import Services
 
 T = TypeVar("T", bound=Event)
+Function = TypeVar("Function", bound="Callable[..., object]")
 
 IN_HAND_LIMIT: Final = 5.0
 """Seconds that closing waits for the callback that is running."""
@@ -55,6 +56,20 @@ LONGEST_DELAY: Final = 30.0
 
 _calling: ContextVar[GroupSubscription | None] = ContextVar("calling", default=None)
 """The subscription whose function this thread or task runs."""
+
+
+DECORATES: Final[Any] = object()
+"""In place of a function: one follows."""
+
+
+def decorator(subscribe: Callable[..., object], **options: Any) -> Callable[[Function], Function]:
+    """Subscribes the function that follows, and leaves it as it is."""
+
+    def decorate(callback: Function) -> Function:
+        subscribe(callback, **options)
+        return callback
+
+    return decorate
 
 
 class Calling(Generic[T]):

@@ -70,6 +70,7 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._ends = ends
         self._open_desk = open_desk
         self._auto = terms is None or terms.ack == "auto"
+        self._manual = terms is not None and terms.ack == "manual"
         self._handed: int | None = None
         self._seat: Seat | None = None
         self._desk: Desk | None = None
@@ -117,6 +118,7 @@ class Consumer(QueuedReceiver, Generic[T]):
         Ends when the consumer is closed, or when none came in `timeout`. Unless `ack="manual"`, asking for
         the next acknowledges the one before, if nothing was said about it.
         """
+        check_timeout(self.name, timeout)
         return Deliveries(
             partial(self._next, self._take_delivery, timeout),
             partial(self._arriving, self._take_delivery, timeout),
@@ -172,6 +174,8 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def _next(self, take: Callable[[], A | None], timeout: float | None) -> A | None:
         self._bind("blocking")
+        if timeout is not None and timeout != 0:  # `read` asks with 0 for each event
+            check_timeout(self.name, timeout)
         found = take()
         if found is not None or timeout == 0:
             return found
@@ -179,7 +183,6 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def _wait_for(self, take: Callable[[], A | None], timeout: float | None) -> A | None:
         """Take when the bell rings, or a delay or lease is over; None when the time has run out."""
-        check_timeout(self.name, timeout)
         deadline = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         while not self._closed() and not self._ended():
             left = None if deadline is None else seconds_until(self._clock, deadline)
@@ -195,7 +198,6 @@ class Consumer(QueuedReceiver, Generic[T]):
     async def _arriving(self, take: Callable[[], A | None], patience: float | None) -> AsyncIterator[A]:
         """The same for a task on an event loop, again and again."""
         self._bind("async")
-        check_timeout(self.name, patience)
         self._loop = asyncio.get_running_loop()
         self._rang = asyncio.Event()
         deadline = None
@@ -239,6 +241,11 @@ class Consumer(QueuedReceiver, Generic[T]):
         """The next event without waiting. It counts as delivered from here on, unless it is acknowledged."""
         with self._hand:
             if self._seat is not None:
+                if self._manual:
+                    raise NotPossible(
+                        self.name,
+                        "ack='manual': an event alone has nothing to acknowledge it by; use deliveries()",
+                    )
                 handed = self._handed_to_me(self._seat)
                 return None if handed is None else handed.event  # type: ignore[return-value]  # lanes hold what the channel carries
             item = self._next_item()

@@ -17,13 +17,13 @@ from weakref import WeakSet
 from heliograph.channel.accounts import Accounts
 from heliograph.channel.admins import ConsumerAdmin, SupplierAdmin, guard, points_of
 from heliograph.channel.asking import Asked, Asking, bury
-from heliograph.channel.calling import Calling
+from heliograph.channel.calling import DECORATES, Calling, decorator
 from heliograph.channel.consumer import Consumer, Shared
 from heliograph.channel.delayed import delayed_for
 from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking, split
-from heliograph.channel.journalled import Journalled, check_keyed
+from heliograph.channel.journalled import Journalled
 from heliograph.channel.lane import Lane
 from heliograph.channel.lanes import Lanes
 from heliograph.channel.late import LateLane
@@ -31,6 +31,7 @@ from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.members import Members, not_allowed
 from heliograph.channel.neighbours import Neighbours
 from heliograph.channel.observer import joined
+from heliograph.channel.places import check_without_history
 from heliograph.channel.receiver import QueuedReceiver, Receiver
 from heliograph.channel.reconfiguring import Arrangement, reconfigure
 from heliograph.channel.selection import (
@@ -39,10 +40,13 @@ from heliograph.channel.selection import (
     Stream,
     Wanted,
     behind,
+    check_filters,
+    check_keyed,
     check_name,
     check_options,
     select,
 )
+from heliograph.channel.stamp import check_timeout
 from heliograph.channel.supplier import Supplier
 from heliograph.channel.watching import MonitoredDurableSupplier, MonitoredSupplier, Watching
 from heliograph.errors import Closed, ForkedStation, GivenUp, NotPossible
@@ -81,6 +85,9 @@ class Channel(Generic[T]):
     def __init__(
         self, name: str, types: tuple[type[T], ...], qos: QoS, services: Services, access: Access = "both"
     ) -> None:
+        self._filters = services.filters(name)
+        check_keyed(name, types, qos)
+        check_filters(types, self._filters)
         self.name = name
         self.qos = qos
         self.access = access
@@ -97,7 +104,6 @@ class Channel(Generic[T]):
         self.settling = services.settling(name, qos)
         self.observer: Observer | None = joined(self._recording, self.monitor, self.settling)
         self._services = services
-        self._filters = services.filters(name)
         self._accounts = Accounts()
         self._members: Members[T] = Members(name, types, qos, services.ports, self._accounts)
         self._opening = services.ports.tasks.lock(f"suppliers of {name}")
@@ -262,7 +268,7 @@ class Channel(Generic[T]):
     ) -> Callable[[Callback], Callback]: ...
     def subscribe(
         self,
-        callback: Any = None,
+        callback: Any = DECORATES,
         *,
         inline: bool | None = None,
         name: str | None = None,
@@ -283,8 +289,8 @@ class Channel(Generic[T]):
         """
         check_options("subscribe", options, "inline", "name", "start", *Acking.__annotations__)
         check_name(self.name, "name", name)
-        if callback is None:
-            return self._decorator(inline=inline, name=name, start=start, **options)
+        if callback is DECORATES:
+            return decorator(self.subscribe, inline=inline, name=name, start=start, **options)
         if not callable(callback):
             raise TypeError(f"{callback!r} cannot be called; a filter goes into where=")
         selected, acking = split(options)
@@ -369,6 +375,7 @@ class Channel(Generic[T]):
 
         Consumers that are asked, not called, are not waited for.
         """
+        check_timeout(self.name, timeout)
         deadline = None if timeout is None else self.ports.clock.monotonic_ns() + round(timeout * 1e9)
         if not all(lane.wait_empty(timeout) for lane in tuple(self.timed)):
             return False
@@ -446,9 +453,11 @@ class Channel(Generic[T]):
             raise NotPossible(self.name, "where=: this station's configuration has no filtering")
         if options.get("priority") is None:
             options["priority"] = self._services.priority
-        if self._filters.consumers is not None:
-            options = behind(self._filters.consumers, options)
-        return select(self.name, self._members.types, self.qos, **options)
+        # First on its own, so that a mistake in it is shown in its own text.
+        selection = select(self.name, self._members.types, self.qos, **options)
+        if self._filters.consumers is None:
+            return selection
+        return select(self.name, self.types, self.qos, **behind(self._filters.consumers, options))
 
     def receivers(self) -> tuple[Receiver, ...]:
         """All that receive, and the gateways to other stations."""
@@ -576,21 +585,9 @@ class Channel(Generic[T]):
             lane.wants_history = True
             self._services.fetch_kept(self, lane)
 
-    def _decorator(self, **options: Any) -> Callable[[Callback], Callback]:
-        def decorate(callback: Callback) -> Callback:
-            self.subscribe(callback, **options)
-            return callback
-
-        return decorate
-
     def _placed(self, selection: Selection, start: Point, until: Point) -> Selection:
         """Where in the history a receiver begins and ends."""
         if self._journal is not None:
             return self._journal.place(selection, start, until)
-        if start not in (None, "now", "latest", "earliest") or until not in (None, "now", "latest"):
-            raise NotPossible(
-                self.name,
-                f"start={start!r}, until={until!r}: only a persistent channel knows more than "
-                "start='earliest' or 'now' and until='now'",
-            )
+        check_without_history(self.name, start, until)
         return selection

@@ -14,7 +14,6 @@ import msgspec
 from heliograph.channel.feed import Feed, JournalLane
 from heliograph.channel.places import NOW, Cursors, Place, Point, Span
 from heliograph.errors import NotPossible, QueryFailed
-from heliograph.event import info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,7 +48,6 @@ class Journalled:
         self, channel: str, qos: QoS, services: Services, types: Callable[[], tuple[type[Event], ...]]
     ) -> None:
         assert services.open_store is not None, "the station refuses persistent channels without a folder"
-        check_keyed(channel, types(), qos)
         self._channel = channel
         self._qos = qos
         self._services = services
@@ -248,13 +246,3 @@ class Journalled:
 def _speaks_of(until: Point, partition: Partition) -> bool:
     """Whether an end says anything of a partition; one that names others leaves it out."""
     return not isinstance(until, Mapping) or partition.partition in until
-
-
-def check_keyed(channel: str, types: Iterable[type[Event]], qos: QoS) -> None:
-    """A history that is compacted by key carries types that have one."""
-    for cls in types if qos.compaction == "key" else ():
-        if not info_of(cls).key:
-            name = info_of(cls).name
-            raise NotPossible(
-                channel, f"compaction='key' and {name!r} has no key: class {cls.__name__}(hg.Event, key=...)"
-            )

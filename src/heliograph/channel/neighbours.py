@@ -11,6 +11,7 @@ from heliograph.channel.late import LateLane
 from heliograph.channel.receiver import QueuedReceiver
 from heliograph.channel.selection import Selection
 from heliograph.channel.settling import SettledIntake
+from heliograph.channel.stamp import check_timeout
 from heliograph.channel.watching import MonitoredFeedIntake, MonitoredIntake
 from heliograph.event import Event, EventId
 from heliograph.ports import seconds_until
@@ -112,6 +113,7 @@ class Neighbours(Generic[T]):
 
     def wait_matched(self, consumers: int, timeout: float | None) -> bool:
         """See `Channel.wait_matched`. Whoever has died is not counted, though its link may still stand."""
+        check_timeout(self._channel.name, timeout)
         clock, members = self._channel.ports.clock, self._members
         deadline = None if timeout is None else clock.monotonic_ns() + round(timeout * 1e9)
         while True:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from heliograph.errors import QueryFailed
+from heliograph.errors import NotPossible, QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -193,3 +193,13 @@ class Cursors:
             if telling is not None:
                 with suppress(QueryFailed):  # a keeper that is away lets go of it by itself
                     telling.result()
+
+
+def check_without_history(channel: str, start: Point, until: Point) -> None:
+    """NotPossible for places that only a journal knows."""
+    if start not in (None, "now", "latest", "earliest") or until not in (None, "now", "latest"):
+        raise NotPossible(
+            channel,
+            f"start={start!r}, until={until!r}: only a persistent channel knows more than "
+            "start='earliest' or 'now' and until='now'",
+        )

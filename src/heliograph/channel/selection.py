@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from heliograph.channel.core import Channel
+    from heliograph.configuration import Filters
     from heliograph.order import Order, OrderName
     from heliograph.qos import QoS
 
@@ -192,13 +193,38 @@ def check_names(channel: str, types: Iterable[type[Event]]) -> None:
         name = info_of(cls).name
         if seen.setdefault(name, cls) is not cls:
             raise NotPossible(
-                channel, f"{cls.__qualname__} and {seen[name].__qualname__} are both called {name!r}"
+                channel,
+                f"{cls.__qualname__} and {seen[name].__qualname__} are both called {name!r}: "
+                "give one of them another name=, or use one class for both",
             )
 
 
 def classes_of(types: Any) -> tuple[type[Event], ...]:
     """The classes wanted; one alone need not stand in a list."""
-    return (types,) if isinstance(types, type) else tuple(types)
+    is_one = isinstance(types, type | str) or not hasattr(types, "__iter__")
+    return (types,) if is_one else tuple(types)
+
+
+def check_keyed(channel: str, types: Iterable[type[Event]], qos: QoS) -> None:
+    """NotPossible where events go by their key, in a history or a queue, and a type of them has none."""
+    rows = (("compaction", "key"), ("overflow", "coalesce"))
+    by_key = [row for row in rows if getattr(qos, row[0]) == row[1]]
+    for cls in types if by_key else ():
+        if not info_of(cls).key:
+            (policy, value), name = by_key[0], info_of(cls).name
+            remedy = f"class {cls.__name__}(hg.Event, key=...)"
+            raise NotPossible(channel, f"{policy}={value!r} and {name!r} has no key: {remedy}")
+
+
+def check_filters(types: Iterable[type[Event]], filters: Filters) -> None:
+    """InvalidConfiguration for a filter of the station's file that fits no event of the channel."""
+    for side in ("suppliers", "consumers"):
+        text = getattr(filters, side)
+        if isinstance(text, str):
+            try:
+                conditions_for(types, parsed(text, None), None)
+            except ExpressionError as error:
+                raise filters.refused(side, error) from error
 
 
 def check_name(channel: str, option: str, name: Any) -> None:
@@ -286,8 +312,6 @@ def check_order(
 def behind(filter_of_all: str, options: Options) -> Options:
     """What a receiver asks for, behind a filter that holds for all."""
     where, params = options.get("where"), options.get("params")
-    if where is None and params:
-        return options  # refused, with what is wrong about it
     trees = [parsed(filter_of_all, None)]
     if where is not None:
         trees.append(parsed(where, params))

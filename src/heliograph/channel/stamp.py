@@ -35,6 +35,8 @@ class Said(TypedDict, total=False):
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LONGEST_WAIT: Final = 1e9
+"""Seconds of a `timeout=`."""
 MAX_DELAY: Final = 1e9
 """Seconds that a delivery can be put off: about 31 years."""
 
@@ -171,8 +173,9 @@ def _checked_instant(deliver_at: Any, deliver_after: Any) -> tuple[int | None, i
 
 def check_timeout(channel: str, timeout: Any) -> None:
     """NotPossible for what is no number of seconds, before anything is kept."""
-    if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
-        raise NotPossible(channel, f"timeout={timeout!r:.60}: seconds from 0 on, or None to wait")
+    if timeout is not None and (type(timeout) not in (int, float) or not 0 <= timeout <= LONGEST_WAIT):
+        allowed = f"seconds from 0 on, up to {LONGEST_WAIT:g}, or None to wait"
+        raise NotPossible(channel, f"timeout={timeout!r:.60}: {allowed}")
 
 
 def _checked_headers(headers: Mapping[str, str], *, room: int) -> dict[str, str]:

@@ -22,6 +22,7 @@ import typer
 from heliograph.cli.output import (
     CommandFailed,
     JsonFlag,
+    counted,
     print_json,
     print_line,
     print_problem,
@@ -256,7 +257,7 @@ def export(
             {"file": str(file), "events": events, "skipped": [_skipped(*gap) for gap in history.skipped]}
         )
     else:
-        print_line(f"{_counted(events, 'event')} written to {file}")
+        print_line(f"{counted(events, 'event')} written to {file}")
         for partition, gap in history.skipped:
             last = gap.next_available - 1
             print_line(f"  {partition}: offsets {gap.first} to {last} cannot be read: {gap.reason}")
@@ -344,9 +345,11 @@ def _print_verdict(verdict: dict[str, Any]) -> None:
         print_line(f"{name}  CANNOT be read: {verdict['problem']}")
         return
     word = "sound" if verdict["sound"] else "DAMAGED"
+    first, after = verdict["earliest"], verdict["watermark"]
+    offsets = f"offsets {first} to {after - 1}" if first < after else f"the next offset is {after}"
     print_line(
-        f"{name}  {word}  {_counted(verdict['events'], 'event')} in {_counted(verdict['files'], 'file')}, "
-        f"offsets {verdict['earliest']} to {verdict['watermark'] - 1}"
+        f"{name}  {word}  {counted(verdict['events'], 'event')} in {counted(verdict['files'], 'file')}, "
+        f"{offsets}"
     )
     for found in verdict["damaged"]:
         print_line(f"  offsets {found['first']} to {found['last']}: {found['reason']}")
@@ -371,7 +374,3 @@ def point(text: str | None) -> str | int | datetime | None:
     if time.tzinfo is None:
         raise CommandFailed(f"{text!r} has no time zone: write {text}Z if it is in UTC")
     return time
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -99,3 +99,7 @@ def time_text(nanoseconds: int) -> str | int:
     except OverflowError:
         return nanoseconds
     return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond:06d}{nanoseconds % 1000:03d}Z"
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -19,6 +19,7 @@ from heliograph.cli.journal import Point, point
 from heliograph.cli.output import (
     CommandFailed,
     JsonFlag,
+    counted,
     header_document,
     print_json,
     print_line,
@@ -93,7 +94,7 @@ def pub(
         told = {"channel": channel, "type": type_name or _name(cls), "pushed": pushed, "consumers": consumers}
         print_json(told)
     else:
-        print_line(f"pushed {pushed} to {channel}, where {consumers} consumers are")
+        print_line(f"pushed {pushed} to {channel}, which has {counted(consumers, 'consumer')}")
 
 
 def sub(

@@ -83,9 +83,7 @@ Pattern: TypeAlias = AllOf | AnyOf | NoneOf | Every | After
 
 
 def all_of(
-    parts: Mapping[str, Any] | None = None,
-    /,
-    *,
+    *parts: Mapping[str, Any],
     within: float | None = None,
     by: str | Mapping[str, str] | None = None,
     reuse: Reuse = "consume",
@@ -97,7 +95,7 @@ def all_of(
     """One of each, in any order.
 
     Args:
-        parts: streams and patterns by name, as keywords or, for names that are options, as a mapping.
+        *parts: streams and patterns by name, as keywords or, for names that are options, as one mapping.
         within: seconds from the first to the last event of a match.
         by: the field whose value all events of a match share; a mapping names it per stream.
         reuse: "consume": a match empties the set, so each event is in one match at most. "latest": the last
@@ -125,12 +123,12 @@ def all_of(
     )
 
 
-def any_of(parts: Mapping[str, Any] | None = None, /, **more: Any) -> AnyOf:
+def any_of(*parts: Mapping[str, Any], **more: Any) -> AnyOf:
     """Any one of them; in the match all the others are None."""
     return AnyOf(_nodes("any_of", parts, more))
 
 
-def none_of(parts: Mapping[str, Any] | None = None, /, *, within: float | None = None, **more: Any) -> NoneOf:
+def none_of(*parts: Mapping[str, Any], within: float | None = None, **more: Any) -> NoneOf:
     """None of them: for `within` seconds, or inside `all_of` for as long as that one's window."""
     return NoneOf(_nodes("none_of", parts, more), _optional_ns("within", within))
 
@@ -184,10 +182,12 @@ def leaves_of(node: Node) -> Iterator[Node]:
         yield node
 
 
-def _nodes(kind: str, parts: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Node]:
-    named = {**(parts or {}), **more}
+def _nodes(kind: str, parts: tuple[Mapping[str, Any], ...], more: Mapping[str, Any]) -> dict[str, Node]:
+    if parts and not (len(parts) == 1 and isinstance(parts[0], Mapping)):
+        raise InvalidPattern(kind, f"has parts without a name; name each: {kind}(t=tracks, w=weather)")
+    named = {**(parts[0] if parts else {}), **more}
     if not named:
-        raise InvalidPattern(kind, "has no parts; name at least one: all_of(t=tracks, w=weather)")
+        raise InvalidPattern(kind, f"has no parts; name at least one: {kind}(t=tracks, w=weather)")
     for name in named:
         if not name.isidentifier() or name.startswith("_") or name in RESERVED:
             raise InvalidPattern(

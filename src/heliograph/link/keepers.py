@@ -108,7 +108,8 @@ def find_keepers(
         raise NotPossible(
             channel,
             "durability='persistent' needs a folder, hg.Station('data'), or a station of the domain that "
-            "has one and keeps this channel, as `helio station --folder data` does; none was found",
+            "has one and keeps this channel, as `helio station --folder data` does; none was "
+            f"found within {KEEPER_LIMIT:g} s",
         )
     check_kept(mesh, channel, qos)
     return keepers

@@ -215,9 +215,11 @@ class Mesh:
     def carriers(self, name: str) -> tuple[ChannelCarrier, ...]:
         """How the events of a channel of this station reach each of the others, and why so."""
         channel = self._channel(name)
+        if channel is None:
+            raise NotPossible(name, "is not open in this station: station.channel(name, ...)")
         with self._lock:
-            peers = () if channel is None else tuple(self._peers.values())
-        return tuple(self._airing.carrier(peer, channel) for peer in peers if channel is not None)
+            peers = tuple(self._peers.values())
+        return tuple(self._airing.carrier(peer, channel) for peer in peers)
 
     def answer(self, topic: str, responder: Responder) -> None:
         """Answer questions of a topic; see `heliograph.link.questions`."""

@@ -31,6 +31,7 @@ from heliograph.journal.folder import StationFolder
 from heliograph.plain import Place
 from heliograph.reflect import event_from_mapping, to_plain
 from heliograph.spark.planning import chosen_types, plan_read
+from heliograph.wording import hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,7 +232,8 @@ def _insist_on_columns(target: Target, schema: T.StructType) -> None:
     fmt = target.format
     names = set(schema.fieldNames())
     if unknown := sorted(names - fmt.by_name.keys()):
-        advice = ' (drop it: df.drop("header"))' if HEADER_COLUMN in unknown else ""
+        free = fmt.by_name.keys() - names
+        advice = ' (drop it: df.drop("header"))' if HEADER_COLUMN in unknown else hint(unknown[0], free)
         raise InvalidEvent(
             fmt.name, f"there are columns that it has no field for: {', '.join(unknown)}{advice}"
         )

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import threading
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +186,45 @@ class TestSubscribing:
         with pytest.raises(TypeError, match=r"\(event\) or \(event, header\)"):
             tracks.subscribe(lambda a, b, c: None)
 
+    @pytest.mark.parametrize("first", [Weather, Track])
+    def test_a_channel_that_coalesces_carries_types_with_a_key(
+        self, station: Station, first: type[hg.Event]
+    ) -> None:
+        with pytest.raises(NotPossible, match=r"overflow='coalesce' and .* has no key: class Weather\(hg"):
+            station.channel("air", first, Weather, qos=QoS(overflow="coalesce"))
+        assert station.channels() == ()
+        tracks = station.channel("air", Track, qos=QoS(overflow="coalesce"))
+        with pytest.raises(NotPossible, match="has no key"):
+            station.channel("air", Weather)
+        assert tracks.types == (Track,)
+
+    def test_none_is_no_function_to_subscribe(self, station: Station) -> None:
+        tracks = station.channel("air.tracks", Track)
+        for subscribe in (tracks.subscribe, tracks.for_consumers().subscribe):
+            with pytest.raises(TypeError, match="None cannot be called"):
+                subscribe(None)  # type: ignore[call-overload]  # the test
+
+    @pytest.mark.parametrize(
+        ("types", "sentence"), [("air.track", "'air.track' is text, no event class"), (3, "3 is no event")]
+    )
+    def test_types_are_classes(self, station: Station, types: Any, sentence: str) -> None:
+        tracks = station.channel("air.tracks", Track)
+        with pytest.raises(hg.FormatError, match=sentence):
+            tracks.consumer(types=types)
+
+    @pytest.mark.parametrize("timeout", ["1", "", -1, float("nan"), float("inf"), 1e300, True])
+    @pytest.mark.parametrize("waiting", [0, 1])
+    def test_a_timeout_is_seconds_whatever_waits(self, station: Station, timeout: Any, waiting: int) -> None:
+        tracks = station.channel("air.tracks", Track)
+        consumer = tracks.consumer()
+        for n in range(waiting):
+            tracks.push(Track(n))
+        calls = (consumer.pull, consumer.deliveries, tracks.settle, partial(tracks.wait_matched, 1))
+        for call in (*calls, partial(consumer.read, 3)):
+            with pytest.raises(NotPossible, match=r"timeout=.*: seconds from 0 on, up to 1e\+09, or None"):
+                call(timeout=timeout)
+        assert consumer.counts().pending == waiting
+
     def test_coalescing_needs_a_key(self, station: Station) -> None:
         weather = station.channel("air.weather", Weather)
         with pytest.raises(NotPossible, match="key="):
@@ -225,7 +265,7 @@ class TestTypes:
         with pytest.raises(NotPossible, match=r"both called 'air\.track'"):
             station.channel("twice", Track, Other)
         tracks = station.channel("once", Track)
-        with pytest.raises(NotPossible, match="both called"):
+        with pytest.raises(NotPossible, match=r"both called .*: give one of them another name="):
             station.channel("once", Other)
         assert tracks.types == (Track,)
 

@@ -46,6 +46,13 @@ def test_an_interrupt_ends_with_the_code_of_an_interrupt(monkeypatch: pytest.Mon
     assert run(["formats", "show", "x"]) == 130
 
 
+def test_the_package_runs_as_a_program() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "heliograph.cli", "--version"], capture_output=True, text=True, check=True
+    )
+    assert hg.__version__ in ran.stdout
+
+
 def test_starting_loads_nothing_heavy() -> None:
     script = (
         "import sys; from heliograph.cli import run; run(['--version']); "

@@ -208,6 +208,16 @@ def test_verify_finds_nothing_wrong_with_what_is_sound(
     assert found["partitions"][0]["damaged"] == []
 
 
+def test_verify_says_of_a_history_without_events_where_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with hg.Station(tmp_path) as station:
+        station.channel("air.empty", Track, qos=hg.QoS(durability="persistent"))
+        assert "sound  0 events in 0 files, the next offset is 0\n" in output(
+            capsys, "journal", "verify", tmp_path
+        )
+
+
 def test_verify_names_the_exact_offsets_that_are_damaged(
     kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,9 @@ def nested(depth: int) -> AllOf:
     [
         (all_of, "has no parts"),
         (lambda: all_of(a=7), "a=7; a part is a channel"),
+        (lambda: all_of(A, B), r"without a name; name each: all_of\("),  # type: ignore[arg-type]  # the test
+        (lambda: any_of(A), r"without a name; name each: any_of\("),  # type: ignore[arg-type]  # the test
+        (lambda: none_of({"a": A}, {"b": B}), "without a name"),
         (lambda: all_of({"not a name": A}), "calls a part 'not a name'"),
         (lambda: any_of(missing=A), "calls a part 'missing'"),
         (lambda: all_of(a=A, within=0), "within is 0; it is seconds above 0"),

@@ -50,6 +50,18 @@ def test_an_event_that_is_acknowledged_by_hand_does_not_come_again(tracks: hg.Ch
         assert tracks.stats().balanced
 
 
+@pytest.mark.parametrize("group", [None, "workers"])
+def test_what_is_acknowledged_by_hand_is_taken_with_its_handle(
+    tracks: hg.Channel[Track], group: str | None
+) -> None:
+    with tracks.consumer(ack="manual", group=group) as consumer:
+        tracks.push(Track(1))
+        for take in (consumer.pull, consumer.read, lambda: next(iter(consumer))):
+            with pytest.raises(hg.NotPossible, match=r"ack='manual': .*; use deliveries\(\)"):
+                take()
+        assert next_of(consumer).ack()
+
+
 def test_a_refused_event_comes_again_after_its_delay_and_is_marked(
     tracks: hg.Channel[Track], helio: Rig
 ) -> None:

@@ -152,11 +152,12 @@ def test_without_a_history_a_format_is_made_only_when_that_is_asked_for(tmp_path
     ("schema", "sentence"),
     [
         (StructType().add("id", LongType()), r"no column .*\$\.note"),
-        (StructType().add("id", StringType()).add("note", StringType()), "needs int64"),
+        (StructType().add("id", StringType()).add("note", StringType()), r"needs int64 \(at"),
         (
             StructType().add("id", LongType()).add("note", StringType()).add("x", LongType()),
             "no field for: x",
         ),
+        (StructType().add("id", LongType()).add("not", StringType()), r"for: not; did you mean note\?"),
         (StructType().add("id", LongType()).add("header", LongType()), r'drop\("header"\)'),
     ],
 )
