@@ -3,7 +3,7 @@
 listed(["a", "b"])                   a, b
 listed(fmt.by_name)                  id, lat, lon, speed, region, alt, squawk, seen and 992 more
 listed(twins, joint=" or ")          alt or height
-hint("queu", ("queue", "ack"))       ; did you mean queue?
+hint("queuex", ("queue", "ack"))     ; did you mean queue?
 """
 
 from __future__ import annotations
