@@ -273,7 +273,7 @@ def test_a_member_is_told_when_there_is_no_keeper_to_acknowledge_at(
         with pytest.raises(QueryFailed):
             held.ack()
         held.nak()
-        assert member.pull(timeout=0) is None
+        assert not list(member.deliveries(timeout=0))
 
 
 def test_a_loop_awaits_the_events_of_its_group(tracks: list[hg.Channel[Track]]) -> None:
@@ -297,7 +297,7 @@ def test_closing_a_station_ends_its_members_and_gives_back_what_they_held(
 ) -> None:
     member = tracks[1].consumer(group="workers", ack="manual")
     ended: list[Any] = []
-    waiting = threading.Thread(target=lambda: ended.append(member.pull()))
+    waiting = threading.Thread(target=lambda: ended.extend([*member.deliveries(), None]))
     waiting.start()
     assert tracks[0].wait_matched(1, LIMIT)
     stations[1].close()
