@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from contextlib import ExitStack
 from itertools import pairwise
@@ -369,3 +370,20 @@ def test_stations_that_keep_a_channel_together_have_one_group(tmp_path: Path) ->
             member.close()
         with tracks[1].consumer(group="workers", until="now") as last:
             assert list(last) == []
+
+
+def test_what_a_member_elsewhere_has_fetched_ahead_is_not_delivered_after_its_lifespan(
+    stations: list[hg.Station],
+) -> None:
+    qos = hg.QoS(durability="persistent", lifespan=2.0)
+    kept, elsewhere, _ = (station.channel("air.tracks", Track, qos=qos) for station in stations)
+    with elsewhere.consumer(group="workers", lease=2.0) as member:
+        kept.push_many([Track(n) for n in range(200)])
+        seen = [member.pull(LIMIT) for _ in range(20)]  # by now it fetches several at a time
+        over = time.monotonic() + 2.0
+        assert wait_until(lambda: time.monotonic() > over)
+        assert member.pull(0) is None
+        kept.push(Track(999))
+        assert member.pull(LIMIT) == Track(999)
+        assert wait_until(lambda: member.pull(0) is None and kept.stats().total.expired == 200 - len(seen))
+        assert kept.stats().balanced

@@ -78,6 +78,8 @@ class Handed(NamedTuple):
     event: Event
     header: Header
     attempt: int
+    deadline: int = 0
+    """The monotonic instant in ns when its lifespan ends; 0 when it has none."""
 
 
 class Wish(NamedTuple):

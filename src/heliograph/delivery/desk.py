@@ -576,7 +576,7 @@ class DeskSeat:
 
 
 def _handed(number: int, item: Item, attempt: int, again: bool) -> Handed:
-    event, header, _ = item
+    event, header, deadline = item
     if again:
         header = msgspec.structs.replace(header, redelivered=True)
-    return Handed(number, event, header, attempt)
+    return Handed(number, event, header, attempt, deadline)

@@ -224,7 +224,7 @@ class GroupHost:
         )
 
     def _page(self, handed: list[Handed]) -> Page:
-        return to_page(self._writer, [(one.event, one.header, 0) for one in handed])
+        return to_page(self._writer, [(one.event, one.header, one.deadline) for one in handed])
 
     def _wait(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         member = self._members.get((station, read_number(body)))

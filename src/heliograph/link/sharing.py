@@ -315,10 +315,11 @@ class RemoteSeat:
         lease = self._desk.terms.lease
         until = self._asked_at + (round(lease * 1e9) if lease is not None else 1 << 62)
         attempts = dict(handout.attempts)
-        for event, header, _ in items:
+        for event, header, deadline in items:
             spot = spot_of(header)
             handed = Handed(self._desk.number_of(*spot), event, header, attempts.get(spot, 1))
-            self._taken.append((handed, until))
+            # The keeper counts what nobody acknowledges: it has expired when its lease is over.
+            self._taken.append((handed, min(until, deadline or until)))
         self._got = len(items)
         self._ended = handout.ended
         if items:
