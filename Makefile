@@ -60,6 +60,10 @@ proof: $(READY) ## a cluster; kills at every point of a batch; streams under kil
 fuzz: $(READY) ## the property and fault suites with new random examples, 20 times as many as CI
 	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-20} $(BIN)/pytest -n $(JOBS) --timeout 0 tests/property tests/faults
 
+.PHONY: swaps
+swaps: $(READY) ## two thousand swaps of dispatch strategies while eight suppliers push; takes minutes
+	HELIO_EXAMPLES=12 $(BIN)/pytest -q -s --timeout 0 tests/property/test_reconfiguration.py -k through_all_swaps
+
 .PHONY: wakes
 wakes: $(READY) ## ten million sleeps and wakes between two processes; takes minutes to an hour
 	HELIO_EXAMPLES=1000 $(BIN)/pytest -q --timeout 0 tests/faults/test_ring_wakes.py

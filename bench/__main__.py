@@ -30,6 +30,8 @@ MODULES = (
     "bench.peers.rings",
     "bench.peers.sizes",
     "bench.peers.timers",
+    "bench.peers.configurations",
+    "bench.peers.interest",
 )
 
 

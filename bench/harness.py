@@ -290,7 +290,7 @@ def _time(case: Case, loops: int) -> float:
 
 def _time_each(case: Case) -> list[float]:
     """Nanoseconds of each call."""
-    clock = time.thread_time_ns
+    clock = time.perf_counter_ns if case.wall else time.thread_time_ns
     times = []
     gc.disable()
     try:

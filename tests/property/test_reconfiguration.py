@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LIMIT = 30.0
 SUPPLIERS = 8
 SWAPS = min(1000, examples(84))
-"""All pairs of strategies twice over; `HELIO_EXAMPLES=12` makes a thousand swaps."""
+"""Pairs of strategies, each of which is two swaps: all of them twice over; `make swaps` takes a thousand."""
 
 
 class Reading(hg.Event, key="supplier"):
@@ -110,6 +110,7 @@ def test_every_event_comes_once_and_in_the_order_of_its_supplier_through_all_swa
         assert channel.settle(LIMIT)
         assert channel.stats().balanced
         asked = consumer.read(max=sum(pushed.values()), timeout=LIMIT)
+    print(f"{2 * SWAPS:,} swaps, {sum(pushed.values()):,} events of {SUPPLIERS} suppliers")
     assert [seen.wrong for seen in receivers] == [[], [], []]
     for seen in receivers:
         assert {n: sorted(numbers) for n, numbers in seen.numbers.items()} == {
