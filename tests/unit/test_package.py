@@ -31,11 +31,21 @@ HEAVY = {
 PARSER = {"heliograph.expr.lexer", "heliograph.expr.parser"}
 ROOMS_OF_HEAVY = {
     "crc32c": {"ring/reader", "ring/records", "ring/writer"},
-    "numpy": {"codec/arrays", "columns", "expr/arrow", "expr/arrow_columns"},
-    "pyarrow": {
+    "numpy": {
+        "bodycolumns",
+        "codec/arrays",
         "columns",
         "expr/arrow",
         "expr/arrow_columns",
+        "journal/headcolumns",
+        "journal/segmentwriter",
+    },
+    "pyarrow": {
+        "bodycolumns",
+        "columns",
+        "expr/arrow",
+        "expr/arrow_columns",
+        "journal/headcolumns",
         "journal/segmentreader",
         "journal/rewriting",
         "journal/segmentwriter",
