@@ -89,7 +89,7 @@ def close_all(pairs: Iterable[Pair]) -> None:
         pair.close()
 
 
-@benchmark("interest", "A consumer in another process joins, until events cross, and leaves, until none does")
+@benchmark("interest", "A consumer elsewhere joins and leaves, until that counts here")
 def interest(size: Size) -> Benchmark:
     pairs = {transport: Pair(transport) for transport in CARRIERS}
     for pair in pairs.values():
