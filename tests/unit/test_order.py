@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.lane import CoalescingLane, Lane
+from heliograph.channel.coalescing import CoalescingLane
+from heliograph.channel.lane import Lane
 from heliograph.event import LATENCY, SUB_PRIORITY, Header
 from heliograph.order import FACTS, NEVER, Ranking, Waiting, order_named
 from heliograph.ports import ThreadTasks

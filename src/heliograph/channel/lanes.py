@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from heliograph.channel.lane import CoalescingLane, Lane
+from heliograph.channel.coalescing import CoalescingLane
+from heliograph.channel.lane import Lane
 from heliograph.channel.late import LateCoalescingLane, LateLane
 from heliograph.channel.separating import LateSeparatingLane, SeparatingLane
 from heliograph.order import Ranking, as_ns, order_named

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from heliograph.channel.lane import BATCH, CoalescingLane, Lane
+from heliograph.channel.coalescing import CoalescingLane
+from heliograph.channel.lane import BATCH, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

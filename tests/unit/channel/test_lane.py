@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.lane import CoalescingLane, Item, Lane, LanePolicy
+from heliograph.channel.coalescing import CoalescingLane
+from heliograph.channel.lane import Item, Lane, LanePolicy
 from heliograph.event import Header
 from heliograph.order import Aged, Ranked, Ranking
 from heliograph.ports import SystemClock, ThreadTasks
