@@ -19,6 +19,7 @@ checksum; its partition is the key.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -34,7 +35,7 @@ from heliograph.journal.writer import MAX_APPEND_BYTES
 
 if TYPE_CHECKING:
     from heliograph.formats import Format
-    from heliograph.ports import Disk, Ports
+    from heliograph.ports import Disk, File, Ports
 
 INBOX: Final = "inbox"
 READY: Final = f"{INBOX}/ready"
@@ -47,6 +48,8 @@ MAX_BATCH_BYTES: Final = 512 << 20
 """One batch becomes visible at once, and pushes to its channel wait meanwhile."""
 
 MAX_MANIFEST: Final = 64 << 20
+TRIES: Final = 10
+"""How often the folder of a new file may be removed before it is there."""
 _KIND: Final = wholefile.Kind(b"HELIOBAT", 1, MAX_MANIFEST, "batch")
 
 
@@ -145,15 +148,18 @@ class Stage:
         self._salt = ports.random.bytes(8)
         self._rows = 0
         self._formats: set[bytes] = set()
-        path = f"{self._folder}/{self._name}"
-        try:
-            self._file = self._disk.create(path)
-        except NoSuchFile:
-            make_folder(self._disk, self._folder)
-            self._file = self._disk.create(path)
+        self._file = self._created(f"{self._folder}/{self._name}")
         header = HeadHeader(bytes.fromhex(key), self._salt, 0, self._now(), 0)
         self._size = len(header.encode())
         self._file.append(header.encode())
+
+    def _created(self, path: str) -> File:
+        """Whoever takes batches in removes folders that are empty, also one that was made this instant."""
+        for _ in range(TRIES):
+            with suppress(NoSuchFile):
+                return self._disk.create(path)
+            make_folder(self._disk, self._folder)
+        return self._disk.create(path)
 
     def add(self, fmt: Format, bodies: list[bytes], priority: int = 3) -> None:
         """Append events of one format as one frame."""
