@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BATCH = 1_000
+SEAL = "seal, in a process of its own"
+SEAL_SINGLE = "seal of single events, in a process of its own"
+WRITE = "writing in batches"
+WRITE_BESIDE = "writing in batches, beside a seal"
 
 
 def closed_head(folder: str, events: int, *, runs: bool) -> SealJob:
@@ -66,6 +70,10 @@ def beside(folder: str, job: SealJob, work: Callable[[], object]) -> None:
         sealing.kill()
 
 
+def _wall(name: str, work: Callable[[], object], events: int) -> Case:
+    return Case(name, work, ((),), wall=True, events=events)
+
+
 @benchmark("journal-seal", "Sealing against the rates that it must follow, and writing beside it; per event")
 def sealing(size: Size) -> Benchmark:
     started = ExitStack()
@@ -87,63 +95,25 @@ def sealing(size: Size) -> Benchmark:
             channel.push_many(batch)
 
     cases = [
-        Case(
-            "seal, in a process of its own",
-            lambda: seal_in_process(disk, job),
-            ((),),
-            wall=True,
-            events=events,
-        ),
+        _wall(SEAL, lambda: seal_in_process(disk, job), events),
         Case("seal, processor time of its work", lambda: seal(disk, job), ((),), events=events),
-        Case(
-            "seal of single events, in a process of its own",
-            lambda: seal_in_process(disk_of_single, single),
-            ((),),
-            wall=True,
-            events=events,
-        ),
-        Case("writing in batches", write, ((),), wall=True, events=events),
-        Case(
-            "writing in batches, beside a seal",
-            lambda: beside(f"{folder}/sealed", job, write),
-            ((),),
-            wall=True,
-            events=events,
-        ),
+        _wall(SEAL_SINGLE, lambda: seal_in_process(disk_of_single, single), events),
+        _wall(WRITE, write, events),
+        _wall(WRITE_BESIDE, lambda: beside(f"{folder}/sealed", job, write), events),
     ]
     targets = [
-        Target(
-            "writing beside a seal, time against writing alone",
-            "writing in batches, beside a seal",
-            "at most",
-            1.1,
-            "writing in batches",
-        ),
-        Target(
-            "sealing, time against writing in batches",
-            "seal, in a process of its own",
-            "at most",
-            0.5,
-            "writing in batches",
-        ),
+        Target("writing beside a seal, time against writing alone", WRITE_BESIDE, "at most", 1.1, WRITE),
+        Target("sealing, time against writing in batches", SEAL, "at most", 0.5, WRITE),
     ]
     for suppliers in (8, 128):
         times = max(1, size.scaled(2_000) // suppliers)
         name = f"live, {suppliers} suppliers one by one"
         push = Suppliers(suppliers, times, lambda: channel.push(TRACK))
-        cases.append(Case(name, push, ((),), wall=True, events=suppliers * times))
-        targets.append(
-            Target(
-                f"sealing, time against {name}",
-                "seal of single events, in a process of its own",
-                "at most",
-                0.5,
-                name,
-            )
-        )
+        cases.append(_wall(name, push, suppliers * times))
+        targets.append(Target(f"sealing, time against {name}", SEAL_SINGLE, "at most", 0.5, name))
     return Benchmark(
         cases=tuple(cases),
-        baseline="writing in batches",
+        baseline=WRITE,
         targets=tuple(targets),
         close=started.close,
         rounds=5,
