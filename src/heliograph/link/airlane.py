@@ -99,12 +99,12 @@ class SupplierRows:
         return self.write, self.left, self.arm
 
     def left(self) -> None:
-        if not self.armed or self.lane.has_many_rows():
+        if not self.armed or self.lane.has_many_rows(len(self.rows)):
             self.arm()
 
     def arm(self) -> None:
         # A channel that is paused has its events in the queue, which has a limit for all suppliers together.
-        if self.gateway.paused or self.lane.has_many_rows():
+        if self.gateway.paused or self.lane.has_many_rows(len(self.rows)):
             self.lane.spill()
         else:
             self.armed = True
@@ -151,9 +151,14 @@ class AirLane(GatewayLane):
         """Those of suppliers that have any."""
         return [of for of in self._suppliers.values() if of.rows]
 
-    def has_many_rows(self) -> bool:
-        """Whether so many wait, of all suppliers, that they belong into the queue."""
-        return self._count_rows() >= MOST_ROWS
+    def has_many_rows(self, own: int) -> bool:
+        """Whether so many wait, of all suppliers, that they belong into the queue.
+
+        Args:
+            own: those of the supplier that asks. While they are less than its share the others are not
+                counted, which each push would pay for; so there are never twice as many.
+        """
+        return own * len(self._suppliers) >= MOST_ROWS and self._count_rows() >= MOST_ROWS
 
     def take_rows(self, of: SupplierRows) -> list[Row]:
         """What a supplier has waiting, to be written before anything else; it counts as delivered."""
