@@ -10,7 +10,7 @@ import pytest
 from bench import report, results
 from bench.__main__ import main
 from bench.environment import Environment
-from bench.harness import REGISTRY, Benchmark, Case, Fact, Registered, Size, Spread, Target, run
+from bench.harness import EVENTS, REGISTRY, Benchmark, Case, Fact, Registered, Size, Spread, Target, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,9 @@ def test_an_unknown_name_is_answered_with_the_known_ones(capsys: pytest.CaptureF
 def test_stored_results_are_of_full_runs_of_benchmarks_that_exist() -> None:
     main(["--list"])
     stored = results.read_all(results.FOLDER)
-    assert {result.outcome.name for result in stored} <= set(REGISTRY)
+    sizes = (EVENTS, 10 * EVENTS, 50 * EVENTS)
+    labels = {Size(quick=False, seed=0, events=events).label(name) for name in REGISTRY for events in sizes}
+    assert {result.outcome.name for result in stored} <= labels
     assert not any(result.quick for result in stored)
 
 
