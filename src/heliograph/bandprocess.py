@@ -13,39 +13,69 @@ import os
 import signal
 import socket
 import sys
-from typing import Final
+from contextlib import suppress
+from select import select
+from threading import Lock
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from heliograph.bandworker import MAX_REPORT, START_LIMIT, Order, Report, resolve
 from heliograph.station import Station
 
+if TYPE_CHECKING:
+    from heliograph.event import EventId
+
 SWITCH_INTERVAL: Final = 1e-4
 """Seconds after which a thread must let others have the interpreter: a callback waits no longer than that."""
+
+
+class Wire:
+    """The socket to whoever started this process."""
+
+    def __init__(self, wire: socket.socket) -> None:
+        self._wire = wire
+        self._lock = Lock()
+
+    def order(self) -> Order:
+        return msgspec.json.decode(self._wire.makefile("rb").readline(), type=Order)
+
+    def say(self, report: Report) -> None:
+        """What is said here is heard, even if this process dies the next instant."""
+        with self._lock, suppress(OSError):  # nobody listens any more: `is_closed` sees that
+            self._wire.sendall(msgspec.json.encode(report) + b"\n")
+
+    def say_settled(self, channel: str, event: EventId) -> None:
+        self.say(Report(settled=(channel, event)))
+
+    def is_closed(self, wait: float | None) -> bool:
+        """Wait so long, or for ever, for the other end to be closed; whether it is."""
+        return bool(select([self._wire], [], [], wait)[0])
 
 
 def main(descriptor: int) -> int:
     """One worker's life; the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to both; the station closes its workers itself
-    with socket.socket(fileno=descriptor) as wire:
+    with socket.socket(fileno=descriptor) as end:
         os.set_inheritable(descriptor, False)
-        order = msgspec.json.decode(wire.makefile("rb").readline(), type=Order)  # 1
+        wire = Wire(end)
+        order = wire.order()  # 1
         try:
             sys.path[:] = order.path
             _take_place(order)  # 2
-            station = _listening(order)
+            station = _listening(order, wire)
         except Exception as error:  # noqa: BLE001 - whatever it is, the station is told
             # A character takes six bytes of JSON at most.
-            reason = f"{type(error).__name__}: {error}"[: MAX_REPORT // 8]
-            wire.sendall(_line(Report(failed=reason)))
+            wire.say(Report(failed=f"{type(error).__name__}: {error}"[: MAX_REPORT // 8]))
             return 1
         with station:
-            wire.sendall(_line(Report(station=station.id)))  # 4
-            _beat(wire, station, order.beat)  # 5
+            wire.say(Report(station=station.id))  # 4
+            while not wire.is_closed(order.beat):  # 5
+                wire.say(Report(busy=station.busy()))
     return 0
 
 
-def _listening(order: Order) -> Station:
+def _listening(order: Order, wire: Wire) -> Station:
     setup = resolve(order.setup)
     station = Station(
         domain=order.domain, name=order.name, transport=order.transport, priority=order.priority
@@ -53,25 +83,13 @@ def _listening(order: Order) -> Station:
     try:
         assert station.mesh is not None
         station.mesh.gates.supervisor = order.supervisor
+        station.mesh.gates.tell_supervisor = wire.say_settled
         setup(station)  # 3
         station.mesh.meet_all(START_LIMIT)
     except BaseException:
         station.close(0.0)
         raise
     return station
-
-
-def _beat(wire: socket.socket, station: Station, every: float | None) -> None:
-    """Say again and again how long the longest callback has been running, until the other end is closed."""
-    wire.settimeout(every)
-    while True:
-        try:
-            if not wire.recv(1):
-                return
-        except TimeoutError:
-            wire.sendall(_line(Report(busy=station.busy())))
-        except OSError:
-            return
 
 
 def _take_place(order: Order) -> None:
@@ -86,10 +104,6 @@ def _take_place(order: Order) -> None:
                 f"this user may not use real-time priority {order.fifo}: raise its limit (ulimit -r), or "
                 "leave out fifo="
             ) from None
-
-
-def _line(report: Report) -> bytes:
-    return msgspec.json.encode(report) + b"\n"
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from heliograph.errors import (
     WorkerFailed,
     WorkerHung,
 )
+from heliograph.event import EventId
 from heliograph.link import Carrier  # noqa: TC001 - msgspec looks it up when it reads an order
 from heliograph.link.handed import Handed
 from heliograph.options import insist_on_known
@@ -123,12 +124,14 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What it answers: the id of its station, or what went wrong; then signs of life."""
+    """What it answers: the id of its station, or what went wrong; then signs of life and what is settled."""
 
     station: int = 0
     failed: str = ""
     busy: float = 0.0
     """Seconds that its longest callback has been running."""
+    settled: tuple[str, tuple[str, int, int]] | None = None
+    """The channel and id of an event that came again."""
 
 
 State: TypeAlias = Literal["starting", "running", "hung", "pausing", "given up", "closed"]
@@ -372,7 +375,11 @@ class BandWorker:
                 said = lines.next()
                 if not said:
                     return ""
-                seconds = msgspec.json.decode(said, type=Report).busy
+                report = msgspec.json.decode(said, type=Report)
+                if report.settled is not None:
+                    self._handed.settle(report.settled[0], EventId(*report.settled[1]))
+                    continue
+                seconds = report.busy
             except (TimeoutError, BlockingIOError):
                 seconds = limit or 0.0
             if limit is not None and self._looked(seconds, is_hung=seconds >= limit):

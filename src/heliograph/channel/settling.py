@@ -79,6 +79,15 @@ class SettledIntake(Intake[T]):
         self._settling = settling
 
     def take_in(self, arrived: Sequence[Any], *, wait: bool = False, until: int = 0) -> int:
+        """What came again goes in one by one: the last is told of before the next can kill this process."""
+        if not any(item[1].redelivered for item in arrived):
+            return self._take_in(arrived, wait, until)
+        for number, item in enumerate(arrived):
+            if not self._take_in([item], wait, until):
+                return number
+        return len(arrived)
+
+    def _take_in(self, arrived: Sequence[Any], wait: bool, until: int) -> int:
         done = super().take_in(arrived, wait=wait, until=until)
         for item in arrived[:done]:
             self._settling.taken_in(item[1])

@@ -85,6 +85,8 @@ class Gates:
         self._supervised: dict[int, Handed] = {}
         self.supervisor = 0
         """The station that is told of what is settled here; 0: none."""
+        self.tell_supervisor: Callable[[str, EventId], object] = lambda _channel, _event: None
+        """Tells it so that it is heard even if this process dies the next instant."""
 
     def supervise(self, process: int, handed: Handed | None) -> None:
         """Keep what is handed to the station of a process until it is settled there; None: no longer."""
@@ -200,7 +202,7 @@ class Gates:
         if channel.settling is None or peer.link.station != self.supervisor:
             return None
         if peer.settled is None:
-            peer.settled = Settled(self._tasks, peer.link.post)
+            peer.settled = Settled(self._tasks, peer.link.post, self.tell_supervisor)
         return partial(peer.settled.add, channel.name)
 
     def _change(

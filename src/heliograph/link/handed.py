@@ -4,13 +4,14 @@ A band worker's process may be killed at any time. The gateways to it outlive it
 waits in them, and what had been sent and was not acknowledged is sent again to the next process, marked
 redelivered and before all the rest. On best-effort channels what had been sent is lost, and counted.
 
-An event may be what kills them. What is settled of events that came again is said at once, so that of those
-the first that is not settled is the one that a process died with. One that is found so after `MOST_HANDED`
-processes, the one that had it first included, is given up.
+An event may be what kills them. What is settled of events that came again is said at once, and not by the
+link, whose queue dies with the process. So of those the first that is not settled is the one that a process
+died with. One that is found so after `MOST_HANDED` processes, the first that had it included, is given up.
 
     handed = Handed("alarms", on_lost)          of one worker, over all its processes
     gates.supervise(process, handed)            before that process can have dialled
     handed.resume(station)                      it has subscribed to all that it wants
+    handed.settle(channel, event)               it has said so at once, see above
     handed.end(is_lost=True)                    no process follows
 
 `Settled` is the other side: it says, many at a time, which events are settled. Persistent channels, and
@@ -186,6 +187,12 @@ class Handed:
 
     # For whoever supervises
 
+    def settle(self, channel: str, event: EventId) -> None:
+        """A process has come to an end with an event that came again."""
+        gateway = self._gateways.get(channel)
+        if gateway is not None:
+            gateway.book.settle(event)
+
     def resume(self, station: int) -> None:
         """The process of that station is ready: hand over what the one before left."""
         self._is_first = False
@@ -238,11 +245,23 @@ class Handed:
 
 
 class Settled:
-    """Tells the supervising station which of its events are settled here."""
+    """Tells the supervising station which of its events are settled here.
 
-    def __init__(self, tasks: Tasks, post: Callable[[m.Message], object]) -> None:
+    Args:
+        tasks: run what collects them.
+        post: sends a message by the link.
+        tell_at_once: tells of one event that came again, whatever becomes of this process.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        post: Callable[[m.Message], object],
+        tell_at_once: Callable[[str, EventId], object],
+    ) -> None:
         self._tasks = tasks
         self._post = post
+        self._tell_at_once = tell_at_once
         self._events: deque[tuple[str, EventId]] = deque()
         self._bell = tasks.signal("settled events")
         self._closed = False
@@ -250,10 +269,10 @@ class Settled:
 
     def add(self, channel: str, event: EventId, at_once: bool) -> None:
         """Called under any lock."""
-        self._events.append((channel, event))
         if at_once:
-            self.flush()
+            self._tell_at_once(channel, event)
         else:
+            self._events.append((channel, event))
             self._bell.notify()
 
     def flush(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 import heliograph as hg
 from heliograph.channel.settling import Settling
 from heliograph.event import EventId, Header
@@ -61,3 +63,20 @@ def test_events_of_others_are_nobodys_business() -> None:
     told = Told()
     told.done("a", 9)
     assert told.events == []
+
+
+@pytest.mark.parametrize(("redelivered", "told_before"), [(True, [[], [1], [1, 2]]), (False, [[], [], []])])
+def test_of_events_that_came_again_each_is_told_before_the_next_is_called(
+    redelivered: bool, told_before: list[list[int]]
+) -> None:
+    told = Told()
+    calls: list[list[int]] = []
+    with hg.Station() as station:
+        notes = station.channel("c", Note)
+        notes.subscribe(lambda _: calls.append([number for number, _ in told.events]), inline=True)
+        notes.settling = told.settling
+        intake = notes.neighbours.intake("link", on_settled=told.settling.tell)
+        items = [(Note(n), header(n, redelivered=redelivered), 0) for n in (1, 2, 3)]
+        assert intake.take_in(items) == 3
+    assert calls == told_before
+    assert told.events == [(n, redelivered) for n in (1, 2, 3)]
