@@ -10,6 +10,9 @@ is raised point by point.
                   of the period; below zero it has missed its deadline
     reached       the highest utilisation up to which, at this and every lower point, the high-priority task
                   missed no deadline at all; asked for are 95 % with threads and 97 % with band workers
+    host took     what a virtual machine was not given of its processors during the point. No priority helps
+                  against that, so such a point is measured again, up to `MOST_TRIES` times; missed or not,
+                  the first try without it counts, or the last
 
 The consumers are arranged in two ways:
 
@@ -35,7 +38,7 @@ import time
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import heliograph as hg
 from bench.harness import Fact, Size
@@ -53,6 +56,7 @@ LOW_WORK = 0.008
 POINTS = (0.86, 0.88, 0.90, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 1.00, 1.02)
 SECONDS = 4.0
 """For each point."""
+MOST_TRIES = 8
 SPIN = 0.0002
 SUPPLIER = 60
 """The real-time priority of the supplier, above that of the consumers."""
@@ -257,10 +261,8 @@ def _experiment(
     points = (0.5,) if size.quick else POINTS
     with run as (point, how):
         point(0.5, 0.2)  # the first jobs make the ways of the others
-        before = _stolen_ms()
-        found = [point(utilisation, 0.4 if size.quick else SECONDS) for utilisation in points]
-        stolen = _stolen_ms() - before
-    by_point = list(zip(points, found, strict=True))
+        tries = [_left_alone(point, utilisation, 0.4 if size.quick else SECONDS) for utilisation in points]
+    by_point = [(utilisation, one.laxities) for utilisation, one in zip(points, tries, strict=True)]
     lines = [
         Series(label, tuple((100 * p, f[i].mean, f[i].least, f[i].most) for p, f in by_point))
         for i, label in enumerate(("high priority", "low priority"))
@@ -274,18 +276,37 @@ def _experiment(
         name,
         title,
         f"{how}; periods of 20 and 40 ms. Laxity in per cent of the period: least / mean / most of all "
-        f"jobs, and jobs that missed. Meanwhile the host took {stolen} ms of the processors for others.",
-        ("utilisation", "high", "missed", "low", "missed"),
+        "jobs, and jobs that missed; what the host took of the processors, and in which try that was.",
+        ("utilisation", "high", "missed", "low", "missed", "host took"),
         tuple(
             (
                 f"{point:.0%}",
-                *(text for seen in both for text in (_text(seen), f"{seen.missed} of {seen.jobs}")),
+                *(text for seen in one.laxities for text in (_text(seen), f"{seen.missed} of {seen.jobs}")),
+                f"{one.stolen_ms} ms in try {one.number}",
             )
-            for point, both in by_point
+            for point, one in zip(points, tries, strict=True)
         ),
         tuple(facts),
         chart(lines, "CPU utilisation (%)", "laxity (%)"),
     )
+
+
+class Try(NamedTuple):
+    """One run of a point."""
+
+    number: int
+    laxities: list[Laxity]
+    stolen_ms: int
+
+
+def _left_alone(point: Point, utilisation: float, seconds: float) -> Try:
+    """The first run of a point in which the host took no time, else the last."""
+    for number in range(1, MOST_TRIES + 1):
+        before = _stolen_ms()
+        one = Try(number, point(utilisation, seconds), _stolen_ms() - before)
+        if not one.stolen_ms:
+            break
+    return one
 
 
 def _stolen_ms() -> int:
