@@ -160,7 +160,7 @@ def _add_rows(source: Source, route: Route) -> None:
     name, line, rows_of = source.bind(lane), source.bind(lane.line), source.bind(lane.rows_of)
     source.line("with_header = push")
     source.line(f"waiting = {rows_of}(supplier, epoch, {source.bind(route.cls)}, {source.bind(route.stamp)})")
-    source.line("rows, add, write, left, arm = waiting.rows, waiting.rows.append, *waiting.calls()")
+    source.line("rows, add, write, left, arm = waiting.rows, waiting.rows.extend, *waiting.calls()")
     plain = source.bind(PLAIN)
     source.line(f"def push(event, said={plain}, max_blocking=None):")
     source.line(f"if said is not {plain} or max_blocking is not None:", 2)
@@ -175,7 +175,7 @@ def _add_rows(source: Source, route: Route) -> None:
         source.line(f"if {test}:", 4)
     depth = 5 if test else 4
     source.line("tally.matched += 1", depth)
-    source.line(f"due = source_ts - {line}.sent_ns > {source.bind(lane.line.together_ns)}", depth)
+    source.line(f"due = source_ts > {line}.due_ns", depth)
     source.line("if not due or rows or not waiting.write_one(event, sequence, source_ts, place):", depth)
     source.line("add((event, sequence, source_ts, place))", depth + 1)
     source.line("if due:", depth + 1)

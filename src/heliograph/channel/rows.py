@@ -9,15 +9,16 @@ soon. `heliograph.channel.entry` makes that code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.event import Event, Header
 
-Row: TypeAlias = "tuple[Event, int, int, int]"
-"""Event, sequence, source_ts, station_seq."""
+ROW: Final = 4
+"""A row is event, sequence, source_ts and station_seq. Rows stand one after the other in a list: adding
+a row is one call, and so is taking a column."""
 MakeHeader: TypeAlias = "Callable[[Any, str, int, int, int, int], Header]"
 """Of (event, supplier, epoch, sequence, source_ts, station_seq)."""
 
@@ -25,16 +26,16 @@ MakeHeader: TypeAlias = "Callable[[Any, str, int, int, int, int], Header]"
 class Line(Protocol):
     """Where rows are written to, shared by all suppliers."""
 
-    sent_ns: int
-    """When a record was last written, in nanoseconds since 1970; 0 when something came back since."""
-    together_ns: int
-    """How long after it rows may wait for each other."""
+    due_ns: int
+    """Until when rows may wait for each other, in nanoseconds since 1970: some time after a record was last
+    written, and 0 when something came back since."""
 
 
 class Rows(Protocol):
     """What one supplier has waiting in a lane. Whoever adds holds the lock of the channel's entry."""
 
-    rows: list[Row]
+    rows: list[Any]
+    """See `ROW`."""
     armed: bool
     """Whether somebody will write what is there."""
 

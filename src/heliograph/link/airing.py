@@ -72,8 +72,7 @@ class ChannelCarrier(msgspec.Struct, frozen=True):
 class _Silence:
     """In place of a broadcast where there is none."""
 
-    sent_ns = 0
-    together_ns = 0
+    due_ns = 0
 
 
 class Airing:

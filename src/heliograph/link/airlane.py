@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from heliograph.channel.rows import ROW
 from heliograph.link.gateway import GatewayLane
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.ledger import LaneCounts
-    from heliograph.channel.rows import MakeHeader, Row
+    from heliograph.channel.rows import MakeHeader
     from heliograph.event import Event
 
 MOST_ROWS: Final = 256
@@ -46,8 +47,7 @@ class RowGateway(Protocol):
 class RowWriter(Protocol):
     """What rows are written by: a line of `heliograph.channel.rows`."""
 
-    sent_ns: int
-    together_ns: int
+    due_ns: int
 
     def send_rows(self, of: SupplierRows) -> bool:
         """Write what a supplier has waiting; False when that cannot be now."""
@@ -87,7 +87,7 @@ class SupplierRows:
         self.priority = lane.default_priority
         self.cls = cls
         self.make_header = make_header
-        self.rows: list[Row] = []
+        self.rows: list[Any] = []
         self.armed = False
         self.head: tuple[bytes, int] | None = None
         """As in `RowGateway.heads`, once it is there."""
@@ -99,20 +99,21 @@ class SupplierRows:
         return self.write, self.left, self.arm
 
     def left(self) -> None:
-        if not self.armed or self.lane.has_many_rows(len(self.rows)):
+        if not self.armed or self.lane.has_many_rows(len(self.rows) // ROW):
             self.arm()
 
     def arm(self) -> None:
         # A channel that is paused has its events in the queue, which has a limit for all suppliers together.
-        if self.gateway.paused or self.lane.has_many_rows(len(self.rows)):
+        if self.gateway.paused or self.lane.has_many_rows(len(self.rows) // ROW):
             self.lane.spill()
         else:
             self.armed = True
             self._arm_rows(self)
 
-    def as_items(self, rows: Sequence[Row]) -> list[Item]:
+    def as_items(self, rows: list[Any]) -> list[Item]:
         make, supplier, epoch = self.make_header, self.supplier, self.epoch
-        return [(row[0], make(row[0], supplier, epoch, *row[1:]), 0) for row in rows]
+        by_row = zip(*(rows[place::ROW] for place in range(ROW)), strict=True)
+        return [(event, make(event, supplier, epoch, *said), 0) for event, *said in by_row]
 
 
 def _not_yet(_event: Any, _sequence: int, _source_ts: int, _place: int) -> bool:
@@ -160,13 +161,13 @@ class AirLane(GatewayLane):
         """
         return own * len(self._suppliers) >= MOST_ROWS and self._count_rows() >= MOST_ROWS
 
-    def take_rows(self, of: SupplierRows) -> list[Row]:
+    def take_rows(self, of: SupplierRows) -> list[Any]:
         """What a supplier has waiting, to be written before anything else; it counts as delivered."""
         with self._lock:
             rows = of.rows[:]
             # Not all: one may have been added since, which only takes the lock of the entry.
             del of.rows[: len(rows)]
-            self._delivered += len(rows)
+            self._delivered += len(rows) // ROW
             self._quiet.notify_all()
         return rows
 
@@ -224,4 +225,4 @@ class AirLane(GatewayLane):
         return msgspec.structs.replace(counts, delivered=delivered, pending=pending)
 
     def _count_rows(self) -> int:
-        return sum([len(of.rows) for of in self._suppliers.values()])
+        return sum([len(of.rows) for of in self._suppliers.values()]) // ROW

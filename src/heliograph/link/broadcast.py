@@ -27,6 +27,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.pipeline import AnyOf, Condition
+from heliograph.channel.rows import ROW
 from heliograph.channel.selection import Selection
 from heliograph.errors import RingClosed, RingFull
 from heliograph.event import info_of
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
-    from heliograph.channel.rows import Row
     from heliograph.event import Event
     from heliograph.link.airlane import RowGateway, SupplierRows
     from heliograph.link.runs import EventWriter
@@ -57,6 +57,8 @@ TOGETHER_NS: Final = 50_000
 LONE: Final = 3
 """The form of an event alone, beside those of runs."""
 LONE_HEAD: Final = struct.Struct("<BI")
+A_MOMENT: Final = 0.0005
+"""Seconds between two looks of the broadcast's own task at whether a pushing thread is done."""
 FLUSH_LIMIT: Final = 1.0
 """Seconds for which a station that leaves waits for room at least, even if it has no time left."""
 
@@ -135,8 +137,7 @@ class Broadcast:
     ) -> None:
         self.ring = ring
         # For those who push: see `heliograph.channel.rows.Line`.
-        self.sent_ns = 0
-        self.together_ns = TOGETHER_NS
+        self.due_ns = 0
         self._now = ports.clock.time_ns
         self._writer = writer
         self._stream_of = stream_of
@@ -281,11 +282,11 @@ class Broadcast:
             rows, gateway, head = of.rows, of.gateway, of.head
             if head is None or self._unsent or self._told or gateway.paused or not rows:
                 return False
-            sent = len(rows)
-            record = bytes_or_none(self._record_of, of, head, rows[:sent])
+            record = bytes_or_none(self._record_of, of, head, rows)
             if record is None or not self._append(record):
                 return False
-            del rows[:sent]
+            sent = len(rows) // ROW
+            rows.clear()
             of.lane.count_written(sent)
             return True
         finally:
@@ -310,7 +311,7 @@ class Broadcast:
                     return False
                 if not put(record):
                     return False
-                self.sent_ns = now()
+                self.due_ns = now() + TOGETHER_NS
                 lane.written += 1
             finally:
                 release()
@@ -353,9 +354,15 @@ class Broadcast:
         """The broadcast's own task: what pushing threads left over, however long readers take."""
         while not self._closed:
             self._wake.wait()
-            self._armed = False
-            with self._sending:
+            # Not by waiting for the lock: whoever waits has it before the interpreter, for which a busy
+            # pushing thread lets it wait 5 ms, and until then each push would find the lock taken.
+            while not self._sending.acquire(blocking=False):
+                self._wake.wait(A_MOMENT)
+            self._armed = False  # before what waits is looked at: who adds to it from here on arms again
+            try:
                 self._flush(None)
+            finally:
+                self._sending.release()
 
     def _tell(self, *told: m.Message) -> None:
         self._told.extend(told)
@@ -366,7 +373,7 @@ class Broadcast:
         self._ready.append(gateway)
 
     def _is_quiet(self) -> bool:
-        return self._now() - self.sent_ns > QUIET_NS
+        return self._now() - self.due_ns > QUIET_NS - TOGETHER_NS
 
     def _arm(self) -> None:
         if not self._armed:
@@ -411,7 +418,7 @@ class Broadcast:
         except RingClosed:
             self._closed = True
             return False
-        self.sent_ns = self._now()
+        self.due_ns = self._now() + TOGETHER_NS
         return True
 
     def _make_records(self) -> bool:
@@ -461,11 +468,11 @@ class Broadcast:
             self._pack_run(gateway, head[1], of.cls, of.as_items(rows))
         return True
 
-    def _record_of(self, of: SupplierRows, head: tuple[bytes, int], rows: list[Row]) -> bytes:
-        if len(rows) == 1:
-            return head[0] + self._writer.row(of.supplier, of.epoch, of.priority, rows[0])
+    def _record_of(self, of: SupplierRows, head: tuple[bytes, int], rows: list[Any]) -> bytes:
+        if len(rows) == ROW:
+            return head[0] + self._writer.row(of.supplier, of.epoch, of.priority, rows)
         records = self._writer.rows(of.supplier, of.epoch, of.priority, rows)
-        return m.run_bytes(m.UNIFORM, head[1], len(rows), records)
+        return m.run_bytes(m.UNIFORM, head[1], len(rows) // ROW, records)
 
     def _head(self, gateway: RowGateway, cls: type[Event]) -> tuple[bytes, int]:
         """How a lone event of a class begins, and its stream; said in the ring when it is new."""

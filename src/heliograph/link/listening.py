@@ -136,7 +136,7 @@ class Listening:
         try:
             while True:
                 records = self._reader.read_many(AT_ONCE)
-                own.sent_ns = 0  # first: what callbacks push is the answer, and may be waited for
+                own.due_ns = 0  # first: what callbacks push is the answer, and may be waited for
                 until, lone = now() + PATIENCE_NS, 0
                 for data in records:
                     if not data or data[0] != LONE:

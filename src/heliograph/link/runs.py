@@ -27,6 +27,7 @@ from msgspec import Meta
 
 from heliograph import fieldtypes as ft
 from heliograph.channel.bulk import Lot
+from heliograph.channel.rows import ROW
 from heliograph.codec import decoder, encoder
 from heliograph.codec.packed import format_holds
 from heliograph.errors import BadFrame, DecodeError, FormatError
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
-    from heliograph.channel.rows import Row
     from heliograph.formats import Format
     from heliograph.ports import Clock
     from heliograph.qos import Missing
@@ -133,27 +133,26 @@ class EventWriter:
             )
         )
 
-    def row(self, supplier: str, epoch: int, priority: int, row: Row) -> bytes:
-        """As `lone`, of an event that has no header yet."""
+    def row(self, supplier: str, epoch: int, priority: int, row: list[Any]) -> bytes:
+        """As `lone`, of an event that has no header yet: one row of `heliograph.channel.rows`."""
         event, sequence, source_ts, station_seq = row
         body: Any = event
         if not self._plain.get(event.__class__) and not self.is_plain(event.__class__):
             body = self._body(event.__class__, event)
         return encode((body, supplier, epoch, sequence, source_ts, priority, station_seq, None, None))
 
-    def rows(self, supplier: str, epoch: int, priority: int, rows: list[Row]) -> bytes:
+    def rows(self, supplier: str, epoch: int, priority: int, rows: list[Any]) -> bytes:
         """Events of one class that have no headers yet, as the bytes of a run of the form UNIFORM."""
-        bodies: list[Any] = [row[0] for row in rows]
+        bodies, times = rows[0::ROW], rows[2::ROW]
         cls: type[Event] = bodies[0].__class__
         if not self.is_plain(cls):
             bodies = [self._body(cls, event) for event in bodies]
-        _, sequence, _, place = rows[0]
-        _, last_sequence, _, last_place = rows[-1]
+        _, sequence, _, place = rows[:ROW]
+        _, last_sequence, _, last_place = rows[-ROW:]
         # They only ever go up, so between such ends all are there.
-        steps = len(rows) - 1
-        sequences = sequence if last_sequence - sequence == steps else [row[1] for row in rows]
-        places = place if last_place - place == steps else [row[3] for row in rows]
-        times = [row[2] for row in rows]
+        steps = len(bodies) - 1
+        sequences = sequence if last_sequence - sequence == steps else rows[1::ROW]
+        places = place if last_place - place == steps else rows[3::ROW]
         return encode((supplier, epoch, priority, 0, None, sequences, places, times, None, None, bodies))
 
     def _uniform(self, cls: type[Event], items: Sequence[Item], *, plain: bool) -> bytes:

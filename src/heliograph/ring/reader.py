@@ -250,13 +250,15 @@ class RingReader:
     def _only(self) -> bytes | None:
         """The one small event that comes within the first looks; else None, and nothing has changed."""
         words, position = self._words, self._position
+        if self._is_ended:  # the words may have been let go of
+            return None
         for _ in self._first_looks:
             committed = words[COMMITTED]
             if committed != position:
                 break
         else:
             return None
-        if self._is_ended or position >= self._ends_at or self._pins:
+        if position >= self._ends_at or self._pins:
             return None
         if committed - position > FEW_SLOTS or words[self._state_at] != self._kind:
             return None

@@ -387,6 +387,15 @@ def test_what_is_in_a_closed_ring_is_read_before_its_end_is_told(folder: RingFol
     writer.close()
 
 
+def test_a_closed_reader_says_so_however_it_is_asked(folder: RingFolder) -> None:
+    with small_writer(folder):
+        reader = reader_of(folder)
+        reader.close()
+        for call in (lambda: reader.read(0), lambda: reader.read_many(9, 0)):
+            with pytest.raises(RingClosed, match="this reader was closed"):
+                call()
+
+
 def test_closing_lets_go_of_a_thread_that_waits_for_room(folder: RingFolder) -> None:
     writer = small_writer(folder)
     with reader_of(folder) as reader:
