@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
-    from heliograph.channel.pipeline import Route
+    from heliograph.channel.pipeline import Found, Route
     from heliograph.channel.services import Services
     from heliograph.channel.stamp import Stamp
     from heliograph.channel.store import KeepingStore, Level, Store, StoreReceipt
@@ -126,8 +126,8 @@ class _Due(Supplier[T]):
     def _header(self, route: Route, event: T, said: Stamp) -> Header:  # noqa: ARG002 - it has been stamped
         return self._whole
 
-    def _enqueue(self, route: Route, event: T, header: Header) -> Lane | None:
-        full = super()._enqueue(route, event, header)
+    def _enqueue(self, route: Route, event: T, header: Header, found: Found | None) -> Lane | None:
+        full = super()._enqueue(route, event, header, found)
         if full is None:
             self.on_taken()
         return full

@@ -34,6 +34,8 @@ and an inline callback it reads
 
 Where filters or groups decide which lanes get an event, or where there are many, loops over the lanes that
 `route.queued` finds take the place of the lines for each lane. A lane that is alone is asked by itself.
+Filters that ask nothing of the header are evaluated before `acquire`: one that takes long holds up nobody
+else.
 
 One push at a time is between `acquire` and `release`, of all suppliers of a channel: lanes only get emptier
 meanwhile, so whoever found room in all of them still has it when it puts. `barred` holds something when these
@@ -132,7 +134,7 @@ def way_in(route: Route) -> WayIn:
     source.line(f"def way({', '.join(Own._fields)}):", 0)
     source.line(f"def push(event, said={source.bind(PLAIN)}, max_blocking=None):")
     _check(source, route)
-    if route.queued is None:
+    if not route.has_queue:
         _stamped(source, header, 2)
     else:
         _queue(source, route, header)
@@ -166,13 +168,15 @@ def _add_rows(source: Source, route: Route) -> None:
     source.line(f"if said is not {plain} or max_blocking is not None:", 2)
     source.line("return with_header(event, said, max_blocking)", 3)
     _check(source, route)
+    test = route.test_in(source, 2)
+    if test:
+        source.line(f"wanted = {test}", 2)
     source.line("acquire()", 2)
     source.line("try:", 2)
     source.line(f"if not (barred or {name}.waiting):", 3)
     source.line("sequence, source_ts, place = next_sequence(), now(), next_station_seq()", 4)
-    test = route.test_in(source, 4)
     if test:
-        source.line(f"if {test}:", 4)
+        source.line("if wanted:", 4)
     depth = 5 if test else 4
     source.line("tally.matched += 1", depth)
     source.line(f"due = source_ts > {line}.due_ns", depth)
@@ -197,6 +201,7 @@ def _queue(source: Source, route: Route, header: str) -> None:
     if route.lifetime_ns is not None:
         deadline = f"monotonic() + {source.bind(route.lifetime_ns)}"
     source.line("passed = False", 2)
+    asked = _ask(source, route)
     source.line("acquire()", 2)
     source.line("try:", 2)
     source.line("if not barred:", 3)
@@ -205,9 +210,9 @@ def _queue(source: Source, route: Route, header: str) -> None:
     if route.always is not None and len(route.always) <= WRITTEN_OUT:
         _put_by_name(source, route.always, item)
     elif route.sole is not None:
-        _put_if_wanted(source, route.sole[0], route.wants, item)
+        _put_if_wanted(source, route.sole[0], asked, item)
     else:
-        _put_by_loop(source, route.queued, item)
+        _put_by_loop(source, asked, item)
     if route.keep is not None:
         source.line(f"{source.bind(route.keep)}(item)", 5)
     source.line("passed = True", 5)
@@ -226,17 +231,32 @@ def _put_by_name(source: Source, lanes: tuple[Lane, ...], item: str) -> None:
     source.line(f"tally.matched += {len(lanes)}", 5)
 
 
-def _put_if_wanted(source: Source, lane: Lane, wants: object, item: str) -> None:
+def _ask(source: Source, route: Route) -> str:
+    """Have evaluated what needs no header; the text that says, behind it, who gets an event."""
+    if route.always is not None and len(route.always) <= WRITTEN_OUT:
+        return ""
+    if route.sole is not None:
+        if route.sole[1].needs_header:
+            return f"{source.bind(route.wants)}(event, header)"
+        source.line(f"wanted = {source.bind(route.wants)}(event, None)", 2)
+        return "wanted"
+    if route.early is None:
+        return f"{source.bind(route.queued)}(event, header)"
+    source.line(f"found = {source.bind(route.early)}(event)", 2)
+    return "found" if route.late is None else f"{source.bind(route.late)}(event, header, found)"
+
+
+def _put_if_wanted(source: Source, lane: Lane, wanted: str, item: str) -> None:
     name = source.bind(lane)
-    source.line(f"if not {source.bind(wants)}(event, header): passed = True", 4)
+    source.line(f"if not {wanted}: passed = True", 4)
     source.line(f"elif {name}.waiting < {name}.blocks_at:", 4)
     source.line(item, 5)
     source.line(f"{source.bind(lane.put)}(item)", 5)
     source.line("tally.matched += 1", 5)
 
 
-def _put_by_loop(source: Source, queued: object, item: str) -> None:
-    source.line(f"lanes = {source.bind(queued)}(event, header)", 4)
+def _put_by_loop(source: Source, lanes: str, item: str) -> None:
+    source.line(f"lanes = {lanes}", 4)
     source.line("for lane in lanes:", 4)
     source.line("if lane.waiting >= lane.blocks_at: break", 5)
     source.line("else:", 4)

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliograph.channel.bulk import Lot
-from heliograph.channel.supplier import Supplier
+from heliograph.channel.supplier import TOGETHER, Supplier
 from heliograph.errors import Closed, ForkedStation
 from heliograph.event import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.feed import Feed
     from heliograph.channel.lane import Item, Lane
-    from heliograph.channel.pipeline import Route
+    from heliograph.channel.pipeline import Found, Route
     from heliograph.event import Header
 
 T = TypeVar("T", bound=Event)
@@ -68,6 +68,8 @@ class Intake(Supplier[T]):
         return self._taken_in
 
     _taken_in = 0
+    _some = TOGETHER
+    """Events whose filters are asked before the lock is taken; few while queues are full."""
     _calls: dict[type, Callable[[Any, Callable[[int], Header]], bool] | None]
     """What `call` needs, by event type, as long as the routes are these."""
 
@@ -86,7 +88,7 @@ class Intake(Supplier[T]):
                     return done
                 routes = self._routes
                 route = routes.get(arrived[done][0].__class__)
-                if route is not None and route.queued is None and route.inline is not None:
+                if route is not None and not route.has_queue and route.inline is not None:
                     done = self._call_from(arrived, done, routes, route, some)
                     some = min(2 * some, MOST_CALLS) if until else some
                     continue
@@ -116,12 +118,12 @@ class Intake(Supplier[T]):
 
     def _caller(self, cls: type) -> Callable[[Any, Callable[[int], Header]], bool] | None:
         route = self._routes.get(cls)
-        return None if route is None or route.queued is not None else route.inline_one
+        return None if route is None or route.has_queue else route.inline_one
 
     def _call_for_all(self, lot: Lot, until: int) -> int:
         """Call inline callbacks, if that is all and none needs the header of each event; how far it came."""
         route = self._routes.get(lot.events[0].__class__)
-        if route is None or route.queued is not None or route.inline_many is None:
+        if route is None or route.has_queue or route.inline_many is None:
             return 0
         events, done, some = lot.events, 0, 1 if until else len(lot)
         while done < len(events) and not (until and self._is_late(until)):
@@ -166,16 +168,18 @@ class Intake(Supplier[T]):
         """Queue events of one priority until one is full, or an inline callback runs, outside the lock."""
         lots: defaultdict[Lane, list[Item]] = defaultdict(list)
         called, full, done, priority = None, None, first, arrived[first][1].priority
+        asked = self._ask_about_all(arrived, first)
         with self._lock:
             if self._gone is not None:
                 raise self._gone()
-            for item in _from(arrived, first):
+            for item, (known, found) in zip(_from(arrived, first), asked, strict=False):
                 event, header, deadline = item
                 if header.priority != priority:
                     break
                 route = self._routes.get(event.__class__)
-                if route is not None and route.queued is not None:
-                    full = self._allot(route.queued(event, header), item, lots)
+                if route is not None and route.has_queue:
+                    lanes = route.lanes(event, header, found if route is known else None)
+                    full = self._allot(lanes, item, lots)
                     if full is not None:
                         break
                 done += 1
@@ -191,7 +195,22 @@ class Intake(Supplier[T]):
         elif called is not None and called.inline is not None:
             called.inline(event, header)
         self._taken_in += done - first
+        self._some = min(TOGETHER, 2 * max(1, done - first))
         return done, full
+
+    def _ask_about_all(self, arrived: Sequence[Item], first: int) -> Iterable[tuple[object, Found | None]]:
+        """As `_ask`, for many events, of which some may be of types that are not known here."""
+        routes = self._routes
+        early = {cls: route.early for cls, route in routes.items() if route.early is not None}
+        if not early:
+            return repeat((None, None))
+        some = (item[0] for item in islice(_from(arrived, first), self._some))
+        return [
+            (routes[event.__class__], early[event.__class__](event))
+            if event.__class__ in early
+            else (None, None)
+            for event in some
+        ]
 
 
 def _from(arrived: Sequence[Item], first: int) -> Iterator[Item]:

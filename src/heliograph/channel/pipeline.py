@@ -3,8 +3,12 @@
 `build_route` makes, for one event class of a channel, what a push of such an event needs. Nothing about
 configuration is asked while an event passes: a stage that is not configured is not in the code.
 
-    queued(event, header)    the lanes that want it; a group gives the member whose turn it is
+    early(event)             who of those wants it whose filters ask nothing of the header: lanes and groups
+    late(event, header, found)   the lanes, of what `early` has found and of all others
+    queued(event, header)    both in one; a group gives the member whose turn it is
     inline(event, header)    calls every inline callback that wants it, and counts what they did
+
+`early` is for a push that holds no lock yet: a filter may take long, and others push meanwhile.
 
 The source holds only names made here; callbacks, lanes and sources are bound as values. See
 `heliograph.expr.emit` for how conditions become code.
@@ -13,11 +17,12 @@ The source holds only names made here; callbacks, lanes and sources are bound as
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 
 from heliograph.channel.entry import Stamping, WayIn, way_in
+from heliograph.channel.groups import Group
 from heliograph.codegen import define
 from heliograph.event import Event, Header, info_of
 from heliograph.validate import validator
@@ -26,12 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from heliograph.channel.accounts import InlineTally
-    from heliograph.channel.groups import Group
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.receiver import InlineSubscription
     from heliograph.codegen import Source
     from heliograph.expr.typed import Checked
     from heliograph.qos import QoS
+
+Found: TypeAlias = "list[Lane | Group]"
+"""Who wants an event, of those who can be asked before it has a header."""
 
 STAYS: Final = (Exception, SystemExit)
 """What an inline callback raises is reported and stays with it. The rest is for the thread that pushes."""
@@ -59,7 +66,7 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
         read = [column.steps[0].key for column in columns(self.checked.node) if column.header]
         return any(HEADER_FIELDS[str(name)].of_each for name in read)
 
-    @property
+    @cached_property
     def needs_header(self) -> bool:
         """Whether it asks for anything but the event."""
         if self.checked is None:
@@ -130,7 +137,11 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     lifetime_ns: int | None
     validate: Callable[[Any], None]
     stamping: Stamping
-    queued: Callable[[Any, Header], Sequence[Lane]] | None
+    queued_targets: tuple[tuple[Target, Condition | AnyOf], ...]
+    crowd: Callable[[Any, Header], list[Lane]] | None
+    """Finds further lanes."""
+    has_queue: bool
+    """Whether an event may be queued, or kept."""
     always: tuple[Lane, ...] | None
     """What `queued` would always give, when that is known."""
     inline: Callable[[Any, Header], None] | None
@@ -145,6 +156,35 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     tally: InlineTally | None = None
     is_only: bool = False
     """Whether the channel carries no other type, whose events would have to keep in step with these."""
+
+    @cached_property
+    def queued(self) -> Callable[[Any, Header], Sequence[Lane]] | None:
+        """The lanes that an event is for; None when none is queued or kept."""
+        return _queued_function(self.queued_targets, self.crowd) if self.has_queue else None
+
+    @cached_property
+    def early(self) -> Callable[[Any], Found] | None:
+        """Who wants an event, of those who can be asked before it has a header; None when there is nobody."""
+        asked = [
+            (target, condition) for target, condition in self.queued_targets if not condition.needs_header
+        ]
+        if all(condition.is_open for _, condition in asked):
+            return None
+        return _queued_function(asked, None, before_the_header=True)
+
+    @cached_property
+    def late(self) -> Callable[[Any, Header, Found], Sequence[Lane]] | None:
+        """The lanes that an event is for, of what `early` has found; None when that is all of them."""
+        others = [(target, condition) for target, condition in self.queued_targets if condition.needs_header]
+        if not others and self.crowd is None and all(t.group is None for t, _ in self.queued_targets):
+            return None
+        return _late_function(others, self.crowd)
+
+    def lanes(self, event: Any, header: Header, found: Found | None) -> Sequence[Lane]:
+        """The same as `queued`, of what `early` has found; None when nobody was asked."""
+        if found is None:
+            return () if self.queued is None else self.queued(event, header)
+        return cast("list[Lane]", found) if self.late is None else self.late(event, header, found)
 
     @cached_property
     def stamp(self) -> Callable[[Any, str, int, int, int, int], Header]:
@@ -243,7 +283,6 @@ def build_route(
     tally = new_tally(tuple(subscription for subscription, _ in inline)) if inline else None
     queued = [(t, c) for t, c in wanted if t.inline is None]
     lifetime_ns = None if qos.lifespan is None else round(qos.lifespan * 1e9)
-    has_queue = bool(queued) or keep is not None or crowd is not None
     sole = None
     if len(queued) == 1 and queued[0][0].lane is not None and not (inline or keep or crowd):
         sole = (queued[0][0].lane, queued[0][1])
@@ -252,7 +291,9 @@ def build_route(
         lifetime_ns,
         validator(cls),
         Stamping(channel, info_of(cls), qos.priority, lifetime_ns),
-        _queued_function(queued, crowd) if has_queue else None,
+        tuple(queued),
+        crowd,
+        bool(queued) or keep is not None or crowd is not None,
         _always(queued) if crowd is None else None,
         None if tally is None else _inline_function(inline, tally),
         tally if len(inline) == 1 and inline[0][1].is_open else None,
@@ -334,6 +375,10 @@ def _route(body: list[str]) -> list[str]:
     return ["def route(event, header):", *(f"    {line}" for line in body)]
 
 
+def _early(body: list[str]) -> list[str]:
+    return ["def route(event):", *(f"    {line}" for line in body)]
+
+
 def _loop(head: str, each: str, begin: list[str], end: str) -> Shape:
     """Of the lines for one event, a function over many."""
     return lambda body: [
@@ -355,17 +400,34 @@ def _always(targets: Sequence[tuple[Target, Condition | AnyOf]]) -> tuple[Lane, 
     return lanes if len(lanes) == len(targets) else None
 
 
+def _late_function(
+    targets: Sequence[tuple[Target, Condition | AnyOf]],
+    crowd: Callable[[Any, Header], list[Lane]] | None,
+) -> Callable[[Any, Header, Found], list[Lane]]:
+    others = _queued_function(targets, crowd)
+
+    def late(event: Any, header: Header, found: Found) -> list[Lane]:
+        return [*(f.choose(header) if isinstance(f, Group) else f for f in found), *others(event, header)]
+
+    return late
+
+
 def _queued_function(
     targets: Sequence[tuple[Target, Condition | AnyOf]],
     crowd: Callable[[Any, Header], list[Lane]] | None,
-) -> Callable[[Any, Header], list[Lane]]:
+    *,
+    before_the_header: bool = False,
+) -> Callable[..., list[Any]]:
+    """See `Route.queued`, and `Route.early` for what can be asked before there is a header."""
     function = _Function()
     always: list[Lane] = []
     steps: list[tuple[tuple[Any, ...], str]] = []
     for target, condition in targets:
         test = function.test(condition)
         if target.group is not None:
-            steps.append((test, f"found.append({function.bind(target.group.choose)}(header))"))
+            member = f"{function.bind(target.group.choose)}(header)"
+            found = function.bind(target.group) if before_the_header else member
+            steps.append((test, f"found.append({found})"))
         elif test:
             steps.append((test, f"found.append({function.bind(target.lane)})"))
         else:
@@ -377,7 +439,7 @@ def _queued_function(
     def body() -> list[str]:
         return [begin, *(_if(test, action) for test, action in steps), *rest, "return found"]
 
-    return function.compile(body)
+    return function.compile(body, _early if before_the_header else None)
 
 
 def _inline_function(

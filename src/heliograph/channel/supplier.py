@@ -2,8 +2,9 @@
 
 The way of a push is generated per event type (`heliograph.channel.entry`) and bound to the supplier when the
 first event of that type comes. Order is promised per supplier, and all-or-nothing needs a look at several
-lanes, so one push at a time of a channel chooses lanes and queues; what it holds meanwhile is held for a
-microsecond, never while user code runs. Inline callbacks run in the pushing thread after that.
+lanes, so one push at a time of a channel queues; what it holds meanwhile is held for a microsecond, never
+while user code runs or a filter is evaluated that asks nothing of the header. Inline callbacks run in the
+pushing thread after that.
 
 A push enters every matching lane or none. When one is full the push waits, without the lock but keeping its
 turn among the pushes of this supplier, until there is room or `max_blocking` is over.
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from functools import partial
 from itertools import count, islice, repeat, starmap, takewhile
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, Unpack, cast
 
 from heliograph.channel.accounts import count_of
 from heliograph.channel.bulk import Bulk
@@ -36,11 +38,13 @@ if TYPE_CHECKING:
     from heliograph.channel.explaining import Explanation
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.periodic import Periodic
-    from heliograph.channel.pipeline import Route
+    from heliograph.channel.pipeline import Found, Route
     from heliograph.ports import Lock
 
 T = TypeVar("T", bound=Event)
 
+Asked: TypeAlias = "tuple[Route, Found | None]"
+"""The route of an event, and what `Route.early` has found by it."""
 
 TOGETHER: Final = 256
 """Events of one `push_many` that are queued while other pushes wait."""
@@ -148,10 +152,12 @@ class Supplier(Generic[T]):
             for event in batch:
                 (routes.get(event.__class__) or self._refuse(event)).validate(event)
         # Where a callback runs inside push, it runs between one event and the next.
-        together = not any(route.queued is None or route.inline is not None for route in routes.values())
-        done = 0
+        together = not any(not route.has_queue or route.inline is not None for route in routes.values())
+        done, some = 0, TOGETHER
         while done < len(batch):
-            queued = self._queue_together(batch[done : done + TOGETHER]) if together else 0
+            queued = self._queue_together(batch[done : done + some]) if together else 0
+            # Where queues are full few fit in: filters are not asked about all the others each time.
+            some = min(TOGETHER, 2 * max(1, queued))
             if not queued:
                 try:
                     self._way(batch[done])(batch[done], PLAIN, None)
@@ -288,16 +294,17 @@ class Supplier(Generic[T]):
         """Push when it is this event's turn and there is room; other pushes of this supplier wait behind."""
         seconds = self._channel.qos.max_blocking if max_blocking is None else max_blocking
         deadline = self._clock.monotonic_ns() + round(seconds * 1e9)
+        queue = partial(self._try_to_queue, event, said, self._ask(event))
         with self._lock:
             self._turn.wait_for(lambda: not self._barred or self._drains(self._barred[0]), seconds)
             if self._barred:
                 raise self._cannot_wait(self._barred[0], seconds)
-            route, header, full = self._try_to_queue(event, said)
+            route, header, full = queue()
             if full is not None:
                 self._barred.append(full)
         if full is not None:
             try:
-                route, header = self._queue_when_room(event, said, full, seconds, deadline)
+                route, header = self._queue_when_room(queue, full, seconds, deadline)
             finally:
                 with self._lock:
                     self._barred.clear()
@@ -307,22 +314,33 @@ class Supplier(Generic[T]):
         return header
 
     def _queue_when_room(
-        self, event: T, said: Stamp, full: Lane, seconds: float, deadline: int
+        self,
+        queue: Callable[[], tuple[Route, Header, Lane | None]],
+        full: Lane,
+        seconds: float,
+        deadline: int,
     ) -> tuple[Route, Header]:
         while not self._drains(full) and full.wait_for_room(seconds_until(self._clock, deadline)):
             with self._lock:
-                route, header, still_full = self._try_to_queue(event, said)
+                route, header, still_full = queue()
                 if still_full is None:
                     return route, header
                 full = self._barred[0] = still_full
                 self._turn.notify_all()
         raise self._cannot_wait(full, seconds)
 
-    def _try_to_queue(self, event: T, said: Stamp) -> tuple[Route, Header, Lane | None]:
+    def _ask(self, event: Any) -> Asked:
+        """The route of an event, and who of those wants it that can be asked without the lock."""
+        route: Route = self._routes.get(event.__class__) or self._refuse(event)
+        return route, None if route.early is None else route.early(event)
+
+    def _try_to_queue(self, event: T, said: Stamp, asked: Asked) -> tuple[Route, Header, Lane | None]:
         """Under the lock."""
         route = self._routes.get(event.__class__) or self._refuse(event)
+        if route is not asked[0]:
+            asked = self._ask(event)
         header = self._header(route, event, said)
-        return route, header, self._enqueue(route, event, header)
+        return route, header, self._enqueue(route, event, header, asked[1])
 
     def _drains(self, lane: Lane) -> bool:
         """Whether only the calling thread can make room in it."""
@@ -335,19 +353,20 @@ class Supplier(Generic[T]):
 
     def _queue_together(self, events: Sequence[T]) -> int:
         """Queue events until one does not fit in with those before it; how many were queued."""
+        route: Route = self._routes.get(events[0].__class__) or self._refuse(events[0])
+        if not route.has_queue or route.inline is not None:
+            return 0
+        alike = events
+        if len(set(map(type, events))) > 1:
+            alike = list(takewhile(lambda event: event.__class__ is route.cls, events))
+        wanted, found = self._ask_about(route, alike)
         with self._lock:
-            if self._barred:
+            if self._barred or self._routes.get(route.cls) is not route:
                 return 0
-            route = self._routes.get(events[0].__class__) or self._refuse(events[0])
-            if route.queued is None or route.inline is not None:
-                return 0
-            alike = events
-            if len(set(map(type, events))) > 1:
-                alike = list(takewhile(lambda event: event.__class__ is route.cls, events))
-            if route.sole is not None and route.choose is not None:
-                return self._queue_bulk(route, route.sole[0], route.choose, alike)
+            if wanted is not None:
+                return self._queue_bulk(route, wanted, alike)
             if route.always is None:
-                items, lots = self._sorted(route, alike)
+                items, lots = self._sorted(route, alike, found)
             else:
                 room = min((lane.blocks_at - lane.waiting for lane in route.always), default=inf)
                 items = self._stamped(route, alike[: int(min(room, TOGETHER))])
@@ -361,17 +380,22 @@ class Supplier(Generic[T]):
                     route.keep(item)
             return len(items)
 
-    def _queue_bulk(
-        self,
-        route: Route,
-        lane: Lane,
-        choose: Callable[[Sequence[Any], Any], Sequence[int]],
-        events: Sequence[T],
-    ) -> int:
+    def _ask_about(
+        self, route: Route, events: Sequence[T]
+    ) -> tuple[Sequence[int] | None, Sequence[Found | None]]:
+        """Without the lock: which events the only lane wants, where that can be said; else who wants each."""
+        if route.sole is not None and route.choose is not None:
+            # What `choose` asks a header for is the same for all of them.
+            any_header = route.stamp(events[0], self.name, self.epoch, 0, 0, 0)
+            return route.choose(events, any_header), ()
+        if route.always is not None or route.early is None:
+            return None, [None] * len(events)
+        return None, list(map(route.early, events))
+
+    def _queue_bulk(self, route: Route, wanted: Sequence[int], events: Sequence[T]) -> int:
         """Under the lock: queue events of one class in the only lane there is; how many were queued."""
-        # What `choose` asks a header for is the same for all of them.
-        any_header = route.stamp(events[0], self.name, self.epoch, 0, 0, 0)
-        wanted = choose(events, any_header)
+        assert route.sole is not None
+        lane = route.sole[0]
         room = lane.blocks_at - lane.waiting
         if len(wanted) > room:
             events, wanted = events[: wanted[int(room)]], wanted[: int(room)]
@@ -399,16 +423,17 @@ class Supplier(Generic[T]):
             self.matched += len(bulk)
         return len(events)
 
-    def _sorted(self, route: Route, events: Sequence[T]) -> tuple[list[Item], dict[Lane, list[Item]]]:
+    def _sorted(
+        self, route: Route, events: Sequence[T], found: Sequence[Found | None]
+    ) -> tuple[list[Item], dict[Lane, list[Item]]]:
         """Under the lock: items for as many events as there is room for, and which of them each lane gets."""
-        assert route.queued is not None
-        queued, allot = route.queued, self._allot
+        lanes_of, allot = route.lanes, self._allot
         items: list[Item] = []
         lots: defaultdict[Lane, list[Item]] = defaultdict(list)
         for start in range(0, len(events), STAMPED):
             some = self._stamped(route, events[start : start + STAMPED])
             for place, item in enumerate(some):
-                if allot(queued(item[0], item[1]), item, lots) is not None:
+                if allot(lanes_of(item[0], item[1], found[start + place]), item, lots) is not None:
                     return items + some[:place], lots
             items += some
         return items, lots
@@ -439,11 +464,11 @@ class Supplier(Generic[T]):
         )
         return header if said is PLAIN else said.on(header)
 
-    def _enqueue(self, route: Route, event: T, header: Header) -> Lane | None:
+    def _enqueue(self, route: Route, event: T, header: Header, found: Found | None) -> Lane | None:
         """Under the lock: queue the event in every lane that wants it, or return one that is full."""
-        if route.queued is None:
+        if not route.has_queue:
             return None
-        lanes = route.queued(event, header)
+        lanes = route.lanes(event, header, found)
         for lane in lanes:
             if lane.waiting >= lane.blocks_at:
                 return lane

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from heliograph.channel.feed import Feed
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.observer import Watch
-    from heliograph.channel.pipeline import Route
+    from heliograph.channel.pipeline import Found, Route
     from heliograph.channel.store import Store, StoreReceipt, SupplierLease
     from heliograph.event import Header
     from heliograph.ports import Clock
@@ -171,8 +171,8 @@ class MonitoredSupplier(Supplier[T]):
         header = self._push_slowly(event, said, max_blocking)
         return header, self._tickets.pop(header.id)
 
-    def _enqueue(self, route: Route, event: T, header: Header) -> Lane | None:
-        lanes = [] if route.queued is None else route.queued(event, header)
+    def _enqueue(self, route: Route, event: T, header: Header, found: Found | None) -> Lane | None:
+        lanes = route.lanes(event, header, found)
         for lane in lanes:
             if lane.waiting >= lane.blocks_at:
                 return lane

@@ -344,7 +344,7 @@ def test_a_consumer_that_hangs_is_detached_within_two_periods(monkeypatch: pytes
 
 
 def test_a_push_that_takes_long_in_one_channel_holds_up_no_other(station: Station) -> None:
-    """A filter is evaluated while its channel's entry is held; others have entries of their own."""
+    """A filter on the header is evaluated while its channel's entry is held; others have their own."""
     slow, other = station.channel("slow", Note), station.channel("other", Note)
     heard: SimpleQueue[str] = SimpleQueue()
     other.subscribe(lambda note: heard.put(note.text))

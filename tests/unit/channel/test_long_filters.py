@@ -1,0 +1,166 @@
+"""A filter that takes long: whoever pushes what it looks at waits for it, and nobody else does."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import pytest
+
+import heliograph as hg
+from heliograph.channel.supplier import TOGETHER
+from heliograph.event import Header, info_of
+from heliograph.expr import emit, runtime
+from heliograph.qos import QoS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from heliograph.channel.core import Channel
+    from heliograph.station import Station
+
+LIMIT = 10.0
+"""Seconds that nothing here takes."""
+FILTER = "upper(text) <> ''"
+
+
+class Note(hg.Event, name="note"):
+    text: str
+
+
+class LongFilter:
+    """`upper` of the text "slow" takes until somebody says that it may end."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def upper(self, text: str) -> str:
+        if text == "slow":
+            self.begun.set()
+            assert self.may_end.wait(LIMIT)
+        return runtime.upper(text)
+
+
+@pytest.fixture
+def long_filter(monkeypatch: pytest.MonkeyPatch) -> Iterator[LongFilter]:
+    filtering = LongFilter()
+    monkeypatch.setitem(emit._RUNTIME, "upper", filtering.upper)
+    yield filtering
+    filtering.may_end.set()
+
+
+def in_a_thread(call: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def alone(channel: Channel[Note], heard: SimpleQueue[str]) -> None:
+    channel.subscribe(lambda note: heard.put(note.text), where=FILTER)
+
+
+def beside_others(channel: Channel[Note], heard: SimpleQueue[str]) -> None:
+    channel.subscribe(lambda _: None)
+    channel.subscribe(lambda _: None, where="header.priority = 3")
+    channel.subscribe(lambda note: heard.put(note.text), where=FILTER)
+
+
+def in_a_group(channel: Channel[Note], heard: SimpleQueue[str]) -> None:
+    for _ in range(2):
+        channel.subscribe(lambda note: heard.put(note.text), where=FILTER, group="g")
+
+
+def one(channel: Channel[Note]) -> None:
+    channel.supplier().push(Note("slow"))
+
+
+def not_waiting(channel: Channel[Note]) -> None:
+    channel.supplier().push_nowait(Note("slow"))
+
+
+def saying_something(channel: Channel[Note]) -> None:
+    channel.supplier().push(Note("slow"), priority=3)
+
+
+def together(channel: Channel[Note]) -> None:
+    channel.supplier().push_many([Note("slow")])
+
+
+def from_elsewhere(channel: Channel[Note]) -> None:
+    header = Header("c", "note", "there", 1, 1, 0, info_of(Note).format.id)
+    channel.neighbours.intake("there").take_in([(Note("slow"), header, 0)])
+
+
+@pytest.mark.parametrize("receive", [alone, beside_others, in_a_group])
+@pytest.mark.parametrize("push", [one, not_waiting, saying_something, together, from_elsewhere])
+def test_other_suppliers_of_its_channel_push_meanwhile(
+    station: Station,
+    long_filter: LongFilter,
+    receive: Callable[[Channel[Note], SimpleQueue[str]], None],
+    push: Callable[[Channel[Note]], None],
+) -> None:
+    channel = station.channel("c", Note)
+    heard: SimpleQueue[str] = SimpleQueue()
+    receive(channel, heard)
+    slow = in_a_thread(lambda: push(channel))
+    assert long_filter.begun.wait(LIMIT)
+    other = in_a_thread(lambda: channel.push(Note("quick")))
+    other.join(LIMIT)
+    assert not other.is_alive()
+    assert heard.get(timeout=LIMIT) == "quick"
+    long_filter.may_end.set()
+    assert heard.get(timeout=LIMIT) == "slow"
+    slow.join(LIMIT)
+
+
+def test_so_they_do_where_push_waits_for_acknowledgements(station: Station, long_filter: LongFilter) -> None:
+    channel = station.channel("c", Note, qos=QoS(ack="delivered"))
+    heard: SimpleQueue[str] = SimpleQueue()
+    alone(channel, heard)
+    slow = in_a_thread(lambda: channel.supplier().push(Note("slow")))
+    assert long_filter.begun.wait(LIMIT)
+    other = in_a_thread(lambda: channel.push(Note("quick")))
+    other.join(LIMIT)
+    assert not other.is_alive()
+    long_filter.may_end.set()
+    slow.join(LIMIT)
+    assert [heard.get(timeout=LIMIT) for _ in range(2)] == ["quick", "slow"]
+
+
+def test_a_batch_that_waits_for_room_is_not_looked_at_anew_for_each_event(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def upper(text: str) -> str:
+        asked.append(text)
+        return text
+
+    monkeypatch.setitem(emit._RUNTIME, "upper", upper)
+    channel = station.channel("c", Note)
+    notes = [Note(str(n)) for n in range(400)]
+    with channel.consumer(where=FILTER, queue=1) as consumer:
+        pushing = in_a_thread(lambda: channel.push_many(notes))
+        assert [consumer.pull(timeout=LIMIT) for _ in notes] == notes
+        pushing.join(LIMIT)
+    assert len(asked) < TOGETHER + 6 * len(notes)
+
+
+def test_who_joins_while_it_is_evaluated_gets_the_event_too(
+    station: Station, long_filter: LongFilter
+) -> None:
+    """An event is pushed when it enters the queues, and goes by the routes of that instant."""
+    channel = station.channel("c", Note)
+    heard: SimpleQueue[str] = SimpleQueue()
+    changed = channel.subscribe(lambda note: heard.put(f"before {note.text}"), where=FILTER)
+    slow = in_a_thread(lambda: one(channel))
+    assert long_filter.begun.wait(LIMIT)
+    channel.subscribe(lambda note: heard.put(f"joined {note.text}"), where="text = 'slow'")
+    changed.change(where="text = 'quick'")
+    long_filter.may_end.set()
+    slow.join(LIMIT)
+    channel.push(Note("quick"))
+    assert sorted(heard.get(timeout=LIMIT) for _ in range(2)) == ["before quick", "joined slow"]
+    assert channel.settle(LIMIT)
+    assert heard.empty()
