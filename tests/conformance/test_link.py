@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from threading import Event
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -136,6 +137,33 @@ def test_a_station_that_leaves_is_noticed_and_its_interest_with_it(federation: F
     assert wait_until(lambda: not ours.stats().consumers)
     assert not ours.wait_matched(1, 0)
     ours.push(Track(1))
+
+
+def test_what_a_station_had_sent_when_it_left_is_taken_in_however_long_that_takes(
+    federation: Federation,
+) -> None:
+    leaving, staying = federation.station(), federation.station()
+    may_go_on = Event()
+    seen: list[int] = []
+
+    def slow(track: Track) -> None:
+        assert may_go_on.wait(LIMIT)
+        seen.append(track.id)
+
+    staying.channel("air.tracks", Track).subscribe(slow, inline=True)
+    tracks = leaving.channel("air.tracks", Track)
+    assert tracks.wait_matched(1, LIMIT)
+    for i in range(100):
+        tracks.push(Track(i))
+    leaving.close(0.1)
+    assert staying.mesh is not None
+    staying.mesh.forget_dead()
+    may_go_on.set()
+    assert staying.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+    # Where frames are lost, nobody is there to send them again.
+    if federation.kind in ("unix", "ring", "memory"):
+        assert wait_until(lambda: len(seen) == 100)
+    assert seen == list(range(len(seen)))
 
 
 def test_both_directions_flow_at_the_same_time(federation: Federation) -> None:

@@ -496,7 +496,7 @@ def test_what_is_in_the_ring_arrives_after_its_station_has_left_however_slow_the
         assert seen == list(range(400))
 
 
-def test_what_is_left_out_when_a_station_has_left_is_counted(
+def test_what_is_left_out_when_a_station_begins_anew_is_counted(
     domain: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(airing, "DRAIN_LIMIT", 0.1)
@@ -515,10 +515,16 @@ def test_what_is_left_out_when_a_station_has_left_is_counted(
             ours.push(Track(0))
             assert wait_until(lambda: bool(seen))
             ours.push_many([Track(i) for i in range(1, 20)])
-        assert wait_until(lambda: b.mesh is not None and not b.mesh.stations())
-        go_on.set()
-        assert wait_until(lambda: "19 events of station" in caplog.text)
-        assert seen == [0]
+            assert b.mesh is not None
+            peer = b.mesh._peers[a.id]
+            listening = peer.listening
+            peer.link.begin_anew()
+            assert wait_until(lambda: peer.listening not in (None, listening))
+            go_on.set()
+            assert wait_until(lambda: "19 events of station" in caplog.text)
+            assert ours.wait_matched(1, LIMIT)
+            ours.push(Track(20))
+            assert wait_until(lambda: seen == [0, 20])
 
 
 @pytest.mark.parametrize("transport", ["ring", "socket"])

@@ -39,7 +39,7 @@ LANE: Final = 1
 LOOK_FOR_WRITER_EVERY: Final = 2.0
 """As in `heliograph.link.ring`."""
 DRAIN_LIMIT: Final = 1.0
-"""Seconds without progress after which what another station has written is left out when it is gone."""
+"""Seconds without progress after which what another station has written is left out when it begins anew."""
 
 LEASE: Final = 10.0
 """Seconds for which a reader that stands still may hold up the broadcast: as long as a link is waited for."""
@@ -82,6 +82,8 @@ class Airing:
         station: this one.
         rings: None where it uses none.
         arrivals: the way in for a channel's events that a station broadcasts.
+        begin_reading: told when a station's broadcast is read from now on.
+        end_reading: told when all of it has been taken in, or what was read of it.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class Airing:
         writer: EventWriter,
         stream_of: Callable[[str, bytes], int],
         arrivals: Callable[[Peer, str], Arrivals | None],
+        begin_reading: Callable[[Peer], None],
+        end_reading: Callable[[Peer], None],
     ) -> None:
         self._station = station
         self._folder: RingFolder | None = None if rings is None else rings.folder
@@ -101,6 +105,8 @@ class Airing:
         self._writer = writer
         self._stream_of = stream_of
         self._arrivals = arrivals
+        self._begin_reading = begin_reading
+        self._end_reading = end_reading
         self._lock = ports.tasks.lock("airing")
         self._broadcast: Broadcast | None = None
         self._reason = NOT_HERE
@@ -150,6 +156,7 @@ class Airing:
             log.warning("the broadcast of station %s stays unread: %s", peer.link.name, error)
             return m.RingAnswer(reads=False, reason=str(error))
         broadcast = self._opened()
+        self._begin_reading(peer)
         peer.listening = Listening(
             reader,
             self._station,
@@ -158,7 +165,10 @@ class Airing:
             arrivals=lambda channel: self._arrivals(peer, channel),
             own=_Silence() if broadcast is None else broadcast,
             on_failed=lambda listening, reason: self._failed(peer, listening, reason),
+            on_ended=lambda: self._end_reading(peer),
         )
+        if peer.is_gone:  # meanwhile, and whoever said so saw no broadcast
+            peer.listening.finish()
         return m.RingAnswer(reads=True)
 
     # Gateways
@@ -202,6 +212,12 @@ class Airing:
         return ChannelCarrier(peer.link.name, peer.link.stats().carrier, reason)
 
     # A session ends
+
+    def finish(self, peer: Peer) -> None:
+        """The other station is gone: what it has written is taken in, however long that takes."""
+        listening = peer.listening
+        if listening is not None:
+            listening.finish()
 
     def end(self, peer: Peer) -> None:
         """Take in what the other station has written by now, and read its ring no more."""

@@ -57,6 +57,10 @@ class Connection(Protocol):
         """Wait for frames and return all that have come. LinkLost at the end, BadFrame for what is none."""
         ...
 
+    def drain(self) -> None:
+        """End it but for what has come by now: that can still be received, then LinkLost. From any task."""
+        ...
+
     def close(self) -> None:
         """End it; whoever waits in it is let go with LinkLost. As often as you like."""
         ...

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.pipeline import AnyOf
 from heliograph.channel.selection import Selection
 from heliograph.channel.settling import Settling
-from heliograph.errors import Closed, ForkedStation
+from heliograph.errors import BadFrame, Closed, ForkedStation, FormatError
 from heliograph.event import info_of
 from heliograph.formats import Format, FormatRegistry
 from heliograph.link import messages as m
@@ -24,10 +24,11 @@ from heliograph.link.broadcast import Aired
 from heliograph.link.conditions import condition_for
 from heliograph.link.gateway import Gateway
 from heliograph.link.handed import KeepingGateway, Settled, settle_all
+from heliograph.link.runs import Stream
 from heliograph.qos import mismatches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from heliograph.channel.core import Channel
     from heliograph.event import Event, EventId
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from heliograph.link.handed import Handed
     from heliograph.link.link import Link
     from heliograph.link.listening import Listening
-    from heliograph.link.runs import Stream
     from heliograph.ports import Tasks
     from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
+
+MAX_CHANNELS: Final = 65_536
+"""Channels, and streams of events, that one station may tell of."""
 
 
 class Peer:
@@ -47,6 +50,10 @@ class Peer:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.readers = 0
+        """Tasks that read its link, two while one connection takes another's place, or its broadcast."""
+        self.is_gone = False
+        """Whether its process has ended, or it was given up. What it had sent may still be read."""
         self.channels: dict[str, m.ChannelState] = {}
         self.formats = FormatRegistry()
         self.told_formats: set[bytes] = set()
@@ -71,6 +78,32 @@ class Peer:
 
     def format_of(self, format_id: bytes) -> Format | None:
         return self.formats[format_id] if format_id in self.formats else None  # noqa: SIM401 - no mapping
+
+    def learn(self, format_id: bytes, description: bytes) -> Format:
+        try:
+            return self.formats.learn(format_id, description)
+        except FormatError as error:
+            raise BadFrame(self.link.name, f"describes a format that cannot be: {error}") from None
+
+    def announced(self, said: m.Announce) -> None:
+        """Every lane announces its streams by itself; the number is the same on all of them."""
+        self.check_number(self.streams)
+        fmt = self.learn(said.format_id, said.description)
+        self.streams.setdefault(said.stream, Stream(said.channel, fmt))
+
+    def check_number(self, told: Mapping[Any, object]) -> None:
+        if len(told) > MAX_CHANNELS:
+            raise BadFrame(self.link.name, f"tells of more than {MAX_CHANNELS} channels or streams")
+
+    def keeps(self, name: str) -> bool:
+        """Whether it may have kept events of a channel in memory."""
+        state = self.channels.get(name)
+        return state is not None and state.durability in ("transient", "transient-local")
+
+    def look_again(self) -> None:
+        """A channel of this station has come or gone: what its broadcast brings goes elsewhere."""
+        if self.listening is not None:
+            self.listening.forget()
 
 
 class Gates:
@@ -132,11 +165,20 @@ class Gates:
             channel.neighbours.set_consumers(peer.link.name, consumers, groups)
 
     def drop(self, peer: Peer, *, is_gone: bool = False) -> None:
-        """The other station is gone, or has forgotten this one."""
+        """The other station is gone and all that it had sent is taken in, or it has forgotten this one."""
+        self.leave(peer)
         with self._lock:
-            gateways, peer.gateways = peer.gateways, {}
             arrivals = [*peer.arrivals.values(), *peer.aired.values()]
             peer.arrivals, peer.aired = {}, {}
+        if peer.settled is not None:
+            peer.settled.close()
+        for arrived in arrivals:
+            arrived.close(is_last=is_gone)
+
+    def leave(self, peer: Peer) -> None:
+        """Nothing is sent to the other station any more, and nobody counts on it."""
+        with self._lock:
+            gateways, peer.gateways = peer.gateways, {}
             names, peer.channels = set(peer.channels), {}
             # Before the lock is let go: the next gateway to this station has the same name.
             for gateway in gateways.values():
@@ -146,10 +188,6 @@ class Gates:
                     gateway.paused = True  # what is pushed meanwhile waits for the next process
                 else:
                     gateway.close()
-        if peer.settled is not None:
-            peer.settled.close()
-        for arrived in arrivals:
-            arrived.close(is_last=is_gone)
         for name in names:
             channel = self._channel(name)
             if channel is not None:

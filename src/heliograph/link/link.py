@@ -262,7 +262,9 @@ class Link:
         self._asks = self._state_due = True
         self.pump()
         with self._changed:
-            self._changed.wait_for(lambda: self._connection is None or not self._is_owed(), timeout)
+            self._changed.wait_for(
+                lambda: self.closed or self._connection is None or not self._is_owed(), timeout
+            )
         return not self._is_owed()
 
     def stats(self) -> LinkStats:
@@ -340,6 +342,8 @@ class Link:
                     self._send_again(lane, outbox.acked + 1, outbox.last)
                 self._packer.look_for_room()
             epoch = self._epoch
+        if self.closed:  # after the connection is known: whoever closed the link may not have seen it
+            raise LinkLost(self.name, "was given up meanwhile")
         self._wake.notify()
         return epoch
 
@@ -379,7 +383,10 @@ class Link:
             pass
 
     def close(self, reason: str | None = None) -> None:
-        """End the link; with a reason, the other station is told."""
+        """End the link. With a reason, the other station is told; without, it is gone.
+
+        What a station that is gone had sent can still be read: as much as has come, then its connection ends.
+        """
         if self.closed:
             return
         self.closed = True
@@ -393,7 +400,9 @@ class Link:
                 pass
             finally:
                 self._sending.release()
-        if connection is not None:
+        if connection is not None and reason is None:
+            connection.drain()
+        elif connection is not None:
             connection.close()
         with self._changed:
             self._changed.notify_all()
@@ -511,9 +520,9 @@ class Link:
         self._frames.extend((lane, batch) for batch in batches)
 
     def _drop_broken(self) -> None:
-        """The reader notices it by itself, and tells everybody."""
+        """The reader takes in what has come, notices it by itself, and tells everybody."""
         if self._connection is not None:
-            self._connection.close()
+            self._connection.drain()
             self._keep_bytes(self._connection)
             self._connection = None
             self.lost_since = self._clock.monotonic_ns()

@@ -75,6 +75,7 @@ class Listening:
         arrivals: the way in for a channel's events; None when it is not open here.
         own: this station's own broadcast, which is told that something came.
         on_failed: told why it ended before its time.
+        on_ended: told, last, that nothing more comes.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Listening:
         arrivals: Callable[[str], Arrivals | None],
         own: Line,
         on_failed: Callable[[Listening, str], None],
+        on_ended: Callable[[], None],
     ) -> None:
         self._reader = reader
         self._station = station
@@ -95,6 +97,7 @@ class Listening:
         self._arrivals = arrivals
         self._own = own
         self._on_failed = on_failed
+        self._on_ended = on_ended
         self._streams: dict[int, Stream] = {}
         self._channels: set[str] = set()
         self._takers: dict[bytes, Take] = {}
@@ -114,11 +117,15 @@ class Listening:
         """From any thread: channels of this station have come or gone."""
         self._takers = {}
 
-    def drain(self, timeout: float) -> None:
-        """Take in what is there now, and end; when none of it was taken for so long, leave the rest out."""
+    def finish(self) -> None:
+        """Take in what is there now, however long that takes, and end; returns at once."""
         with self._closing:
             if self._is_open:
                 self._reader.drain()
+
+    def drain(self, timeout: float) -> None:
+        """Take in what is there now, and end; when none of it was taken for so long, leave the rest out."""
+        self.finish()
         taken = -1
         while not self._ended.wait(timeout):
             if taken == self.taken:
@@ -164,6 +171,7 @@ class Listening:
             self._ended.set()
             if self._left_out:
                 log.warning("%d events of station %s came too late", self._left_out, self._peer)
+            self._on_ended()
 
     def _taker(self, head: bytes) -> Take | None:
         """Where lone events of a stream go; None: nowhere here."""

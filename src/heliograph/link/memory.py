@@ -71,6 +71,9 @@ class MemoryConnection:
         self.received_bytes += sum(map(len, frames))
         return [memoryview(frame) for frame in frames]
 
+    def drain(self) -> None:
+        self.close()  # who reads a queue that is closed gets what is inside
+
     def close(self) -> None:
         self._inbox.close()
         self.other._inbox.close()  # noqa: SLF001 - as above

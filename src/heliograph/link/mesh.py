@@ -20,7 +20,6 @@ import msgspec
 
 from heliograph.errors import (
     BadFrame,
-    FormatError,
     LinkLost,
     LinkRefused,
     NotPossible,
@@ -40,7 +39,7 @@ from heliograph.link.kept import Keeper
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import Questions
 from heliograph.link.remote import RemotePartition, RemoteStore, ToKeepers
-from heliograph.link.runs import EventWriter, Stream
+from heliograph.link.runs import EventWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,8 +58,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_CHANNELS: Final = 65_536
-"""Channels, and streams of events, that one station may tell of."""
 ASK_LIMIT: Final = 5.0
 """Seconds that a question waits for its answer."""
 
@@ -119,6 +116,8 @@ class Mesh:
             writer=self._writer,
             stream_of=self._stream_of,
             arrivals=self.gates.arrivals_by_ring,
+            begin_reading=self._begin_reading,
+            end_reading=self._end_reading,
         )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
@@ -146,7 +145,7 @@ class Mesh:
                     peer.link.post(*self._unknown_formats(peer, channel), as_of_now(state, channel))
             peers = list(self._peers.values())
         for peer in peers:
-            _look_again(peer)
+            peer.look_again()
             self.gates.fit(peer, channel.name)
             known = peer.channels.get(channel.name)
             if is_new and known is not None and known.keeper is not None:
@@ -159,10 +158,13 @@ class Mesh:
                 return
             for peer in self._peers.values():
                 peer.link.post(m.ChannelGone(name))
-                _look_again(peer)
+                peer.look_again()
 
     def stations(self) -> tuple[RemoteStation, ...]:
-        """The other stations that are linked, and what they have said of their channels."""
+        """The other stations that are linked, and what they have said of their channels.
+
+        One that is gone is listed, without channels, until all that it had sent is taken in.
+        """
         with self._lock:
             return tuple(
                 RemoteStation(station, hello.name, hello.pid, tuple(peer.channels.values()))
@@ -187,11 +189,11 @@ class Mesh:
         deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
         others = self._transport.others()
         met = self.wait_for(lambda mesh: others <= {other.station for other in mesh.stations()}, timeout)
-        for other in self.stations():
+        for station in others & {other.station for other in self.stations()}:
             # An answer comes after everything that was said on the control lane before it.
             left = max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9)
             try:
-                self.ask(other.station, "here", None, left)
+                self.ask(station, "here", None, left)
             except QueryFailed:
                 met = False
         return met
@@ -260,7 +262,7 @@ class Mesh:
     def fetch_kept(self, channel: Channel[Any], lane: LateLane) -> None:
         """A receiver has joined late: give it what linked stations have kept in memory."""
         with self._lock:
-            links = [peer.link for peer in self._peers.values() if _keeps(peer, channel.name)]
+            links = [peer.link for peer in self._peers.values() if peer.keeps(channel.name)]
         self._elsewhere.fetch(channel, [lane], links)
 
     def close(self, timeout: float = 1.0) -> None:
@@ -310,12 +312,13 @@ class Mesh:
                 self._transport.look()
                 return
             peer, epoch = self._greeted(connection, first, dialled)
+            self._begin_reading(peer)
             greeted = True
             peer.link.read(connection, epoch, more)
         except LinkLost as error:
             log.debug("link ended: %s", error)
             if error.reason == CLOSING and peer is not None:
-                self._drop_peer(peer, None)
+                self._let_go(peer)
         except LinkRefused as error:
             self._refused(connection, error, dialled)
         except BadFrame as error:
@@ -324,6 +327,19 @@ class Mesh:
             connection.close()
             if peer is not None and peer.link.detach(connection):
                 self._transport.lost(peer.link.station, soon=greeted)
+            if greeted and peer is not None:
+                self._end_reading(peer)
+
+    def _begin_reading(self, peer: Peer) -> None:
+        with self._lock:
+            peer.readers += 1
+
+    def _end_reading(self, peer: Peer) -> None:
+        with self._lock:
+            peer.readers -= 1
+            is_over = peer.is_gone and not peer.readers
+        if is_over:
+            self._drop_peer(peer, None)
 
     def _greeted(self, connection: Connection, first: memoryview, dialled: int | None) -> tuple[Peer, int]:
         """The other station has said hello. The one who dialled spoke first, the other answers here."""
@@ -363,7 +379,7 @@ class Mesh:
             if self._closed:
                 raise LinkLost(f"station {station:016x}", "this station is closing")
             peer = self._peers.get(station)
-            if peer is None:
+            if peer is None or peer.is_gone:
                 link = Link(
                     station,
                     ports=self._ports,
@@ -388,7 +404,24 @@ class Mesh:
         with self._lock:
             peer = self._peers.get(station)
         if peer is not None:
+            self._let_go(peer)
+
+    def _let_go(self, peer: Peer) -> None:
+        """A station is gone. Whoever reads what it sent takes in all of that, and the last one drops it."""
+        with self._lock:
+            peer.is_gone = True
+            is_read = peer.readers > 0
+        if is_read:
+            self._leave(peer, None)
+            self._airing.finish(peer)
+        else:
             self._drop_peer(peer, None)
+
+    def _leave(self, peer: Peer, reason: str | None) -> None:
+        """Send nothing more to a station, and expect no answer of it."""
+        peer.link.close(reason)
+        self._questions.station_left(peer.link)
+        self.gates.leave(peer)
 
     def _drop_peer(self, peer: Peer, reason: str | None) -> None:
         self._airing.end(peer)  # first: whoever sees that a station is gone has all that it wrote
@@ -397,8 +430,7 @@ class Mesh:
                 del self._peers[peer.link.station]
             self._writer.links = len(self._peers)
             self._changed.notify_all()
-        peer.link.close(reason)
-        self._questions.station_left(peer.link)
+        self._leave(peer, reason)
         self.gates.drop(peer, is_gone=True)
         self._airing.forget(peer)
 
@@ -410,11 +442,15 @@ class Mesh:
             number = self._streams.setdefault(key, next(self._stream_numbers))
         return number
 
+    def _peer_of(self, link: Link) -> Peer | None:
+        """The station at the other end; None when it was dropped, though it may have come back since."""
+        peer = self._peers.get(link.station)
+        return peer if peer is not None and peer.link is link else None
+
     # What arrives: the listener of every link.
 
     def on_reset(self, link: Link) -> None:
-        with self._lock:
-            peer = self._peers.get(link.station)
+        peer = self._peer_of(link)
         if peer is None:
             return
         self._airing.end(peer)
@@ -433,19 +469,25 @@ class Mesh:
         self._gone(link.station)
 
     def on_message(self, link: Link, message: m.Message) -> None:
-        peer = self._peers.get(link.station)
+        peer = self._peer_of(link)
         if peer is None:
             return
         match message:
+            case m.FormatNote():
+                peer.learn(message.id, message.description)
+            case m.Announce():
+                peer.announced(message)
+            case _ if peer.is_gone:
+                pass  # nobody waits for what follows from it, and nobody would undo it
             case m.ChannelState():
                 for want in message.wants:
                     if want.tree is not None:
                         from_data(want.tree, link.name)  # what is kept can be trusted from here on
                 known = peer.channels.get(message.name)
-                _check_number(peer, peer.channels)
+                peer.check_number(peer.channels)
                 peer.channels[message.name] = message
                 self.gates.fit(peer, message.name)
-                if known is None and _keeps(peer, message.name):
+                if known is None and peer.keeps(message.name):
                     self._meet_kept(message.name, link)
                 channel = self._channel(message.name)
                 if channel is not None and (known is None or known.keeper != message.keeper):
@@ -455,13 +497,6 @@ class Mesh:
                 peer.channels.pop(name, None)
                 self.gates.fit(peer, name)
                 self._notify()
-            case m.FormatNote():
-                _learn(peer, message.id, message.description)
-            case m.Announce():
-                # Every lane announces its streams by itself; the number is the same on all of them.
-                _check_number(peer, peer.streams)
-                fmt = _learn(peer, message.format_id, message.description)
-                peer.streams.setdefault(message.stream, Stream(message.channel, fmt))
             case m.Flow(channel=name, paused=paused):
                 self.gates.pause(peer, name, paused=paused)
             case m.RingOffer():
@@ -478,7 +513,7 @@ class Mesh:
                 self._questions.on_answer(link, message)
 
     def on_run(self, link: Link, run: m.Run, skip: int) -> None:
-        peer = self._peers.get(link.station)
+        peer = self._peer_of(link)
         stream = None if peer is None else peer.streams.get(run.stream)
         if peer is None or stream is None:
             raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
@@ -556,27 +591,3 @@ class Mesh:
         new = [fmt for fmt in formats if fmt.id not in peer.told_formats]
         peer.told_formats.update(fmt.id for fmt in new)
         return [m.FormatNote(fmt.id, fmt.description) for fmt in new]
-
-
-def _keeps(peer: Peer, name: str) -> bool:
-    """Whether a station may have kept events of a channel in memory."""
-    state = peer.channels.get(name)
-    return state is not None and state.durability in ("transient", "transient-local")
-
-
-def _look_again(peer: Peer) -> None:
-    """A channel of this station has come or gone: what its broadcast brings goes elsewhere."""
-    if peer.listening is not None:
-        peer.listening.forget()
-
-
-def _check_number(peer: Peer, told: Mapping[Any, object]) -> None:
-    if len(told) > MAX_CHANNELS:
-        raise BadFrame(peer.link.name, f"tells of more than {MAX_CHANNELS} channels or streams")
-
-
-def _learn(peer: Peer, format_id: bytes, description: bytes) -> Format:
-    try:
-        return peer.formats.learn(format_id, description)
-    except FormatError as error:
-        raise BadFrame(peer.link.name, f"describes a format that cannot be: {error}") from None

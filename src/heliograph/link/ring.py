@@ -122,6 +122,13 @@ class RingConnection:
             if self._is_closed:
                 raise LinkLost(self._peer, "this side has closed the connection")
 
+    def drain(self) -> None:
+        self._socket.drain()
+        if self._writer is not None:
+            self._writer.close()
+        if self._reader is not None:  # one that is opened after this finds the end by itself
+            self._reader.drain()
+
     def close(self) -> None:
         self._is_closed = True
         self._socket.close()

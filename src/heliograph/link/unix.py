@@ -122,9 +122,13 @@ class UnixConnection:
             if frames:
                 return frames
 
-    def close(self) -> None:
+    def drain(self) -> None:
+        # The kernel gives what has come, and then the end.
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.drain()
         self._sock.close()
 
     def abandon(self) -> None:

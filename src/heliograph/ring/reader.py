@@ -178,7 +178,8 @@ class RingReader:
 
     def drain(self) -> None:
         """From any thread: give what is there now, then nothing more but `RingClosed`."""
-        self._ends_at = self._words[COMMITTED]
+        with suppress(ValueError):  # it has been let go of, and nobody reads
+            self._ends_at = self._words[COMMITTED]
         self._nudge()
 
     def stats(self) -> ReaderStats:
