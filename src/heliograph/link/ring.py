@@ -287,6 +287,8 @@ class RingConnection:
         assert self._reader is not None
         with self._reading:
             try:
+                if self._is_closed:  # by another task, which may have let go of the memory
+                    raise LinkLost(self._peer, "this side has closed the connection")
                 events = self._reader.read_many(FRAMES_AT_ONCE)
             except RingError as error:
                 raise LinkLost(self._peer, error.reason) from None

@@ -140,6 +140,27 @@ def test_closing_lets_go_of_whoever_receives_and_whoever_flushes(
             task.join(LIMIT)
 
 
+def test_who_receives_after_another_task_has_closed_it_is_told_so(
+    ends: tuple[RingConnection, RingConnection],
+) -> None:
+    one, _ = switched(ends)
+    one.close()
+    with pytest.raises(LinkLost, match="this side has closed the connection"):
+        one.receive()
+    one.drain()
+
+
+def test_what_has_come_can_be_received_when_it_is_drained(
+    ends: tuple[RingConnection, RingConnection],
+) -> None:
+    one, other = switched(ends)
+    one.offer([b"the last"])
+    other.drain()
+    assert [bytes(frame) for frame in other.receive()] == [b"the last"]
+    with pytest.raises(LinkLost, match="closed"):
+        other.receive()
+
+
 def test_without_room_for_a_ring_everything_stays_on_the_socket(
     ends: tuple[RingConnection, RingConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
