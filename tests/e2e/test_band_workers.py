@@ -48,6 +48,8 @@ class Plant:
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Plant]:
     own_meeting_folder(monkeypatch, tmp_path)
+    # A process takes half a second of a core to start, which others may want more urgently.
+    monkeypatch.setattr("heliograph.bandworker.START_LIMIT", 3 * LIMIT)
     made = Plant()
     yield made
     made.station.close(LIMIT)

@@ -370,8 +370,16 @@ def test_a_durable_consumer_that_another_took_over_while_its_keeper_was_away_is_
             kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
             with kept.consumer(name="billing") as taken_over:
                 assert ids(taken_over, 1) == [1]
-                with pytest.raises(CursorFenced):
-                    stale.pull(LIMIT)
+
+                def is_refused() -> bool:
+                    """Its keeper is told of what it got, and answers, while it waits for more."""
+                    try:
+                        stale.pull(0.05)
+                    except CursorFenced:
+                        return True
+                    return False
+
+                assert wait_until(is_refused)
                 with pytest.raises(CursorFenced):
                     stale.close()
 
