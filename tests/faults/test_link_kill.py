@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from threading import Event
 from typing import TYPE_CHECKING
@@ -36,6 +37,10 @@ def run(
         program.clean_up()
 
 
+def has_begun(seen: list[tuple[int, int]]) -> bool:
+    return len(seen) >= 500
+
+
 def test_what_came_of_a_supplier_killed_amid_batches_is_a_beginning_of_what_it_pushed(
     run: Callable[..., Program],
 ) -> None:
@@ -49,7 +54,7 @@ def test_what_came_of_a_supplier_killed_amid_batches_is_a_beginning_of_what_it_p
             )
             supplier = run("supply_batches", "air.tracks")
             # What it has pushed may wait in its own queue and die with it: what was heard counts.
-            assert wait_until(lambda seen=seen: len(seen) >= 500)
+            assert wait_until(partial(has_begun, seen))
             Event().wait(chance.uniform(0, 0.05))
             supplier.kill()
             assert station.mesh is not None
