@@ -90,7 +90,7 @@ class Intake(Supplier[T]):
                 route = routes.get(arrived[done][0].__class__)
                 if route is not None and not route.has_queue and route.inline is not None:
                     done = self._call_from(arrived, done, routes, route, some)
-                    some = min(2 * some, MOST_CALLS) if until else some
+                    some = min(4 * some, MOST_CALLS) if until else some
                     continue
                 done, full = self._queue_from(arrived, done)
                 if full is not None:
@@ -131,12 +131,12 @@ class Intake(Supplier[T]):
             done += called
             if called < some:
                 break
-            some = min(2 * some, MOST_CALLS)
+            some = min(4 * some, MOST_CALLS)
         self._taken_in += done
         return done
 
     def _is_late(self, until: int) -> bool:
-        return self._channel.ports.clock.monotonic_ns() >= until
+        return self._clock.monotonic_ns() >= until
 
     def _call_from(
         self,
