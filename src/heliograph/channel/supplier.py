@@ -46,7 +46,7 @@ T = TypeVar("T", bound=Event)
 Asked: TypeAlias = "tuple[Route, Found | None]"
 """The route of an event, and what `Route.early` has found by it."""
 
-TOGETHER: Final = 256
+TOGETHER: Final = 512
 """Events of one `push_many` that are queued while other pushes wait."""
 
 
