@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -12,6 +12,8 @@ from heliograph.ring import RingFolder, RingReader, RingWriter, missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from heliograph.ports import Clock
 
 PORTS = Ports(SystemClock(), ThreadTasks(), SystemRandom())
 LIMIT = 20.0
@@ -42,3 +44,19 @@ def reader_of(folder: RingFolder, *, reliable: bool = True) -> RingReader:
 
 def small_writer(folder: RingFolder, *, slots: int = 16, lease: float | None = None) -> RingWriter:
     return folder.create(1, 0, PORTS, slots=slots, lease=lease, wait="block")
+
+
+class Later:
+    """The clock of a ring's writer, which can be put forward: a lease is over when the test says so."""
+
+    def __init__(self) -> None:
+        self.by_ns = 0
+
+    @classmethod
+    def of(cls, writer: RingWriter) -> Later:
+        later = cls()
+        writer._clock = writer._waiter._clock = cast("Clock", later)
+        return later
+
+    def monotonic_ns(self) -> int:
+        return PORTS.clock.monotonic_ns() + self.by_ns

@@ -5,6 +5,7 @@ Each says on standard output what it did, line by line, so that a test can wait 
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from itertools import count
@@ -106,6 +107,21 @@ def consume(channel: str, number: str, where: str = "id >= 0") -> None:
             sys.stdin.read()
 
 
+def hear(*channels: str) -> None:
+    """Count what comes of channels, and whenever a line comes say that, and what is known to be missed."""
+    with hg.Station(domain="e2e", transport=transport(), name="hearer") as station:
+        assert station.mesh is not None
+        seen: dict[str, list[int]] = {channel: [] for channel in channels}
+        for channel in channels:
+            tracks = station.channel(channel, Track, qos=hg.QoS(queue=100))
+            tracks.subscribe(lambda track, ids=seen[channel]: ids.append(track.id), inline=True)
+        for _ in sys.stdin:
+            counts = {channel: len(ids) for channel, ids in seen.items()}
+            ordered = all(ids == sorted(set(ids)) for ids in seen.values())
+            missed = [dict(link.missed) for link in station.mesh.stats()]
+            say("heard", json.dumps([counts, ordered, missed]))
+
+
 if __name__ == "__main__":
     programs: dict[str, Callable[..., None]] = {
         "supply": supply,
@@ -114,5 +130,6 @@ if __name__ == "__main__":
         "supply_batches": supply_batches,
         "work": work,
         "consume": consume,
+        "hear": hear,
     }
     programs[sys.argv[1]](*sys.argv[2:])

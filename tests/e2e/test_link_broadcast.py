@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from heliograph.link import airing
 from heliograph.link.broadcast import Aired, Broadcast
 from heliograph.ring import RingFolder
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
-from tests.ring_support import PORTS, needs_rings
+from tests.ring_support import PORTS, Later, needs_rings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -273,32 +274,70 @@ def test_suppliers_in_many_threads_keep_their_order_and_the_ledger_balances(
         assert ours.stats().matched == 12_000
 
 
-def test_a_reader_that_stands_still_for_too_long_is_linked_without_the_ring(
-    domain: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_reader_that_stands_still_for_too_long_knows_what_it_missed_and_is_linked_without_the_ring(
+    domain: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, others: int
 ) -> None:
     monkeypatch.setattr(airing, "SLOTS", 1 << 8)
-    monkeypatch.setattr(airing, "LEASE", 0.2)
-    qos = hg.QoS(queue=10, max_blocking=0.05)
-    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
-        ours, go_on = a.channel("x", Track, qos=qos), Event()
-        slow, quick = b.channel("x", Track, qos=qos), c.channel("other", Track)
-        slow.subscribe(lambda _: go_on.wait(LIMIT), inline=True)
-        consumer = quick.consumer()
-        assert ours.wait_matched(1, LIMIT)
-        other = a.channel("other", Track)
-        assert other.wait_matched(1, LIMIT)
-        push_until_full(ours)
-        other.push(Track(7))
-        assert consumer.pull(LIMIT) == Track(7), "the others go on when its lease is over"
+    monkeypatch.setattr(airing, "LEASE", 3_600.0)
+    monkeypatch.setattr(airing, "DRAIN_LIMIT", 0.1)
+    qos = hg.QoS(queue=300, max_blocking=0.05)
+    with ExitStack() as stack:
+        a, b = (stack.enter_context(ring_station(domain)) for _ in range(2))
+        ours, theirs, go_on, seen = (
+            a.channel("x", Track, qos=qos),
+            b.channel("x", Track, qos=qos),
+            Event(),
+            [],
+        )
+
+        def stuck(track: Track) -> None:
+            seen.append(track.id)
+            go_on.wait(LIMIT)
+
+        theirs.subscribe(stuck, inline=True)
+        heard: list[int] = []
+        for _ in range(others):
+            c = stack.enter_context(ring_station(domain))
+            c.channel("x", Track, qos=qos).subscribe(lambda track: heard.append(track.id), inline=True)
+        assert ours.wait_matched(1 + others, LIMIT)
+        later = Later.of(broadcast_of(a).ring)
+        pushed = push_until_full(ours)
+        later.by_ns = 3_600 * 10**9
+        assert wait_until(lambda: missed_by(a, b)), "its writer drops it without a word from it"
+        assert ours.settle(LIMIT)
+        assert wait_until(lambda: len(heard) == others * pushed)
+        assert heard == list(range(others * pushed))
+        stats = ours.stats()
+        assert stats.balanced
+        counts = stats.total
+        assert counts.dropped["overtaken"] > 0
+        # What waited for room when it left: the others still got it, and without any it was dropped.
+        waited = missed_by(a, b)["x"] - counts.dropped["overtaken"]
+        assert counts.dropped.get("closed", 0) == (0 if others else waited)
         go_on.set()
-        assert wait_until(lambda: ("ring", f"the other station: {airing.FAILED}") in carriers(a, "x"))
-        assert ours.wait_matched(1, LIMIT)
-        seen: list[int] = []
-        slow.subscribe(lambda track: seen.append(track.id), inline=True)
-        assert ours.wait_matched(2, LIMIT)
+        assert wait_until(lambda: len(seen) + b_missed(b, a) == pushed), (seen, b_missed(b, a), pushed)
+        assert seen == list(range(len(seen)))
+        assert ours.wait_matched(1 + others, LIMIT)
+        assert ("ring", airing.OVERTAKEN) in carriers(a, "x")
         ours.push(Track(1_000_000))
         assert wait_until(lambda: seen[-1:] == [1_000_000])
-    assert "is linked anew, without its broadcast" in caplog.text
+        assert len(seen) - 1 + b_missed(b, a) == pushed
+    assert "the broadcast of station" in caplog.text
+
+
+def missed_by(station: hg.Station, other: hg.Station) -> dict[str, int]:
+    """What a station says that another one did not get of its broadcast."""
+    assert station.mesh is not None
+    (stats,) = (link for link in station.mesh.stats() if link.peer == f"{other.id:016x}")
+    return dict(stats.overtaken)
+
+
+def b_missed(station: hg.Station, other: hg.Station) -> int:
+    """What a station knows that it did not get of another one's broadcast."""
+    assert station.mesh is not None
+    (stats,) = (link for link in station.mesh.stats() if link.peer == f"{other.id:016x}")
+    return sum(stats.missed.values())
 
 
 def test_a_slow_inline_callback_loses_nothing_and_pauses_only_its_channel(

@@ -92,10 +92,12 @@ class Neighbours(Generic[T]):
         self._members.gateways[gateway.name] = gateway
         self._channel.join(gateway, "now")
 
-    def change_gateway(self, gateway: QueuedReceiver, conditions: Mapping[type[Event], Any]) -> None:
-        """From one event on, what the other station's receivers want is this."""
+    def change_gateway(self, gateway: QueuedReceiver, conditions: Mapping[type[Event], Any]) -> int:
+        """From one event on, what the other station's receivers want is this; how many wait before that."""
         with self._members.still():
+            pending = gateway.counts().pending
             self._members.change({gateway: Selection(dict(conditions))})
+        return pending
 
     def put_back(self, lane: Reentrant, choose: Callable[[set[EventId]], list[Item]]) -> int:
         """Have what is chosen wait again before all others of a lane, counted anew; how many those are."""

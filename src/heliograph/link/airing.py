@@ -4,11 +4,15 @@ When two stations begin a session and both use rings, each makes its broadcast r
 offers it as the first thing it says. The other one opens it and answers. Only then do gateways come to be:
 by ring for what `heliograph.link.broadcast.carries`, by the link for all else, and for whoever declined. So a
 channel never changes its carrier within a session, and there is no order to be kept across a change.
+
+A station whose reader stood still beyond its lease was overtaken, and has missed events. Its session is ended
+at once, it is told how many of which channel as soon as it can be, and it is offered no ring any more.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -48,6 +52,7 @@ NOT_HERE: Final = "this station uses no rings"
 NOT_THERE: Final = "the other station uses no rings"
 NOT_YET: Final = "the other station has not answered yet"
 FAILED: Final = "this station's reading of a broadcast has failed before"
+OVERTAKEN: Final = "the other station stood still for longer than its lease"
 
 
 class Rings(msgspec.Struct, frozen=True):
@@ -84,6 +89,7 @@ class Airing:
         arrivals: the way in for a channel's events that a station broadcasts.
         begin_reading: told when a station's broadcast is read from now on.
         end_reading: told when all of it has been taken in, or what was read of it.
+        on_overtaken: ends the session with a station that stood still; in a task of its own.
     """
 
     def __init__(
@@ -97,6 +103,7 @@ class Airing:
         arrivals: Callable[[Peer, str], Arrivals | None],
         begin_reading: Callable[[Peer], None],
         end_reading: Callable[[Peer], None],
+        on_overtaken: Callable[[int], None],
     ) -> None:
         self._station = station
         self._folder: RingFolder | None = None if rings is None else rings.folder
@@ -107,6 +114,9 @@ class Airing:
         self._arrivals = arrivals
         self._begin_reading = begin_reading
         self._end_reading = end_reading
+        self._on_overtaken = on_overtaken
+        self._leaving: dict[int, Counter[str]] = {}
+        self._missed: dict[int, Counter[str]] = {}
         self._lock = ports.tasks.lock("airing")
         self._broadcast: Broadcast | None = None
         self._reason = NOT_HERE
@@ -120,10 +130,13 @@ class Airing:
     # A session begins
 
     def begin(self, peer: Peer) -> m.RingOffer | None:
-        """What to say first to a station with which a session begins."""
+        """What to offer first to a station with which a session begins."""
         peer.reads_ring, peer.owes_answer = False, False
         peer.ring_reason = NOT_HERE if self._folder is None else NOT_THERE
         if self._folder is None or not peer.link.peer.rings:
+            return None
+        if peer.link.station in self._missed or peer.link.station in self._leaving:
+            peer.ring_reason = OVERTAKEN
             return None
         broadcast = self._opened()
         if broadcast is None:
@@ -138,6 +151,9 @@ class Airing:
             return False
         peer.owes_answer, peer.reads_ring = False, answer.reads
         peer.ring_reason = "" if answer.reads else f"the other station: {answer.reason[: m.MAX_REASON]}"
+        assert self._broadcast is not None
+        if answer.reads and not self._broadcast.is_read_by(peer.link.station, answer.row):
+            peer.reads_ring, peer.ring_reason = False, OVERTAKEN
         return True
 
     def offered(self, peer: Peer, offer: m.RingOffer) -> m.RingAnswer:
@@ -166,10 +182,11 @@ class Airing:
             own=_Silence() if broadcast is None else broadcast,
             on_failed=lambda listening, reason: self._failed(peer, listening, reason),
             on_ended=lambda: self._end_reading(peer),
+            left_out=peer.left_out,
         )
         if peer.is_gone:  # meanwhile, and whoever said so saw no broadcast
             peer.listening.finish()
-        return m.RingAnswer(reads=True)
+        return m.RingAnswer(reads=True, row=reader.row)
 
     # Gateways
 
@@ -187,7 +204,10 @@ class Airing:
 
     def leave(self, peer: Peer, gateway: Aired) -> None:
         assert self._broadcast is not None
-        self._broadcast.leave(peer.link.station, gateway)
+        station = peer.link.station
+        waited = self._broadcast.leave(station, gateway)
+        if waited and station in self._leaving:
+            self._leaving[station][gateway.channel.name] += waited
 
     def pause(self, peer: Peer, gateway: Aired, *, paused: bool) -> None:
         assert self._broadcast is not None
@@ -202,6 +222,8 @@ class Airing:
             events_sent=stats.events_sent + sent,
             broadcast=peer.reads_ring,
             broadcast_reason=peer.ring_reason,
+            overtaken=dict(self._missed.get(peer.link.station, {})),
+            missed=dict(peer.missed + peer.left_out),
         )
 
     def carrier(self, peer: Peer, channel: Channel[Any]) -> ChannelCarrier:
@@ -227,10 +249,45 @@ class Airing:
             listening.drain(DRAIN_LIMIT)
             peer.listening = None
 
-    def forget(self, peer: Peer) -> None:
-        """A station is gone."""
+    def expel(self, peer: Peer) -> None:
+        """A station that was overtaken gets no other gateways before its next session."""
+        peer.owes_answer, peer.reads_ring, peer.ring_reason = True, False, OVERTAKEN
+
+    def expelled(self, station: int) -> None:
+        """It has left all channels: the others are served again, and what it missed is known."""
+        if self._broadcast is not None:
+            self._broadcast.released(station)
+        self._missed[station] = self._leaving[station]
+        del self._leaving[station]
+        log.error(
+            "station %016x stood still for longer than its lease of the broadcast; it is linked anew, and "
+            "did not get: %s",
+            station,
+            _by_channel(self._missed[station]),
+        )
+
+    def missed(self, peer: Peer) -> m.Missed | None:
+        """What to tell a station that was overtaken, when a session has begun."""
+        missed = self._missed.get(peer.link.station)
+        return None if missed is None else m.Missed(dict(missed))
+
+    def has_missed(self, peer: Peer, told: m.Missed) -> None:
+        """Another station says that this one was overtaken."""
+        news = Counter(told.events) - peer.missed
+        peer.missed = Counter(told.events)
+        if news:
+            log.error(
+                "this station stood still, and the broadcast of station %s has gone on without it; lost: %s",
+                peer.link.name,
+                _by_channel(news),
+            )
+
+    def forget(self, peer: Peer, *, is_dead: bool) -> None:
+        """A station is gone; while it lives it may come back, and is to hear what it missed."""
         if self._broadcast is not None:
             self._broadcast.forget(peer.link.station)
+        if is_dead:
+            self._missed.pop(peer.link.station, None)
 
     def close(self, timeout: float) -> None:
         """Say in the ring that nothing more comes; before the links end, so that readers have it all.
@@ -258,8 +315,12 @@ class Airing:
                     self._reason = str(error)
                     log.warning("this station broadcasts nothing: %s", error)
                     return None
-                self._broadcast = Broadcast(ring, self._ports, self._writer, self._stream_of)
+                self._broadcast = Broadcast(ring, self._ports, self._writer, self._stream_of, self._overtaken)
             return self._broadcast
+
+    def _overtaken(self, station: int, missed: Counter[str]) -> None:
+        self._leaving[station] = missed
+        self._ports.tasks.spawn("overtaken station", lambda: self._on_overtaken(station))
 
     def _failed(self, peer: Peer, listening: Listening, reason: str) -> None:
         """Events may be lost: begin a new session, without the ring."""
@@ -268,3 +329,7 @@ class Airing:
             peer.listening = None
             log.error("station %s is linked anew, without its broadcast: %s", peer.link.name, reason)
             peer.link.begin_anew()
+
+
+def _by_channel(events: Counter[str]) -> str:
+    return ", ".join(f"{n} events of {channel}" for channel, n in sorted(events.items())) or "no events"

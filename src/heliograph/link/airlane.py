@@ -178,6 +178,12 @@ class AirLane(GatewayLane):
             with self._lock:
                 self._quiet.notify_all()
 
+    def count_overtaken(self, events: int) -> None:
+        """Of what was written, a station did not get so many: it stood still."""
+        with self._lock:
+            self._delivered -= events
+            self._dropped["overtaken"] += events
+
     def spill(self) -> None:
         """Let rows wait as items, before those that come now. Under the lock of the channel's entry."""
         for of in self.waiting_rows():

@@ -15,6 +15,10 @@ What a stream is, and for which stations a channel's events are, is said in the 
 `Takes`). So it is in order with the events, and there is no instant at which an event belongs to somebody who
 does not know yet.
 
+A reader that stands still beyond its lease is ended by the ring. From that instant nothing is written until
+its station has left all channels (`_held`): so what it did not get is what it had not read, what was about to
+be written, and what waits in the queues of its channels as it leaves them.
+
 Locks: `_joining` orders changes of who takes what; it comes before the locks of channels. `_sending` is held
 while records are made and written, and taken under the lock of a channel's entry: pushing threads only try.
 """
@@ -22,7 +26,6 @@ while records are made and written, and taken under the lock of a channel's entr
 from __future__ import annotations
 
 import logging
-import struct
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +39,7 @@ from heliograph.link.airlane import AirLane
 from heliograph.link.gateway import Gateway, GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
 from heliograph.link.messages import encode
+from heliograph.link.overtaken import LONE, LONE_HEAD, events_in, missed_in
 from heliograph.link.packing import MOST_AT_ONCE, bytes_or_none, runs_of, sound_run
 
 if TYPE_CHECKING:
@@ -54,9 +58,6 @@ log = logging.getLogger(__name__)
 
 TOGETHER_NS: Final = 50_000
 """Events that are pushed within so long after a record was written may wait for each other."""
-LONE: Final = 3
-"""The form of an event alone, beside those of runs."""
-LONE_HEAD: Final = struct.Struct("<BI")
 A_MOMENT: Final = 0.0005
 """Seconds between two looks of the broadcast's own task at whether a pushing thread is done."""
 FLUSH_LIMIT: Final = 1.0
@@ -94,11 +95,14 @@ class Aired(Gateway):
         """How a lone event of a class begins, and its stream; said in the ring before."""
         self.sent_before: dict[int, int] = {}
         """How many were sent before each station came."""
+        self.overtaken_until = 0
+        """Of records of the ring below this one, those that a station did not get are counted."""
 
     @property
     def sent(self) -> int:
         """Events that were written."""
-        return self.lane.counts().delivered
+        counts = self.lane.counts()
+        return counts.delivered + counts.dropped.get("overtaken", 0)
 
     def all_wants(self) -> dict[type[Event], Any]:
         """What any station wants, by event type."""
@@ -116,13 +120,6 @@ def _either(conditions: list[Condition]) -> Condition | AnyOf:
     return conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
 
 
-def _events_in(record: bytes) -> int:
-    if record[0] == LONE:
-        return 1
-    run = m.read_run(memoryview(record), "this station")
-    return 0 if run.stream == m.MESSAGES else run.length
-
-
 class Broadcast:
     """See the module.
 
@@ -130,12 +127,21 @@ class Broadcast:
         ring: where to write; nobody else does.
         writer: turns events into runs.
         stream_of: the number of the stream of a channel and a format.
+        on_overtaken: told of a station that stood still, and how many events of which channel it did not get;
+            by whoever writes, so it must not wait. `released` ends what begins with it.
     """
 
     def __init__(
-        self, ring: RingWriter, ports: Ports, writer: EventWriter, stream_of: Callable[[str, bytes], int]
+        self,
+        ring: RingWriter,
+        ports: Ports,
+        writer: EventWriter,
+        stream_of: Callable[[str, bytes], int],
+        on_overtaken: Callable[[int, Counter[str]], None],
     ) -> None:
         self.ring = ring
+        ring.on_ended = self._overtaken
+        self._on_overtaken = on_overtaken
         # For those who push: see `heliograph.channel.rows.Line`.
         self.due_ns = 0
         self._now = ports.clock.time_ns
@@ -147,6 +153,10 @@ class Broadcast:
         self._armed = False
         self._gateways: dict[str, Aired] = {}
         self._sent: Counter[int] = Counter()
+        self._readers: dict[int, int] = {}
+        self._takes: dict[int, set[str]] = {}
+        self._channels: dict[int, str] = {}
+        self._held: set[int] = set()
         self._told: deque[m.Message] = deque()
         self._ready: deque[Gateway] = deque()
         self._rows: deque[SupplierRows] = deque()
@@ -155,6 +165,11 @@ class Broadcast:
         self._task = ports.tasks.spawn("broadcast", self._write)
 
     # Who takes what
+
+    def is_read_by(self, station: int, row: int) -> bool:
+        """A station says that it reads the ring, in that row; whether it does so still."""
+        self._readers[row] = station
+        return self.ring.is_read_by(row)
 
     def admit(self, station: int, channel: Channel[Any], conditions: Mapping[type[Event], Any]) -> Aired:
         """From here on a station that reads the ring gets what it wants of a channel."""
@@ -181,25 +196,34 @@ class Broadcast:
             gateway.wants[station] = conditions
             gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
 
-    def leave(self, station: int, gateway: Aired) -> None:
-        """A station wants nothing more of a channel, or is gone."""
+    def leave(self, station: int, gateway: Aired) -> int:
+        """A station wants nothing more of a channel, or is gone; how many events waited for it till then."""
         self.pause(station, gateway, paused=False)
         with self._joining:
             if gateway.wants.pop(station, None) is None:
-                return
+                return 0
             self._sent[station] += gateway.sent - gateway.sent_before.pop(station)
             self._tell(m.Takes(station, gateway.channel.name, takes=False))
             if gateway.wants:
-                gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
-                return
+                return gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
             if self._gateways.get(gateway.channel.name) is gateway:
                 del self._gateways[gateway.channel.name]
             gateway.close()  # before another one may take its name and place
+            return gateway.counts().dropped.get("closed", 0)
+
+    def released(self, station: int) -> None:
+        """A station that was overtaken has left all channels: go on without it."""
+        with self._sending:
+            self._held.discard(station)
+        self._arm()
 
     def forget(self, station: int) -> None:
         """A station is gone, and is counted for no more."""
         with self._joining:
             self._sent.pop(station, None)
+        for row, reader in tuple(self._readers.items()):
+            if reader == station:
+                del self._readers[row]
 
     def sent_to(self, station: int) -> int:
         """Events of channels of which a station wants some."""
@@ -330,11 +354,12 @@ class Broadcast:
         """Write what waits, for so many seconds, and say that nothing more comes."""
         if self._closed:
             return
+        self._held.clear()
         timeout = max(timeout, FLUSH_LIMIT)
         if self._sending.acquire(timeout=timeout):
             try:
                 if not self._flush(timeout):
-                    left = sum(map(_events_in, self._unsent))
+                    left = sum(map(events_in, self._unsent))
                     log.warning("%d events stay unsent: no reader made room in %s s", left, timeout)
             finally:
                 self._sending.release()
@@ -393,9 +418,33 @@ class Broadcast:
 
     # All of these run under `_sending`.
 
+    def _overtaken(self, row: int, first: int, unread: list[bytes]) -> None:
+        """The ring has ended a reader, and this is what it did not read, from that record on."""
+        self._arm()
+        station = self._readers.pop(row, None)
+        takes = self._takes.pop(station, None) if station is not None else None
+        if station is None or self._closed:
+            return
+        missed: Counter[str] = Counter()
+        for place, channel, events in missed_in(
+            [*unread, *self._unsent], station, takes or set(), self._channels
+        ):
+            missed[channel] += events
+            gateway = self._gateways.get(channel)
+            if gateway is not None and first + place >= gateway.overtaken_until:
+                assert isinstance(gateway.lane, AirLane)
+                gateway.lane.count_overtaken(events)
+        for gateway in tuple(self._gateways.values()):
+            if takes and gateway.channel.name in takes:
+                gateway.overtaken_until = first + len(unread) + len(self._unsent)
+        self._held.add(station)
+        # While something is to be told nobody writes events past it.
+        self._told.extend(m.Takes(station, channel, takes=False) for channel in takes or ())
+        self._on_overtaken(station, missed)
+
     def _flush(self, timeout: float | None) -> bool:
-        """Write all that waits; False when there was no room for it."""
-        while self._unsent or self._make_records():
+        """Write all that waits; False when there was no room for it, or it must not be written yet."""
+        while not self._held and (self._unsent or self._make_records()):
             if self._closed:
                 self._unsent.clear()
             elif not self._unsent:
@@ -404,7 +453,7 @@ class Broadcast:
                 self._unsent.popleft()
             else:
                 return False
-        return True
+        return not self._held
 
     def _append(self, record: bytes, timeout: float | None = 0.0) -> bool:
         """Whether there was room. What is too large for one record comes here in pieces."""
@@ -424,8 +473,15 @@ class Broadcast:
     def _make_records(self) -> bool:
         """Make records of what waits; whether there are any."""
         if self._told:
-            told = [m.encode(self._told.popleft()) for _ in range(len(self._told))]
-            self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, len(told), m.array_of(told)))
+            told = [self._told.popleft() for _ in range(len(self._told))]
+            for message in told:
+                if isinstance(message, m.Takes):
+                    takes = self._takes.setdefault(message.station, set())
+                    (takes.add if message.takes else takes.discard)(message.channel)
+                    if not takes:
+                        del self._takes[message.station]
+            said = m.array_of([m.encode(message) for message in told])
+            self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, len(told), said))
             return True
         while self._rows:
             of = self._rows.popleft()
@@ -479,6 +535,7 @@ class Broadcast:
         head = gateway.heads.get(cls)
         if head is None:
             stream = self._stream_of(gateway.channel.name, info_of(cls).format.id)
+            self._channels[stream] = gateway.channel.name
             head = gateway.heads[cls] = LONE_HEAD.pack(LONE, stream), stream
             said = m.array_of([m.encode(self._announced(gateway, cls))])
             self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, 1, said))

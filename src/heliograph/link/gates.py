@@ -9,6 +9,7 @@ The lock orders changes of gateways; it comes before the locks of channels.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,6 +70,10 @@ class Peer:
         self.reads_ring = False
         self.ring_reason = ""
         """Why it does not."""
+        self.missed: Counter[str] = Counter()
+        """Events of its broadcast that it says did not come here, by channel."""
+        self.left_out: Counter[str] = Counter()
+        """Those that came too late to be handed on."""
         self.shuns_rings = False
         """Whether reading its broadcast has failed."""
         self.settled: Settled | None = None

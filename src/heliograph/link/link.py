@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads annotations at run time
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -75,6 +76,9 @@ class Listener(Protocol):
         ...
 
 
+NOTHING: Final[Mapping[str, int]] = {}
+
+
 class LinkStats(msgspec.Struct, frozen=True):
     """One instant of a link."""
 
@@ -105,6 +109,10 @@ class LinkStats(msgspec.Struct, frozen=True):
     """Whether the other station reads this one's broadcast: `Mesh.carriers` says which channels go there."""
     broadcast_reason: str = ""
     """Why it does not, in words."""
+    overtaken: Mapping[str, int] = NOTHING
+    """Events of this station's broadcast that the other one did not get, for it stood still; by channel."""
+    missed: Mapping[str, int] = NOTHING
+    """Events of the other station's broadcast that this one did not get, for it stood still; by channel."""
 
 
 class Link:

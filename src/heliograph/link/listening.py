@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from heliograph.errors import BadFrame, DecodeError, FormatError, RingClosed, RingError
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
-from heliograph.link.broadcast import LONE, LONE_HEAD
+from heliograph.link.overtaken import LONE, LONE_HEAD
 from heliograph.link.runs import Stream
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable
 
     from heliograph.channel.rows import Line
@@ -76,6 +77,7 @@ class Listening:
         own: this station's own broadcast, which is told that something came.
         on_failed: told why it ended before its time.
         on_ended: told, last, that nothing more comes.
+        left_out: where to count what came too late to be handed on, by channel.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Listening:
         own: Line,
         on_failed: Callable[[Listening, str], None],
         on_ended: Callable[[], None],
+        left_out: Counter[str],
     ) -> None:
         self._reader = reader
         self._station = station
@@ -110,7 +113,7 @@ class Listening:
         self._given_up = False
         self.taken = 0
         """Events for this station."""
-        self._left_out = 0
+        self._left_out = left_out
         self._task = tasks.spawn(f"broadcast of {peer}", self._listen)
 
     def forget(self) -> None:
@@ -139,7 +142,7 @@ class Listening:
         self._reader.abandon()
 
     def _listen(self) -> None:
-        own, now = self._own, self._now
+        own, now, late = self._own, self._now, self._left_out.total()
         try:
             while True:
                 records = self._reader.read_many(AT_ONCE)
@@ -169,8 +172,9 @@ class Listening:
                 self._is_open = False
                 self._reader.close()
             self._ended.set()
-            if self._left_out:
-                log.warning("%d events of station %s came too late", self._left_out, self._peer)
+            late = self._left_out.total() - late
+            if late:
+                log.warning("%d events of station %s came too late", late, self._peer)
             self._on_ended()
 
     def _taker(self, head: bytes) -> Take | None:
@@ -229,6 +233,6 @@ class Listening:
         if stream.channel not in self._channels:
             return None
         if self._given_up:
-            self._left_out += events
+            self._left_out[stream.channel] += events
             return None
         return self._arrivals(stream.channel)

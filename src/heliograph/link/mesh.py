@@ -118,6 +118,7 @@ class Mesh:
             arrivals=self.gates.arrivals_by_ring,
             begin_reading=self._begin_reading,
             end_reading=self._end_reading,
+            on_overtaken=self._overtaken,
         )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
@@ -432,7 +433,7 @@ class Mesh:
             self._changed.notify_all()
         self._leave(peer, reason)
         self.gates.drop(peer, is_gone=True)
-        self._airing.forget(peer)
+        self._airing.forget(peer, is_dead=peer.link.station not in self._transport.others())
 
     def _stream_of(self, channel: str, format_id: bytes) -> int:
         key = (channel, format_id)
@@ -464,6 +465,20 @@ class Mesh:
                 if channel is not None:
                     link.post(*self._unknown_formats(peer, channel), as_of_now(state, channel))
         self.gates.drop(peer)
+        missed = self._airing.missed(peer)
+        if missed is not None:
+            link.post(missed)
+
+    def _overtaken(self, station: int) -> None:
+        """A station stood still, and the broadcast has gone on without it."""
+        with self._lock:
+            peer = self._peers.get(station)
+        if peer is not None:
+            self._airing.expel(peer)
+            self.gates.drop(peer)
+        self._airing.expelled(station)
+        if peer is not None:
+            peer.link.begin_anew()
 
     def on_lost(self, link: Link) -> None:
         self._gone(link.station)
@@ -505,6 +520,8 @@ class Mesh:
                 if self._airing.answered(peer, message):
                     for name in tuple(peer.channels):
                         self.gates.fit(peer, name)
+            case m.Missed():
+                self._airing.has_missed(peer, message)
             case m.Acked():
                 self.gates.acked(peer, message)
             case m.Ask():

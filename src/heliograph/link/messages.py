@@ -178,6 +178,14 @@ class RingAnswer(msgspec.Struct, array_like=True, frozen=True, tag="ring-answer"
 
     reads: bool
     reason: str = ""
+    row: int = -1
+    """The reader's place in the ring: there its writer sees whether it stands still."""
+
+
+class Missed(msgspec.Struct, array_like=True, frozen=True, tag="missed"):
+    """How many events of each channel the other station did not get, for it stood still; of all sessions."""
+
+    events: dict[Name, int]
 
 
 class Takes(msgspec.Struct, array_like=True, frozen=True, tag="takes"):
@@ -215,6 +223,7 @@ Message: TypeAlias = (
     | Acked
     | RingOffer
     | RingAnswer
+    | Missed
     | Takes
     | Ask
     | Answer
@@ -285,6 +294,11 @@ def pieces(stream: int, records: bytes, most: int) -> list[bytes]:
     view = memoryview(records)
     starts = range(0, len(records), most)
     return [run_bytes(PIECE, stream, 1, whole + view[start : start + most]) for start in starts]
+
+
+def piece_sizes(run: Run) -> tuple[int, int]:
+    """The bytes of the whole event, and those of a piece of it."""
+    return _WHOLE.unpack_from(run.records)[0], len(run.records) - _WHOLE.size
 
 
 class Pieces:

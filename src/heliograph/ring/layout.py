@@ -7,7 +7,7 @@
            256   WAITING, room bell   the writer waits for room              (writer sets, readers clear)
            320   CLOSED               nothing more comes                     (writer)
            384   marks                positions with their sequences, where readers find their feet
-          4096   rows                 one line per reader: state, cursor, process id
+          4096   rows                 one line per reader: state, cursor, process id, and how it ended
           8192   slots                64 bytes each
 
 A *position* counts slots since the ring was made and never repeats; slot `position & (slots - 1)` holds it. A
@@ -22,7 +22,7 @@ from struct import Struct
 from typing import Final
 
 MAGIC: Final = int.from_bytes(b"HELIRING", "little")
-VERSION: Final = 1
+VERSION: Final = 2
 
 SLOT: Final = 64
 SLOT_BITS: Final = 6
@@ -54,8 +54,10 @@ MARK_SEAL: Final = 0x6D61726B6D61726B
 MAX_READERS: Final = 64
 ROWS: Final = 512
 ROW_WORDS: Final = 8
-ROW_STATE, ROW_CURSOR, ROW_PROCESS = range(3)
-FREE, RELIABLE, BEST_EFFORT, REVOKED = range(4)
+ROW_STATE, ROW_CURSOR, ROW_PROCESS, ROW_LOST, ROW_END = range(5)
+FREE, RELIABLE, BEST_EFFORT, REVOKED, ENDED = range(5)
+"""A reader that was revoked may take its place again if it was not overtaken yet. One that was ended may not:
+`ROW_END` is its last cursor that counts, plus one, and `ROW_LOST` how many events were written behind it."""
 FIRST_SLOT: Final = 8192
 
 WRITER_LOCK: Final = 0

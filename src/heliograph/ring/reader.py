@@ -36,6 +36,7 @@ from heliograph.ring.layout import (
     CLAIMED,
     CLOSED,
     COMMITTED,
+    ENDED,
     FIRST_SLOT,
     FREE,
     HEADER,
@@ -46,6 +47,8 @@ from heliograph.ring.layout import (
     RELIABLE,
     ROOM_BELL,
     ROW_CURSOR,
+    ROW_END,
+    ROW_LOST,
     ROW_PROCESS,
     ROW_STATE,
     ROW_WORDS,
@@ -57,7 +60,7 @@ from heliograph.ring.layout import (
     largest_event,
 )
 from heliograph.ring.pins import Pinned
-from heliograph.ring.waiting import LOOK_EVERY, Waiter, WaitMode, deadline, ring_bell
+from heliograph.ring.waiting import FOREVER, LOOK_EVERY, Waiter, WaitMode, deadline, ring_bell
 
 if TYPE_CHECKING:
     from heliograph.ports import Ports
@@ -120,11 +123,12 @@ class RingReader:
         self.path = segment.path
         self.is_reliable = reliable
         self._kind = RELIABLE if reliable else BEST_EFFORT
-        self._row = self._take_row()
-        self._state_at = ROWS + self._row * ROW_WORDS + ROW_STATE
-        self._cursor_at = ROWS + self._row * ROW_WORDS + ROW_CURSOR
-        self._words[ROWS + self._row * ROW_WORDS + ROW_PROCESS] = os.getpid()
-        self._position, self._sequence = joining.at_the_newest(segment, self._row, self._kind)
+        self.row = self._take_row()
+        self._state_at = ROWS + self.row * ROW_WORDS + ROW_STATE
+        self._cursor_at = ROWS + self.row * ROW_WORDS + ROW_CURSOR
+        self._words[ROWS + self.row * ROW_WORDS + ROW_PROCESS] = os.getpid()
+        self._words[ROWS + self.row * ROW_WORDS + ROW_END] = 0
+        self._position, self._sequence = joining.at_the_newest(segment, self.row, self._kind)
         self._began_at = self._sequence
 
     @property
@@ -199,7 +203,7 @@ class RingReader:
         if self._words[WAITING]:
             self._make_known()
         # Said aloud: a child that was forked off may hold a copy of the descriptor, and with it the lock.
-        kernel.unlock(self._segment.descriptor, self._row + 1)
+        kernel.unlock(self._segment.descriptor, self.row + 1)
         self.abandon()
 
     def abandon(self) -> None:
@@ -261,7 +265,7 @@ class RingReader:
             return None
         if position >= self._ends_at or self._pins:
             return None
-        if committed - position > FEW_SLOTS or words[self._state_at] != self._kind:
+        if committed - position > FEW_SLOTS:
             return None
         memory, mask, sequence = self._memory, self._mask, self._sequence
         at = FIRST_SLOT + ((position & mask) << SLOT_BITS)
@@ -274,6 +278,8 @@ class RingReader:
             return None
         self._position, self._sequence = end, sequence + 1
         words[self._cursor_at] = end
+        if words[self._state_at] != self._kind and not self._counts_as_read(position, sequence):
+            return None
         if words[WAITING]:
             self._make_known()
         return body
@@ -339,8 +345,11 @@ class RingReader:
         elif reason and position == self._position:  # what is whole before the damage is given first
             raise self._damaged(reason)
         else:
+            before = self._position, self._sequence
             self._position, self._sequence = position, sequence
             self._move_cursor()
+            if words[self._state_at] == ENDED and not self._counts_as_read(*before):
+                ready.clear()
 
     def _move_cursor(self) -> None:
         words = self._words
@@ -380,18 +389,46 @@ class RingReader:
     def _make_known(self) -> None:
         """Ring for the writer that waits for room, with a value that no other reader rings."""
         self._rings += 1
-        ring_bell(self._segment, WAITING, ROOM_BELL, (self._row << 24) + (self._rings & 0xFFFFFF))
+        ring_bell(self._segment, WAITING, ROOM_BELL, (self.row << 24) + (self._rings & 0xFFFFFF))
+
+    def _counts_as_read(self, position: int, sequence: int) -> bool:
+        """Whether the writer that has just given this reader up saw its cursor move; else it goes back."""
+        if self._words[self._state_at] == ENDED and self._last_cursor() == self._position:
+            return True
+        self._position, self._sequence = position, sequence
+        return False
+
+    def _last_cursor(self) -> int:
+        """What the writer that has ended this reader has seen, once it has said so."""
+        words, end_at = self._words, ROWS + self.row * ROW_WORDS + ROW_END
+
+        def insist_on_a_writer() -> None:
+            if not kernel.is_locked(self._segment.descriptor, WRITER_LOCK) and not words[end_at]:
+                raise RingClosed(str(self.path), "its writer's process has ended")
+
+        self._waiter.wait(lambda: words[end_at], FOREVER, insist_on_a_writer)
+        return words[end_at] - 1
 
     def _renew(self) -> None:
         """The writer has given this reader up, but may not have overtaken it yet."""
+        if self._words[self._state_at] == ENDED:
+            self._is_ended = True
+            self._last_cursor()
+            lost = self._words[ROWS + self.row * ROW_WORDS + ROW_LOST]
+            self._lost += lost
+            self._gaps += 1
+            self._sequence += lost
+            raise LeaseLost(str(self.path), self._sequence - lost, lost)
         held = self._pins[0].position if self._pins else self._position
-        if joining.takes_place(self._segment, self._row, self._kind, held):
+        if joining.takes_place(self._segment, self.row, self._kind, held):
             return
         self._pins.clear()
-        if not joining.takes_place(self._segment, self._row, self._kind, self._position):
+        if not joining.takes_place(self._segment, self.row, self._kind, self._position):
             self._overtaken()
 
     def _overtaken(self) -> None:
+        if self._words[self._state_at] == ENDED:
+            self._renew()
         first, lost = self._sequence, self._start_again()
         if self.is_reliable:
             raise LeaseLost(str(self.path), first, lost)
@@ -404,7 +441,7 @@ class RingReader:
         """Go on at the newest event; returns how many are lost by that."""
         before = self._sequence
         self._pins.clear()
-        self._position, self._sequence = joining.at_the_newest(self._segment, self._row, self._kind)
+        self._position, self._sequence = joining.at_the_newest(self._segment, self.row, self._kind)
         lost = self._sequence - before
         self._lost += lost
         self._gaps += 1

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from heliograph.ring import kernel
 from heliograph.ring.layout import (
     BEST_EFFORT,
+    ENDED,
     FREE,
     MAX_READERS,
     RELIABLE,
     REVOKED,
     ROW_CURSOR,
+    ROW_END,
+    ROW_LOST,
     ROW_PROCESS,
     ROW_STATE,
     ROW_WORDS,
@@ -68,6 +71,25 @@ class Rows:
         """Wait for this reader no longer."""
         self._words[ROWS + row * ROW_WORDS + ROW_STATE] = REVOKED
         self.revoked += 1
+
+    def end(self, row: int) -> int:
+        """Wait for this reader no longer, for good; returns its cursor of now.
+
+        It moves its cursor and then looks at its state; here it is the other way round, with a barrier. So
+        whoever does not see what the other did was first. What the writer saw then holds: `settle` says it.
+        """
+        self._words[ROWS + row * ROW_WORDS + ROW_STATE] = ENDED
+        self.revoked += 1
+        kernel.order_all_processes()
+        return self._words[ROWS + row * ROW_WORDS + ROW_CURSOR]
+
+    def settle(self, row: int, cursor: int, lost: int) -> None:
+        """Tell a reader that was ended up to where it counts as having read, and how many it did not get."""
+        self._words[ROWS + row * ROW_WORDS + ROW_LOST] = lost
+        self._words[ROWS + row * ROW_WORDS + ROW_END] = cursor + 1
+
+    def is_reliable(self, row: int) -> bool:
+        return self._words[ROWS + row * ROW_WORDS + ROW_STATE] == RELIABLE
 
     def reap(self) -> None:
         """Free the rows of readers whose processes have ended."""

@@ -11,7 +11,7 @@ No reader is asked on the way of an event. The writer *claims* an eighth of a la
 looks at the cursors of reliable readers; up to there it writes without a look at anybody. When the slowest is
 too far behind, `append` waits for `timeout` seconds (None: without end) and raises `RingFull`. A reader that
 holds the writer up for longer than `lease` seconds without moving is overtaken, and a dead one is forgotten
-at once.
+at once. An owner that wants to know what such a reader did not get sets `on_ended`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Self
 from crc32c import crc32c
 
 from heliograph.errors import EventTooLargeForRing, NotPossible, RingClosed, RingFull
-from heliograph.ring import kernel
+from heliograph.ring import kernel, records
 from heliograph.ring.layout import (
     BELL,
     CLAIMED,
@@ -42,6 +42,7 @@ from heliograph.ring.layout import (
     MARK_WORDS,
     MARKS,
     MASK32,
+    MAX_READERS,
     ROOM_BELL,
     SLEEPERS,
     SLOT_BITS,
@@ -54,7 +55,7 @@ from heliograph.ring.rows import ReaderSeen, Rows
 from heliograph.ring.waiting import FOREVER, Waiter, WaitMode, deadline, ring_bell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from heliograph.ports import Buffer, Ports
     from heliograph.ring.segment import RingName, Segment
@@ -120,6 +121,10 @@ class RingWriter:
         self.name = name
         self.path = segment.path
         self.largest = largest_event(segment.slots)
+        self.on_ended: Callable[[int, int, list[bytes]], None] | None = None
+        """Told the row of a reader whose lease is over, the sequence of the first record that it has not
+        read, and all of those records. It reads no more. Whoever was appending gets `RingFull`, so that
+        nothing is written between what was told and what the owner does about it."""
 
     def append(self, event: Buffer, timeout: float | None = None) -> int:
         """Write one event; returns its sequence."""
@@ -238,6 +243,10 @@ class RingWriter:
                 reaped=rows.reaped,
                 readers=rows.seen(self._position),
             )
+
+    def is_read_by(self, row: int) -> bool:
+        """Whether there is a reliable reader in that row, which has not been overtaken."""
+        return 0 <= row < MAX_READERS and self._rows.is_reliable(row)
 
     def reap(self) -> None:
         """Forget readers whose processes have ended; a writer that must wait does so by itself."""
@@ -397,12 +406,31 @@ class RingWriter:
         while not self._waiter.wait(is_free, min(limit_ns, self._lease_end()), self._rows.reap):
             lease_end, row = self._lease_end(), self._held_up_by[0]
             now = self._clock.monotonic_ns()
+            if row >= 0 and now >= lease_end and self.on_ended is not None:
+                self._end(row, self.on_ended)
+                raise RingFull(str(self.path), (now - started) / 1e9, self._rows.process(row))
             if row >= 0 and now >= lease_end:
                 self._rows.revoke(row)
             elif row >= 0 and now >= limit_ns:
                 raise RingFull(str(self.path), (now - started) / 1e9, self._rows.process(row))
         if self._is_closing:
             raise RingClosed(str(self.path), "this writer was closed")
+
+    def _end(self, row: int, on_ended: Callable[[int, int, list[bytes]], None]) -> None:
+        cursor, end = self._rows.end(row), self._position
+        unread: list[bytes] = []
+        if not end - self._mask - 1 <= cursor <= end:
+            cursor = end  # it says what cannot be, so nobody knows what it has read
+        sequence, at = self._sequence, cursor
+        while at < end and (record := records.find(self._segment, at)) is not None:
+            if record.events:
+                sequence = min(sequence, record.sequence)
+                unread.append(self._memory[record.start : record.start + record.size])
+            at = record.next_position
+        self._rows.settle(row, cursor, self._sequence - sequence)
+        if self._words[SLEEPERS]:
+            self._wake()
+        on_ended(row, sequence, unread)
 
     def _lease_end(self) -> int:
         """When the slowest reader loses its lease, should it not move until then."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -251,6 +252,94 @@ def test_a_reader_that_was_given_up_but_not_overtaken_loses_nothing(folder: Ring
         assert fill(writer) == SIXTEEN_SLOTS_OF_EVENTS
         assert len(reader.read_many(99, 0)) == SIXTEEN_SLOTS_OF_EVENTS
         assert reader.stats().lost == 0
+
+
+def ending_writer(folder: RingFolder, told: list[tuple[int, list[bytes]]]) -> RingWriter:
+    """One that ends whoever holds it up, at once."""
+    writer = small_writer(folder, lease=0.0)
+    writer.on_ended = lambda _row, first, unread: told.append((first, unread))
+    return writer
+
+
+def test_who_is_ended_did_not_get_what_the_owner_of_the_writer_was_told(folder: RingFolder) -> None:
+    told: list[tuple[int, list[bytes]]] = []
+    with ending_writer(folder, told) as writer, reader_of(folder) as reader:
+        writer.append(b"seen")
+        assert reader.read(0) == b"seen"
+        written = fill(writer)
+        assert told == [(1, [i.to_bytes(8, "little") for i in range(written)])]
+        writer.append(b"after")
+        with pytest.raises(LeaseLost) as caught:
+            reader.read(0)
+        assert (caught.value.first, caught.value.lost) == (1, written)
+        assert (reader.stats().received, reader.stats().lost) == (1, written)
+        with pytest.raises(RingClosed):
+            reader.read(0)
+        assert not writer.is_read_by(reader.row)
+
+
+@pytest.mark.parametrize("lone", [True, False])
+@pytest.mark.parametrize("sees", [True, False])
+def test_what_is_read_as_the_lease_ends_counts_for_both_or_for_none(
+    folder: RingFolder, *, lone: bool, sees: bool
+) -> None:
+    """The writer looks at the cursor right before it moves, or right after."""
+    told: list[tuple[int, list[bytes]]] = []
+    with ending_writer(folder, told) as writer, reader_of(folder) as reader:
+        events = [b"%d" % i for i in range(1 if lone else 3)]
+        for event in events:
+            writer.append(event)
+        words, assert_ended = reader._words, writer.on_ended
+        assert assert_ended is not None
+
+        class Words:
+            """As the reader sees them; the writer ends it as the cursor moves."""
+
+            def __getitem__(self, at: int) -> int:
+                return words[at]
+
+            def __setitem__(self, at: int, value: int) -> None:
+                if at == reader._cursor_at and not told:
+                    if sees:
+                        words[at] = value
+                    writer._end(reader.row, assert_ended)
+                words[at] = value
+
+        reader._words = cast("memoryview", Words())
+        read = reader.read_many(9, 0) if sees else []
+        if sees:
+            writer.append(b"after")
+        with pytest.raises(LeaseLost) as caught:
+            reader.read_many(9, 0)
+        assert read + told[0][1] == events
+        assert (caught.value.first, caught.value.lost) == (len(read), len(events) - len(read))
+        reader._words = words
+
+
+def test_whenever_a_reader_is_ended_nothing_is_lost_that_was_not_told(folder: RingFolder) -> None:
+    for patience in range(10):
+        told: list[tuple[int, list[bytes]]] = []
+        seen: list[bytes] = []
+        with ending_writer(folder, told) as writer, reader_of(folder) as reader:
+
+            def read() -> None:
+                with suppress(LeaseLost, RingClosed):
+                    while True:
+                        seen.extend(reader.read_many(1 + patience % 5, LIMIT))  # noqa: B023 - ends with its turn
+
+            reading = threading.Thread(target=read)
+            reading.start()
+            for i in range(1_000):
+                with suppress(RingFull):
+                    writer.append(b"%d" % i, timeout=0)
+                if told:
+                    break
+            if not told:
+                writer.close()
+            reading.join(LIMIT)
+            written = seen + (told[0][1] if told else [])
+            assert written == sorted(written, key=int)
+            assert len(written) == writer._sequence
 
 
 def test_a_pinned_event_stays_where_it_is_until_it_is_released(folder: RingFolder) -> None:

@@ -1,0 +1,106 @@
+"""SIGSTOP of a process that hears a broadcast: what it missed is known on both sides, to the event."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import heliograph as hg
+from heliograph.link import airing
+from tests.e2e.link_programs import Program
+from tests.e2e.link_support import LIMIT, TRANSPORT, Track, own_meeting_folder, wait_until
+from tests.ring_support import Later, needs_rings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = needs_rings
+
+
+@pytest.fixture
+def hearer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Program]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    monkeypatch.setenv(TRANSPORT, "ring")
+    program = Program("hear", "x", "y")
+    yield program
+    program.clean_up()
+
+
+def heard(hearer: Program) -> tuple[dict[str, int], bool, dict[str, int]]:
+    """What it has seen of each channel, whether in order, and what it knows that it missed."""
+    before = len(hearer.said)
+    assert hearer.process.stdin is not None
+    hearer.process.stdin.write("\n")
+    hearer.process.stdin.flush()
+    assert wait_until(lambda: len(hearer.said) > before)
+    counts, ordered, missed = json.loads(hearer.said[-1].removeprefix("heard "))
+    return counts, ordered, dict(sum(map(Counter, missed), Counter()))
+
+
+def test_a_stopped_process_is_dropped_and_knows_how_many_events_of_which_channel_it_missed(
+    hearer: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "SLOTS", 1 << 8)
+    monkeypatch.setattr(airing, "LEASE", 3_600.0)
+    with (
+        hg.Station(domain="e2e", transport="ring") as station,
+        hg.Station(domain="e2e", transport="ring") as other,
+    ):
+        qos = hg.QoS(queue=300, max_blocking=0.01)
+        first, second = (station.channel(name, Track, qos=qos) for name in ("x", "y"))
+        seen: list[int] = []
+        other.channel("y", Track, qos=qos).subscribe(lambda track: seen.append(track.id), inline=True)
+        assert first.wait_matched(1, LIMIT)
+        assert second.wait_matched(2, LIMIT)
+        for i in range(5):
+            first.push(Track(i))
+            second.push(Track(i))
+        assert wait_until(lambda: heard(hearer)[0] == {"x": 5, "y": 5})
+
+        assert station.mesh is not None
+        assert station.mesh._airing._broadcast is not None
+        later = Later.of(station.mesh._airing._broadcast.ring)
+        hearer.process.send_signal(signal.SIGSTOP)
+        pushed = {"x": 5, "y": 5}
+        for i in range(5, 25):
+            second.push(Track(i))
+            pushed["y"] += 1
+        pushed["x"] += push_until_full_from(first, 5)
+
+        later.by_ns = 3_600 * 10**9
+        assert wait_until(lambda: overtaken_by(station)), "without a word from the other process"
+        overtaken = overtaken_by(station)
+        assert wait_until(lambda: len(seen) == 25), "who hears on gets all"
+        for channel in (first, second):
+            assert wait_until(lambda: channel.stats().balanced)  # noqa: B023 - called at once
+        assert second.stats().total.dropped == {"overtaken": overtaken["y"]}
+
+        hearer.process.send_signal(signal.SIGCONT)
+        assert wait_until(lambda: heard(hearer)[2] == overtaken)
+        assert first.wait_matched(1, LIMIT)
+        assert second.wait_matched(2, LIMIT)
+        second.push(Track(1_000))
+        # It may have read some before the signal came.
+        got = {name: pushed[name] - overtaken[name] + (name == "y") for name in pushed}
+        assert wait_until(lambda: heard(hearer)[:2] == (got, True)), (got, heard(hearer))
+        assert {one.reason for one in station.mesh.carriers("y")} == {"", airing.OVERTAKEN}
+
+
+def overtaken_by(station: hg.Station) -> dict[str, int]:
+    """What others did not get of a station's broadcast."""
+    assert station.mesh is not None
+    return dict(sum((Counter(link.overtaken) for link in station.mesh.stats()), Counter()))
+
+
+def push_until_full_from(channel: hg.Channel[Track], first: int) -> int:
+    for i in range(first, 1_000_000):
+        try:
+            channel.push(Track(i))
+        except hg.QueueFull:
+            return i - first
+    raise AssertionError("nothing stopped the supplier")
