@@ -16,6 +16,7 @@ from heliograph.errors import NoRoomForRing
 from heliograph.link import airing
 from heliograph.link.broadcast import Aired, Broadcast
 from heliograph.ring import RingFolder
+from heliograph.ring.writer import SHORT_LEASE
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
 from tests.ring_support import PORTS, Later, needs_rings
 
@@ -214,6 +215,8 @@ def test_a_full_queue_pauses_its_channel_and_no_other(domain: str) -> None:
         assert full.wait_matched(1, LIMIT)
         assert free.wait_matched(2, LIMIT)
         pushed = push_until_full(full)
+        with pytest.raises(hg.QueueFull, match=f"^link to {b.id:016x} has 10 events waiting"):
+            full.push(Track(pushed))
         free.push(Track(1))
         assert [consumer.pull(LIMIT) for consumer in flowing] == [Track(1)] * 2
         assert [stalled.pull(LIMIT) for _ in range(pushed)] == [Track(i) for i in range(pushed)]
@@ -235,6 +238,8 @@ def test_a_full_ring_holds_the_supplier_back_until_its_reader_goes_on(
         b.channel("x", Track, qos=qos).subscribe(slow, inline=True)
         assert ours.wait_matched(1, LIMIT)
         pushed = push_until_full(ours)
+        with pytest.raises(hg.QueueFull, match=f"^link to {b.id:016x} has 10 events waiting"):
+            ours.push(Track(pushed))
         go_on.set()
         assert wait_until(lambda: len(seen) == pushed)
         assert seen == list(range(pushed))
@@ -324,6 +329,39 @@ def test_a_reader_that_stands_still_for_too_long_knows_what_it_missed_and_is_lin
         assert wait_until(lambda: seen[-1:] == [1_000_000])
         assert len(seen) - 1 + b_missed(b, a) == pushed
     assert "the broadcast of station" in caplog.text
+
+
+def test_a_reader_that_would_miss_nothing_is_waited_for_only_shortly_and_reads_again(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "SLOTS", 1 << 8)
+    monkeypatch.setattr(airing, "LEASE", 3_600.0)
+    monkeypatch.setattr(airing, "DRAIN_LIMIT", 0.1)
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        qos = hg.QoS(queue=10, max_blocking=0.05)
+        ours, other = a.channel("x", Track, qos=qos), a.channel("y", Track, qos=qos)
+        go_on, seen, heard = Event(), [], []
+
+        def stuck(track: Track) -> None:
+            seen.append(track.id)
+            go_on.wait(LIMIT)
+
+        b.channel("y", Track, qos=qos).subscribe(stuck, inline=True)
+        c.channel("x", Track, qos=qos).subscribe(lambda track: heard.append(track.id), inline=True)
+        assert ours.wait_matched(1, LIMIT)
+        assert other.wait_matched(1, LIMIT)
+        later = Later.of(broadcast_of(a).ring)
+        other.push(Track(0))
+        assert wait_until(lambda: seen == [0])
+        pushed = push_until_full(ours)
+        later.by_ns = round(SHORT_LEASE * 1e9)
+        assert wait_until(lambda: len(heard) == pushed), "it is not waited for, for it takes nothing of this"
+        go_on.set()
+        assert wait_until(lambda: other.wait_matched(1, 0) and carriers(a, "y") == [("broadcast", "")] * 2)
+        other.push(Track(1))
+        assert wait_until(lambda: seen == [0, 1])
+        assert (missed_by(a, b), b_missed(b, a)) == ({}, 0)
+        assert ours.stats().total.dropped == other.stats().total.dropped == {}
 
 
 def missed_by(station: hg.Station, other: hg.Station) -> dict[str, int]:

@@ -335,6 +335,10 @@ class Lane:
         with self._lock:
             return self._quiet.wait_for(lambda: not self.waiting and not self._watched, timeout)
 
+    def who_is_full(self) -> str:
+        """Whom a supplier waits for."""
+        return self.name
+
     @property
     def progress(self) -> int:
         """Goes up whenever a callback came back; for who watches, so without the lock."""

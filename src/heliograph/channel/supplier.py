@@ -349,7 +349,7 @@ class Supplier(Generic[T]):
     def _cannot_wait(self, lane: Lane, seconds: float) -> Exception:
         if self._drains(lane):
             return WouldDeadlock(lane.name)
-        return QueueFull(lane.name, lane.limit, seconds)
+        return QueueFull(lane.who_is_full(), lane.limit, seconds)
 
     def _queue_together(self, events: Sequence[T]) -> int:
         """Queue events until one does not fit in with those before it; how many were queued."""

@@ -6,7 +6,8 @@ by ring for what `heliograph.link.broadcast.carries`, by the link for all else, 
 channel never changes its carrier within a session, and there is no order to be kept across a change.
 
 A station whose reader stood still beyond its lease was overtaken, and has missed events. Its session is ended
-at once, it is told how many of which channel as soon as it can be, and it is offered no ring any more.
+at once, it is told how many of which channel as soon as it can be, and it is offered no ring any more. One
+that would miss nothing is overtaken sooner, and may read again.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class Airing:
         peer.ring_reason = NOT_HERE if self._folder is None else NOT_THERE
         if self._folder is None or not peer.link.peer.rings:
             return None
-        if peer.link.station in self._missed or peer.link.station in self._leaving:
+        if self._missed.get(peer.link.station) or peer.link.station in self._leaving:
             peer.ring_reason = OVERTAKEN
             return None
         broadcast = self._opened()
@@ -257,8 +258,7 @@ class Airing:
         """It has left all channels: the others are served again, and what it missed is known."""
         if self._broadcast is not None:
             self._broadcast.released(station)
-        self._missed[station] = self._leaving[station]
-        del self._leaving[station]
+        self._missed[station] = self._missed.get(station, Counter()) + self._leaving.pop(station)
         log.error(
             "station %016x stood still for longer than its lease of the broadcast; it is linked anew, and "
             "did not get: %s",
@@ -269,7 +269,7 @@ class Airing:
     def missed(self, peer: Peer) -> m.Missed | None:
         """What to tell a station that was overtaken, when a session has begun."""
         missed = self._missed.get(peer.link.station)
-        return None if missed is None else m.Missed(dict(missed))
+        return m.Missed(dict(missed)) if missed else None
 
     def has_missed(self, peer: Peer, told: m.Missed) -> None:
         """Another station says that this one was overtaken."""

@@ -43,6 +43,10 @@ class RowGateway(Protocol):
     heads: dict[type[Event], tuple[bytes, int]]
     """How a lone event of a class begins, and the stream of its class, once all readers know it."""
 
+    def held_up_by(self) -> set[int]:
+        """The stations that events wait for now."""
+        ...
+
 
 class RowWriter(Protocol):
     """What rows are written by: a line of `heliograph.channel.rows`."""
@@ -192,6 +196,10 @@ class AirLane(GatewayLane):
                 of.rows.clear()
             if items:
                 super().put_many(items)
+
+    def who_is_full(self) -> str:
+        stations = sorted(self.gateway.held_up_by())
+        return " and ".join(f"link to {station:016x}" for station in stations) or self.name
 
     def put(self, item: Item) -> None:
         self.spill()

@@ -85,6 +85,7 @@ class Aired(Gateway):
     ) -> None:
         super().__init__(channel, "all who read the ring", Selection(dict(conditions)), sender)
         assert isinstance(self.lane, AirLane)
+        self._broadcast = sender
         self.lane.line = sender
         self.lane.gateway = self
         self.lane.default_priority = channel.qos.priority
@@ -103,6 +104,10 @@ class Aired(Gateway):
         """Events that were written."""
         counts = self.lane.counts()
         return counts.delivered + counts.dropped.get("overtaken", 0)
+
+    def held_up_by(self) -> set[int]:
+        """The stations that its events wait for now."""
+        return set(self.paused_by) or self._broadcast.held_up_by()
 
     def all_wants(self) -> dict[type[Event], Any]:
         """What any station wants, by event type."""
@@ -140,7 +145,7 @@ class Broadcast:
         on_overtaken: Callable[[int, Counter[str]], None],
     ) -> None:
         self.ring = ring
-        ring.on_ended = self._overtaken
+        ring.on_ended, ring.is_missed_by = self._overtaken, self._misses
         self._on_overtaken = on_overtaken
         # For those who push: see `heliograph.channel.rows.Line`.
         self.due_ns = 0
@@ -216,6 +221,11 @@ class Broadcast:
         with self._sending:
             self._held.discard(station)
         self._arm()
+
+    def held_up_by(self) -> set[int]:
+        """The station whose reader keeps the ring full; none when it has room, or nobody knows."""
+        station = self._readers.get(self.ring.held_up_by)
+        return set() if station is None else {station}
 
     def forget(self, station: int) -> None:
         """A station is gone, and is counted for no more."""
@@ -417,6 +427,17 @@ class Broadcast:
             self._sending.release()
 
     # All of these run under `_sending`.
+
+    def _misses(self, row: int, unread: list[bytes]) -> bool:
+        """Whether a reader would miss events if it did not read these, nor what waits behind them."""
+        station = self._readers.get(row)
+        if station is None:
+            return True  # it has not said yet who it is
+        takes = self._takes.get(station, set())
+        if any(missed_in([*unread, *self._unsent], station, takes, self._channels)):
+            return True
+        gateways = [self._gateways.get(channel) for channel in takes]
+        return any(gateway is not None and gateway.counts().pending for gateway in gateways)
 
     def _overtaken(self, row: int, first: int, unread: list[bytes]) -> None:
         """The ring has ended a reader, and this is what it did not read, from that record on."""

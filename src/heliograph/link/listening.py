@@ -162,6 +162,8 @@ class Listening:
         except RingClosed as end:
             log.debug("broadcast of station %s ended: %s", self._peer, end)
         except (RingError, BadFrame) as error:
+            if self._reader.was_ended:
+                return  # the other station knows, says what this one missed, and begins a new session
             log.error("broadcast of station %s is read no more: %s", self._peer, error)  # noqa: TRY400 - the sentence says all
             self._on_failed(self, str(error))
         except BaseException as error:  # whatever it is, the other station must not write for nobody

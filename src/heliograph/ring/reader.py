@@ -132,6 +132,11 @@ class RingReader:
         self._began_at = self._sequence
 
     @property
+    def was_ended(self) -> bool:
+        """Whether the writer has ended this reader, and knows what it did not get."""
+        return self._is_open and self._words[self._state_at] == ENDED
+
+    @property
     def next_sequence(self) -> int:
         """The sequence of the next event that `read` gives, if nothing is lost until then."""
         return self._sequence - len(self._ready)

@@ -88,6 +88,9 @@ class Rows:
         self._words[ROWS + row * ROW_WORDS + ROW_LOST] = lost
         self._words[ROWS + row * ROW_WORDS + ROW_END] = cursor + 1
 
+    def cursor(self, row: int) -> int:
+        return self._words[ROWS + row * ROW_WORDS + ROW_CURSOR]
+
     def is_reliable(self, row: int) -> bool:
         return self._words[ROWS + row * ROW_WORDS + ROW_STATE] == RELIABLE
 

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LEASE: Final = 10.0
 """Seconds that a reliable reader may hold up a waiting writer without moving."""
+SHORT_LEASE: Final = 1.0
+"""The same for one that would miss nothing, if the owner of the writer knows (`RingWriter.is_missed_by`)."""
 MAX_BATCH: Final = 4096
 """Events of one record; a longer batch becomes several."""
 CLAIMS_PER_LAP: Final = 8
@@ -116,6 +118,7 @@ class RingWriter:
         self._wakes = 0
         self._held_up_by = (-1, -1)  # the row and cursor that the writer waits for, and since when
         self._held_up_since = 0
+        self._patience_ns = self._lease_ns
         self._is_closing = False
         self._closed = False
         self.name = name
@@ -125,6 +128,9 @@ class RingWriter:
         """Told the row of a reader whose lease is over, the sequence of the first record that it has not
         read, and all of those records. It reads no more. Whoever was appending gets `RingFull`, so that
         nothing is written between what was told and what the owner does about it."""
+        self.is_missed_by: Callable[[int, list[bytes]], bool] = lambda _row, _unread: True
+        """Asked when `SHORT_LEASE` is over: whether the reader in a row would miss any of these records. One
+        that would not is ended then."""
 
     def append(self, event: Buffer, timeout: float | None = None) -> int:
         """Write one event; returns its sequence."""
@@ -243,6 +249,11 @@ class RingWriter:
                 reaped=rows.reaped,
                 readers=rows.seen(self._position),
             )
+
+    @property
+    def held_up_by(self) -> int:
+        """The row of the reader that keeps the ring full; -1 when there is room."""
+        return self._held_up_by[0]
 
     def is_read_by(self, row: int) -> bool:
         """Whether there is a reliable reader in that row, which has not been overtaken."""
@@ -407,6 +418,9 @@ class RingWriter:
             lease_end, row = self._lease_end(), self._held_up_by[0]
             now = self._clock.monotonic_ns()
             if row >= 0 and now >= lease_end and self.on_ended is not None:
+                if self._patience_ns < self._lease_ns and self.is_missed_by(row, self._unread(row)):
+                    self._patience_ns = self._lease_ns
+                    continue
                 self._end(row, self.on_ended)
                 raise RingFull(str(self.path), (now - started) / 1e9, self._rows.process(row))
             if row >= 0 and now >= lease_end:
@@ -417,20 +431,30 @@ class RingWriter:
             raise RingClosed(str(self.path), "this writer was closed")
 
     def _end(self, row: int, on_ended: Callable[[int, int, list[bytes]], None]) -> None:
-        cursor, end = self._rows.end(row), self._position
-        unread: list[bytes] = []
-        if not end - self._mask - 1 <= cursor <= end:
-            cursor = end  # it says what cannot be, so nobody knows what it has read
-        sequence, at = self._sequence, cursor
-        while at < end and (record := records.find(self._segment, at)) is not None:
-            if record.events:
-                sequence = min(sequence, record.sequence)
-                unread.append(self._memory[record.start : record.start + record.size])
-            at = record.next_position
-        self._rows.settle(row, cursor, self._sequence - sequence)
+        cursor = self._rows.end(row)
+        if not self._position - self._mask - 1 <= cursor <= self._position:
+            cursor = self._position  # it says what cannot be, so nobody knows what it has read
+        unread = self._records_from(cursor)
+        # Records of a batch count as many as they hold; an owner that asks has written none.
+        first = self._sequence - len(unread)
+        self._rows.settle(row, cursor, len(unread))
         if self._words[SLEEPERS]:
             self._wake()
-        on_ended(row, sequence, unread)
+        on_ended(row, first, unread)
+
+    def _unread(self, row: int) -> list[bytes]:
+        return self._records_from(self._rows.cursor(row))
+
+    def _records_from(self, position: int) -> list[bytes]:
+        """What was written from a position on; empty when it cannot be one of this lap."""
+        found: list[bytes] = []
+        if position < self._position - self._mask - 1:
+            return found
+        while position < self._position and (record := records.find(self._segment, position)) is not None:
+            if record.events:
+                found.append(self._memory[record.start : record.start + record.size])
+            position = record.next_position
+        return found
 
     def _lease_end(self) -> int:
         """When the slowest reader loses its lease, should it not move until then."""
@@ -438,7 +462,10 @@ class RingWriter:
         if (row, cursor) != self._held_up_by:
             self._held_up_by = (row, cursor)
             self._held_up_since = self._clock.monotonic_ns()
-        return self._held_up_since + self._lease_ns
+            self._patience_ns = self._lease_ns
+            if self.on_ended is not None:
+                self._patience_ns = min(self._lease_ns, int(SHORT_LEASE * 1e9))
+        return self._held_up_since + self._patience_ns
 
 
 def _as_bytes(part: Buffer) -> memoryview:
