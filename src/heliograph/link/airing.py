@@ -90,7 +90,8 @@ class Airing:
         arrivals: the way in for a channel's events that a station broadcasts.
         begin_reading: told when a station's broadcast is read from now on.
         end_reading: told when all of it has been taken in, or what was read of it.
-        on_overtaken: ends the session with a station that stood still; in a task of its own.
+        peer_of: what is known of a station.
+        leave: has a station leave all channels.
     """
 
     def __init__(
@@ -104,7 +105,8 @@ class Airing:
         arrivals: Callable[[Peer, str], Arrivals | None],
         begin_reading: Callable[[Peer], None],
         end_reading: Callable[[Peer], None],
-        on_overtaken: Callable[[int], None],
+        peer_of: Callable[[int], Peer | None],
+        leave: Callable[[Peer], None],
     ) -> None:
         self._station = station
         self._folder: RingFolder | None = None if rings is None else rings.folder
@@ -115,7 +117,8 @@ class Airing:
         self._arrivals = arrivals
         self._begin_reading = begin_reading
         self._end_reading = end_reading
-        self._on_overtaken = on_overtaken
+        self._peer_of = peer_of
+        self._leave = leave
         self._leaving: dict[int, Counter[str]] = {}
         self._missed: dict[int, Counter[str]] = {}
         self._lock = ports.tasks.lock("airing")
@@ -130,21 +133,22 @@ class Airing:
 
     # A session begins
 
-    def begin(self, peer: Peer) -> m.RingOffer | None:
-        """What to offer first to a station with which a session begins."""
+    def begin(self, peer: Peer) -> list[m.Message]:
+        """What to say first to a station with which a session begins."""
+        station = peer.link.station
         peer.reads_ring, peer.owes_answer = False, False
         peer.ring_reason = NOT_HERE if self._folder is None else NOT_THERE
         if self._folder is None or not peer.link.peer.rings:
-            return None
-        if self._missed.get(peer.link.station) or peer.link.station in self._leaving:
+            return []
+        if self._missed.get(station) or station in self._leaving:
             peer.ring_reason = OVERTAKEN
-            return None
+            return [m.Missed(dict(self._missed.get(station, {})))]
         broadcast = self._opened()
         if broadcast is None:
             peer.ring_reason = self._reason
-            return None
+            return []
         peer.owes_answer, peer.ring_reason = True, NOT_YET
-        return m.RingOffer(broadcast.ring.name.lane, broadcast.ring.name.incarnation)
+        return [m.RingOffer(broadcast.ring.name.lane, broadcast.ring.name.incarnation)]
 
     def answered(self, peer: Peer, answer: m.RingAnswer) -> bool:
         """Whether this answer was owed, so that gateways can be made now."""
@@ -250,12 +254,13 @@ class Airing:
             listening.drain(DRAIN_LIMIT)
             peer.listening = None
 
-    def expel(self, peer: Peer) -> None:
-        """A station that was overtaken gets no other gateways before its next session."""
-        peer.owes_answer, peer.reads_ring, peer.ring_reason = True, False, OVERTAKEN
-
-    def expelled(self, station: int) -> None:
-        """It has left all channels: the others are served again, and what it missed is known."""
+    def _expel(self, station: int) -> None:
+        """A station was overtaken: end its session, and serve the others again as soon as it has left."""
+        peer = self._peer_of(station)
+        if peer is not None:
+            # As if it had not answered: it gets no other gateways before its next session.
+            peer.owes_answer, peer.reads_ring, peer.ring_reason = True, False, OVERTAKEN
+            self._leave(peer)
         if self._broadcast is not None:
             self._broadcast.released(station)
         self._missed[station] = self._missed.get(station, Counter()) + self._leaving.pop(station)
@@ -265,11 +270,8 @@ class Airing:
             station,
             _by_channel(self._missed[station]),
         )
-
-    def missed(self, peer: Peer) -> m.Missed | None:
-        """What to tell a station that was overtaken, when a session has begun."""
-        missed = self._missed.get(peer.link.station)
-        return m.Missed(dict(missed)) if missed else None
+        if peer is not None:
+            peer.link.begin_anew()
 
     def has_missed(self, peer: Peer, told: m.Missed) -> None:
         """Another station says that this one was overtaken."""
@@ -320,7 +322,7 @@ class Airing:
 
     def _overtaken(self, station: int, missed: Counter[str]) -> None:
         self._leaving[station] = missed
-        self._ports.tasks.spawn("overtaken station", lambda: self._on_overtaken(station))
+        self._ports.tasks.spawn("overtaken station", lambda: self._expel(station))
 
     def _failed(self, peer: Peer, listening: Listening, reason: str) -> None:
         """Events may be lost: begin a new session, without the ring."""

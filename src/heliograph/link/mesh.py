@@ -118,7 +118,8 @@ class Mesh:
             arrivals=self.gates.arrivals_by_ring,
             begin_reading=self._begin_reading,
             end_reading=self._end_reading,
-            on_overtaken=self._overtaken,
+            peer_of=self._peers.get,
+            leave=self.gates.leave,
         )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
@@ -458,27 +459,12 @@ class Mesh:
         with self._lock:
             peer.told_formats.clear()
             peer.streams.clear()
-            offer = self._airing.begin(peer)
-            link.post(*() if offer is None else (offer,))
+            link.post(*self._airing.begin(peer))
             for state in self._said.values():
                 channel = self._channel(state.name)
                 if channel is not None:
                     link.post(*self._unknown_formats(peer, channel), as_of_now(state, channel))
         self.gates.drop(peer)
-        missed = self._airing.missed(peer)
-        if missed is not None:
-            link.post(missed)
-
-    def _overtaken(self, station: int) -> None:
-        """A station stood still, and the broadcast has gone on without it."""
-        with self._lock:
-            peer = self._peers.get(station)
-        if peer is not None:
-            self._airing.expel(peer)
-            self.gates.drop(peer)
-        self._airing.expelled(station)
-        if peer is not None:
-            peer.link.begin_anew()
 
     def on_lost(self, link: Link) -> None:
         self._gone(link.station)

@@ -59,7 +59,13 @@ def test_what_comes_while_a_pushing_thread_writes_is_written_and_so_is_what_come
     ring, tasks = Paper(), Script()
     clock = SystemClock()
     ports: Any = Ports(clock, cast("Any", tasks), SystemRandom())
-    broadcast = Broadcast(cast("Any", ring), ports, EventWriter(clock), lambda _channel, _format: 1)
+    broadcast = Broadcast(
+        cast("Any", ring),
+        ports,
+        EventWriter(clock),
+        lambda _channel, _format: 1,
+        lambda _station, _missed: None,
+    )
 
     def tell(name: str) -> None:
         broadcast._tell(m.Takes(7, name, takes=True))

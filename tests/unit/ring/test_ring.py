@@ -289,8 +289,7 @@ def test_what_is_read_as_the_lease_ends_counts_for_both_or_for_none(
         events = [b"%d" % i for i in range(1 if lone else 3)]
         for event in events:
             writer.append(event)
-        words, assert_ended = reader._words, writer.on_ended
-        assert assert_ended is not None
+        words, on_ended = reader._words, writer.on_ended
 
         class Words:
             """As the reader sees them; the writer ends it as the cursor moves."""
@@ -302,7 +301,8 @@ def test_what_is_read_as_the_lease_ends_counts_for_both_or_for_none(
                 if at == reader._cursor_at and not told:
                     if sees:
                         words[at] = value
-                    writer._end(reader.row, assert_ended)
+                    assert on_ended is not None
+                    writer._end(reader.row, on_ended)
                 words[at] = value
 
         reader._words = cast("memoryview", Words())
