@@ -145,7 +145,8 @@ class Listening:
         own, now, late = self._own, self._now, self._left_out.total()
         try:
             while True:
-                records = self._reader.read_many(AT_ONCE)
+                # What callbacks wrote is answered soon, if it was a question.
+                records = self._reader.read_many(AT_ONCE, soon=own.due_ns != 0)
                 own.due_ns = 0  # first: what callbacks push is the answer, and may be waited for
                 until, lone = now() + PATIENCE_NS, 0
                 for data in records:

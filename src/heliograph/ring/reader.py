@@ -73,10 +73,17 @@ FIRST_LOOKS: Final = 256
 """Looks for the next event, about 15 µs of them, before anything is set up for a longer wait: what comes
 meanwhile is seen at once and costs nothing more."""
 
+LINGER_NS: Final = 100_000
+"""How long something that is expected soon is looked for: longer than it takes the other side to wake
+up and answer, so that from then on they find each other awake."""
+MOST_PASSES: Final = 255
+"""How often, at most, a reader that looked in vain then sleeps at once before it tries that again."""
+
 FEW_SLOTS: Final = 16
 """Slots of a lone event that is taken by the short way."""
 
 _SOME_RECORDS: Final = range(RECORDS_AT_ONCE)
+_SOME_LOOKS: Final = range(64)
 _unpack_header = HEADER.unpack_from
 _ROUND: Final = HEADER_SIZE + (1 << SLOT_BITS) - 1
 
@@ -119,6 +126,8 @@ class RingReader:
         self._is_ended = False
         self._ends_at: float = inf  # a position
         self._is_open = True
+        self._may_linger = wait == "block"
+        self._in_vain = self._passes = 0
         self._first_looks = range(FIRST_LOOKS if wait != "block" else 1)
         self.path = segment.path
         self.is_reliable = reliable
@@ -148,10 +157,16 @@ class RingReader:
             return ready.popleft()
         return None
 
-    def read_many(self, limit: int, timeout: float | None = None) -> list[bytes]:
-        """Wait for an event, then all that are there, up to `limit`; empty when none came in time."""
+    def read_many(self, limit: int, timeout: float | None = None, *, soon: bool = False) -> list[bytes]:
+        """Wait for an event, then all that are there, up to `limit`; empty when none came in time.
+
+        With `soon`, the next one is likely to come at once, such as an answer to what the caller has just
+        written: a reader that else sleeps looks for it for a while before, if that has paid the last times.
+        """
         ready = self._ready
         if not ready:
+            if soon and self._may_linger:
+                self._linger()
             # A lone event is what somebody waits for: it has a way of its own.
             only = self._only()
             if only is not None:
@@ -288,6 +303,22 @@ class RingReader:
         if words[WAITING]:
             self._make_known()
         return body
+
+    def _linger(self) -> None:
+        """Look for what is expected soon; each time in vain, twice as many times pass without a look."""
+        if self._passes:
+            self._passes -= 1
+            return
+        if self._is_ended:  # the words may have been let go of
+            return
+        words, position, clock = self._words, self._position, self._clock
+        until = clock.monotonic_ns() + LINGER_NS
+        while clock.monotonic_ns() < until:
+            for _ in _SOME_LOOKS:
+                if words[COMMITTED] != position:
+                    self._in_vain = 0
+                    return
+        self._passes = self._in_vain = min(2 * self._in_vain + 1, MOST_PASSES)
 
     def _wait(self, limit_ns: int) -> bool:
         """Whether a record is there in time; `RingClosed` when none will come."""
