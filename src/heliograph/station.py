@@ -80,6 +80,8 @@ class Station:
             `heliograph.configuration`. It takes the place of what the program says.
         journal: when the files of persistent channels are rotated, and how much of them is kept.
         callback_limit: seconds after which a callback that does not return is reported and detached.
+        peer_limit: seconds after which a station of the domain that is there and says nothing, because it is
+            stopped, counts as gone until it is heard again; at least 1. Without, it is waited for.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
             the header when a receiver missed a part of the history, or a band worker died; else it is
             logged, and so is what this raises.
@@ -98,6 +100,7 @@ class Station:
         config: str | os.PathLike[str] | None = None,
         journal: Limits | None = None,
         callback_limit: float = CALLBACK_LIMIT,
+        peer_limit: float | None = None,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
     ) -> None:
@@ -111,6 +114,10 @@ class Station:
         if domain is None and transport != "socket":
             raise NotPossible(
                 f"transport={transport!r:.60}", "carries events between the stations of a domain: add domain="
+            )
+        if domain is None and peer_limit is not None:
+            raise NotPossible(
+                f"peer_limit={peer_limit!r:.60}", "is about other stations of a domain: add domain="
             )
         self._configuration = load(config, get_args(Carrier))
         transport = self._configuration.transport or transport
@@ -140,7 +147,7 @@ class Station:
         self._workers: list[BandWorker] = []
         self.mesh: Mesh | None = None
         if domain is not None:
-            self.mesh = self._joined(Identity(self.id, name, domain), transport)
+            self.mesh = self._joined(Identity(self.id, name, domain), transport, peer_limit)
         self._recorder = Recorder(
             self.ports,
             f"{self.id:016x}",
@@ -499,9 +506,11 @@ class Station:
             observe=self._recorder.observe,
         )
 
-    def _joined(self, identity: Identity, transport: Callable[[int], Transport] | Carrier) -> Mesh:
+    def _joined(
+        self, identity: Identity, transport: Callable[[int], Transport] | Carrier, peer_limit: float | None
+    ) -> Mesh:
         try:
-            return join(identity, self.ports, self._channels.get, transport)
+            return join(identity, self.ports, self._channels.get, transport, peer_limit)
         except BaseException:
             if self._keeping is not None:
                 self._keeping.close()

@@ -1,7 +1,8 @@
-"""SIGKILL of either side of a link while batches cross it: no gap, no repetition, nobody held up."""
+"""SIGKILL and SIGSTOP of either side of a link: no gap, no repetition, nobody held up."""
 
 from __future__ import annotations
 
+import signal
 from functools import partial
 from random import Random
 from threading import Event
@@ -98,3 +99,20 @@ def test_who_was_killed_is_not_counted_any_more(run: Callable[..., Program]) -> 
             assert tracks.wait_matched(1, LIMIT)
             consumer.kill()
             assert not tracks.wait_matched(1, 0)
+
+
+def test_on_request_a_station_that_is_stopped_is_struck_off_until_it_goes_on(
+    run: Callable[..., Program],
+) -> None:
+    with hg.Station(domain="e2e", transport=transport(), peer_limit=1.0) as station:
+        tracks = station.channel("air.tracks", Track, qos=hg.QoS(queue=100, max_blocking=0.05))
+        other = run("consume", "air.tracks", "1000000")
+        assert tracks.wait_matched(1, LIMIT)
+        other.process.send_signal(signal.SIGSTOP)
+        tracks.push(Track(0))
+        assert wait_until(lambda: not tracks.stats().consumers)
+        assert all(tracks.push(Track(i)) for i in range(1_000))
+        other.process.send_signal(signal.SIGCONT)
+        assert tracks.wait_matched(1, LIMIT)
+        heard = len(other.said)
+        assert wait_until(lambda: tracks.push(Track(0)) and len(other.said) > heard)

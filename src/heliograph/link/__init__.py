@@ -19,6 +19,7 @@ Rooms, from the outside in:
     ring         and through shared memory, where both sides want it
     broadcast    live events in one ring for all stations of the host    listening   and out of it
     airing       who hears whom by broadcast
+    silence      who is there and says nothing
     meeting      the folder where they find each other
     memory       a network in memory, with faults, for tests and simulations
 """
@@ -53,10 +54,13 @@ def join(
     ports: Ports,
     channel: Callable[[str], Channel[Any] | None],
     transport: Callable[[int], Transport] | Carrier = "socket",
+    peer_limit: float | None = None,
 ) -> Mesh:
     """Join the stations of a domain: this user's on this host, unless another transport is given."""
     from heliograph.link.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links
+    from heliograph.link.silence import check_limit  # noqa: PLC0415 - as above
 
+    check_limit(peer_limit)
     rings = None
     if callable(transport):
         made = transport(identity.station)
@@ -65,6 +69,6 @@ def join(
 
         made = RingTransport(identity.domain, identity.station, ports, carrier=transport)
         rings = made.rings
-    mesh = Mesh(identity, made, ports, channel, rings=rings)
+    mesh = Mesh(identity, made, ports, channel, rings=rings, peer_limit=peer_limit)
     mesh.start()
     return mesh

@@ -146,6 +146,7 @@ class Link:
         self._changed = ports.tasks.condition(None, f"acks of {self.name}")
         self._connection: Connection | None = None
         self._unflushed = False
+        self._waits = False
         # What is to be done under `_sending`; anybody may add to it.
         self._states: deque[m.State] = deque()
         self._state_due = False
@@ -301,6 +302,12 @@ class Link:
             self._unpacker.left_out,
         )
 
+    @property
+    def waits_behind(self) -> int | None:
+        """The bytes that have come over its connection, when the reader waits for more; else None."""
+        connection = self._connection
+        return connection.received_bytes if connection is not None and self._waits else None
+
     # The life of a link
 
     def hello(self, name: str, domain: str, pid: int, own: int, *, resumed: bool, rings: bool) -> m.Hello:
@@ -375,7 +382,9 @@ class Link:
                         self._tell_state()
             if self._unpacker.unacked_records >= ACK_RECORDS or self._unpacker.unacked_bytes >= ACK_BYTES:
                 self._tell_state()
+            self._waits = True
             frames = connection.receive()
+            self._waits = False
 
     def detach(self, connection: Connection) -> bool:
         """The connection has ended; whether the link has none now."""

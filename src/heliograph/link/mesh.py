@@ -40,6 +40,7 @@ from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import Questions
 from heliograph.link.remote import RemotePartition, RemoteStore, ToKeepers
 from heliograph.link.runs import EventWriter
+from heliograph.link.silence import Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,8 +61,6 @@ log = logging.getLogger(__name__)
 
 ASK_LIMIT: Final = 5.0
 """Seconds that a question waits for its answer."""
-
-
 CLOSING: Final = "is closing"
 """Why a station ends its links when it leaves."""
 
@@ -84,6 +83,7 @@ class Mesh:
         channel: a channel of this station by its name, or None.
         heartbeat: seconds between two heartbeats of a link.
         rings: with which to broadcast on this host; None: not at all.
+        peer_limit: seconds of silence after which a station counts as gone; None: never.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class Mesh:
         *,
         heartbeat: float = HEARTBEAT,
         rings: Rings | None = None,
+        peer_limit: float | None = None,
     ) -> None:
         self.identity = identity
         self._transport = transport
@@ -128,12 +129,14 @@ class Mesh:
         self._elsewhere = Elsewhere(self._questions, channel, self._writer, self._wanted, ports.tasks)
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
         self._closed = False
+        self._silence = Silence(peer_limit, ports.tasks, self._peers, self._gone)
 
     # The face
 
     def start(self) -> None:
         """Find the other stations; returns when those that are there now have been dialled."""
         self._transport.start(self._connected, self._gone)
+        self._silence.start()
 
     def tell(self, channel: Channel[Any]) -> None:
         """A channel was opened, or its consumers or types have changed."""
@@ -274,6 +277,7 @@ class Mesh:
                 return
             self._closed = True
             peers = list(self._peers.values())
+        self._silence.close()
         deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
         self._airing.close(timeout)
         for peer in peers:
