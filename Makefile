@@ -69,8 +69,9 @@ wakes: $(READY) ## ten million sleeps and wakes between two processes; takes min
 	HELIO_EXAMPLES=1000 $(BIN)/pytest -q --timeout 0 tests/faults/test_ring_wakes.py
 
 .PHONY: kills
-kills: $(READY) ## the consumer of examples/effectively_once.py, killed 500 times; takes minutes
+kills: $(READY) ## the consumer of examples/effectively_once.py, killed 500 times; stations that broadcast, 200 times
 	$(BIN)/python examples/effectively_once.py --kills 500
+	HELIO_EXAMPLES=40 $(BIN)/pytest -q -s --timeout 0 tests/faults/test_broadcast_kill.py
 
 .PHONY: bench
 bench: $(READY) ## measure against raw limits and rivals; writes bench/results
