@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def say(*words: object) -> None:
-    print(*words, flush=True)
+    print(" ".join(map(str, words)), flush=True)  # at once, so that a kill cuts no word
 
 
 def supply(channel: str, number: str) -> None:

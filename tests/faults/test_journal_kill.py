@@ -18,6 +18,7 @@ from heliograph.errors import NoSuchFile
 from heliograph.journal import manifest as manifests
 from heliograph.journal.reader import PartitionReader
 from heliograph.ports import LocalDisk
+from tests.e2e.link_support import wait_until
 from tests.support import examples
 from tests.unit.journal.helpers import FOLDER, recovered
 
@@ -97,9 +98,15 @@ class Watcher:
         words = [line.split() for line in whole.decode().splitlines()]
         return {int(offset): (name, int(life), int(number)) for offset, name, life, number in words}
 
+    @property
+    def lines(self) -> int:
+        """How many it has seen by now."""
+        return len(self._said)
+
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        self._said += self._process.stdout
+        for line in self._process.stdout:
+            self._said.append(line)  # one by one: somebody may count them
 
 
 def environment() -> dict[str, str]:
@@ -145,6 +152,7 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged_or_that_a_reader_saw
             for name, epoch, sequence, offset in one_life(tmp_path, life, chance):
                 assert (name, epoch, sequence) not in acked
                 acked[name, epoch, sequence] = offset
+        assert wait_until(lambda: watcher.lines > 1), "another process looked on"
     watched = watcher.seen()
 
     disk = LocalDisk(tmp_path)
@@ -160,7 +168,6 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged_or_that_a_reader_saw
         assert found[offset] == event
     for offset, event in (*onlooker.seen.items(), *watched.items()):
         assert found[offset] == event
-    assert watched, "another process looked on"
     for supplier in "ab":
         mine = [event for event in found if event[0] == supplier]
         assert mine == sorted(mine), "the order of each supplier is kept"
