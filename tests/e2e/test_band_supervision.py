@@ -75,9 +75,11 @@ def test_what_a_worker_has_settled_is_acknowledged(plant: Plant, done: Done) -> 
 
 @pytest.mark.parametrize("after", [1 + 37 * n for n in range(examples(2))])
 def test_no_event_is_missing_when_a_worker_is_killed_with_work_in_hand(
-    plant: Plant, done: Done, after: int
+    plant: Plant, done: Done, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed by SIGKILL after so many; what is pushed while nobody is there waits, and nothing overtakes."""
+    # However late it is killed, it is not through with all of them.
+    monkeypatch.setenv("HELIO_TEST_STUCK_AT", str(100 + JOBS - 1))
     worker = plant.station.band_worker(band_setups.careful, priority=5)
     first = worker.stats().process
     plant.jobs.push_many([Job(100 + n) for n in range(JOBS)])
