@@ -30,6 +30,7 @@ MODULES = (
     "bench.peers.rings",
     "bench.peers.sizes",
     "bench.peers.timers",
+    "bench.peers.deadlines",
     "bench.peers.configurations",
     "bench.peers.interest",
 )

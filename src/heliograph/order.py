@@ -27,6 +27,7 @@ exist, is reported, and the head that arrived first goes on.
 from __future__ import annotations
 
 import logging
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from heliograph.event import LATENCY, SUB_PRIORITY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from heliograph.event import Event, Header
 
@@ -46,6 +47,8 @@ FACTS: Final = ("priority", "sub_priority", "latency_ns", "supplier", "type", "k
 MAX_SUB_PRIORITY: Final = 255
 NEVER: Final = 1 << 63
 """The deadline, in ns, of what has none."""
+SLACK: Final = 64
+"""Entries that do not count any more, beside as many as there are lines, before they are cleared away."""
 
 
 class Waiting(NamedTuple):
@@ -108,6 +111,11 @@ class Ranked:
     def first(self, heads: Sequence[Waiting], now_ns: int) -> int:  # noqa: ARG002 - time changes nothing
         return _best(heads, lambda head: (head.priority, head.sub_priority))
 
+    @staticmethod
+    def rank(head: Waiting) -> tuple[int, int]:
+        """The least comes next."""
+        return -head.priority, -head.sub_priority
+
 
 class Aged:
     """Priority times waiting; among equals, as all are that have just come, priority, then arrival."""
@@ -125,6 +133,11 @@ class EarliestDeadline:
 
     def first(self, heads: Sequence[Waiting], now_ns: int) -> int:  # noqa: ARG002 - deadlines stand still
         return _best(heads, lambda head: (-head.due_ns, head.priority))
+
+    @staticmethod
+    def rank(head: Waiting) -> tuple[int, int]:
+        """The least comes next."""
+        return head.due_ns, -head.priority
 
 
 def _best(heads: Sequence[Waiting], key: Callable[[Waiting], Any]) -> int:
@@ -163,6 +176,67 @@ def why_not(order: Any) -> str | None:
     return None
 
 
+class Heads:
+    """The heads of one consumer's lines, in a heap, for an order whose choice does not change with time.
+
+    Asking all heads for each event costs as much as there are lines, and with `deadline` each latency that
+    pushes have said makes one; this costs the logarithm of that. A line has one entry that counts, made when
+    it began and looked at when it is the least of all. Its first event may have gone by then: the entry is
+    made anew for the one that stands there now, which is never less. Only what comes back to the front of its
+    line is less, and is said. All of it runs under the lock of the consumer's queue.
+
+    Args:
+        rank: of an event; the least comes next, and of equals the one that arrived first.
+    """
+
+    def __init__(self, rank: Callable[[Waiting], Any]) -> None:
+        self._rank = rank
+        self._heap: list[tuple[Any, int, int, Hashable]] = []
+        self._known: dict[Hashable, tuple[Any, int, int, Hashable]] = {}
+        self._number = count().__next__
+
+    def __contains__(self, line: Hashable) -> bool:
+        return line in self._known
+
+    def __len__(self) -> int:
+        """Entries that are held, whether they count or not."""
+        return len(self._heap)
+
+    def put(self, line: Hashable, head: Waiting) -> None:
+        """A line has begun, or has a first event that comes before the one it had."""
+        heappush(self._heap, self._entry(line, head))
+        if len(self._heap) > 2 * len(self._known) + SLACK:
+            self._heap = list(self._known.values())
+            heapify(self._heap)
+
+    def end(self, lines: Iterable[Hashable]) -> None:
+        """Nothing waits in these lines any more."""
+        for line in lines:
+            self._known.pop(line, None)
+
+    def first(self, lines: Mapping[Any, Any], head_of: Callable[[Any], Waiting]) -> Waiting | None:
+        """What comes next of lines, each of which may be empty and, if it is not, has a first event."""
+        heap, known = self._heap, self._known
+        while heap:
+            entry = heap[0]
+            line = entry[3]
+            if known.get(line) is not entry:
+                heappop(heap)
+            elif not (waiting := lines.get(line)):
+                heappop(heap)
+                del known[line]
+            elif (head := head_of(waiting)).arrival == entry[1]:
+                return head
+            else:
+                heapreplace(heap, self._entry(line, head))
+        return None
+
+    def _entry(self, line: Hashable, head: Waiting) -> tuple[Any, int, int, Hashable]:
+        # The number keeps two entries from being compared by their lines, which have no order.
+        entry = self._known[line] = self._rank(head), head.arrival, self._number(), line
+        return entry
+
+
 _next_arrival: Final = count(1).__next__
 
 
@@ -198,6 +272,10 @@ class Ranking:
         self._before_all = _next_arrival()
         self.line: Callable[[Waiting], Hashable] = attrgetter(*order.by)
         """The line of an event."""
+        self.heads: Heads | None = None
+        """Where the order is one of our own, and goes by what stays as it is."""
+        if type(order) is EarliestDeadline or type(order) is Ranked:
+            self.heads = Heads(order.rank)
 
     def place(self, priority: int, sub_priority: int) -> bool:
         """What the consumer says from the next event on; whether that is new."""
@@ -228,6 +306,16 @@ class Ranking:
         arrival = self._before_all
         self._before_all -= 1
         return held._replace(since_ns=self._since_ns, arrival=arrival)
+
+    def began(self, line: Hashable, head: Waiting, *, anew: bool = False) -> None:
+        """Something waits in a line that may have been empty, or begins anew with what came back."""
+        if self.heads is not None and (anew or line not in self.heads):
+            self.heads.put(line, head)
+
+    def ended(self, *lines: Hashable) -> None:
+        """Nothing waits in these lines any more."""
+        if self.heads is not None:
+            self.heads.end(lines)
 
     def first(self, heads: Sequence[Waiting]) -> int:
         return choose(self.order, heads, self._now())

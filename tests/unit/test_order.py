@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 import heliograph as hg
 from heliograph.channel.coalescing import CoalescingLane
-from heliograph.channel.lane import Lane
+from heliograph.channel.lane import Lane, LanePolicy
 from heliograph.event import LATENCY, SUB_PRIORITY, Header
-from heliograph.order import FACTS, NEVER, Ranking, Waiting, order_named
+from heliograph.order import FACTS, NEVER, SLACK, Ranking, Waiting, order_named
 from heliograph.ports import ThreadTasks
 from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from heliograph.channel.lane import Item, LanePolicy
+    from heliograph.channel.lane import Item
     from heliograph.order import Order, OrderName
 
 
@@ -56,7 +56,9 @@ def item(number: int, said: dict[str, Any], expires: int = 0) -> Item:
     names = {"sub_priority": SUB_PRIORITY, "latency": LATENCY}
     headers = {names[name]: str(said[name]) for name in names if said.get(name) is not None}
     header = Header("c", "Reading", said.get("supplier", "s"), 1, number, 0, b"", said.get("priority", 3))
-    return Reading(number), msgspec.structs.replace(header, headers=headers or None), expires
+    sensor = said.get("sensor", 0)
+    header = msgspec.structs.replace(header, headers=headers or None, key=(sensor,))
+    return Reading(number, sensor), header, expires
 
 
 def lane(
@@ -160,6 +162,87 @@ def test_events_of_one_supplier_that_are_alike_keep_their_order(
             seen.setdefault(alike, []).append(event.number)
     assert all(line == sorted(line) for line in seen.values())
     assert sum(map(len, seen.values())) == sum(step != "take" for step in steps)
+
+
+ALIKE = st.builds(lambda latency: {"latency": latency}, st.sampled_from([5, 10]))
+"""Few lines, so that several events wait in each."""
+MORE_STEPS = st.lists(
+    st.one_of(
+        SAID,
+        ALIKE,
+        ALIKE,
+        st.integers(1, 5),
+        st.sampled_from(["take", "take and give back", "look"]),
+        st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 7])),
+    ),
+    max_size=60,
+)
+POLICIES: tuple[LanePolicy, ...] = ("block", "drop_oldest", "drop_soonest", "drop_newest", "coalesce")
+
+
+@pytest.mark.parametrize("order", ["ranked", "deadline"])
+@settings(max_examples=examples(150))
+@given(MORE_STEPS, st.sampled_from(POLICIES), st.integers(1, 8))
+def test_a_heap_of_heads_chooses_what_a_look_at_all_of_them_chooses(
+    order: OrderName, steps: list[Any], policy: LanePolicy, limit: int
+) -> None:
+    """Steps are events, nanoseconds, takes, and another priority and sub-priority of the consumer."""
+
+    def run(*, heap: bool) -> list[Any]:
+        clock = HandClock()
+        queue = lane(order, clock, policy=policy, limit=limit)
+        assert queue._ranking is not None
+        if not heap:
+            queue._ranking.heads = None
+        seen: list[Any] = []
+        for number, step in enumerate([*steps, *["take"] * len(steps)]):
+            match step:
+                case "take":
+                    seen.append(numbers(queue, 1))
+                    queue.done = len(seen[-1])
+                    queue.settle()
+                case "take and give back":
+                    taken = queue.take(1)
+                    queue.head()
+                    queue.settle(taken)
+                case "look":
+                    head = queue.head()
+                    seen.append(None if head is None else head.header.sequence)
+                case int():
+                    clock.now += step
+                case tuple():
+                    queue.place(*step)
+                case _:
+                    queue.put(item(number, {**step, "sensor": number % 5}))
+        return [*seen, queue.counts(), len(queue)]
+
+    assert run(heap=True) == run(heap=False)
+
+
+def test_what_is_given_back_goes_before_what_was_next_meanwhile() -> None:
+    clock = HandClock()
+    queue = lane("deadline", clock)
+    for number, (now, latency) in enumerate([(0, 10), (6, 5), (8, 10)]):  # due at 10, 11 and 18
+        clock.now = now
+        queue.put(item(number, {"latency": latency}))
+    taken = queue.take(1)
+    assert (head := queue.head()) is not None
+    assert head.due_ns == 11
+    queue.settle(taken)
+    assert [numbers(queue, 1) for _ in range(3)] == [[0], [1], [2]]
+
+
+def test_a_heap_of_heads_holds_little_more_than_there_are_lines() -> None:
+    """Though each event has a latency of its own, and goes before its line was ever the least."""
+    clock = HandClock()
+    queue = lane("deadline", clock, policy="drop_oldest", limit=10)
+    queue.put(item(0, {"latency": 1, "priority": 5}))
+    for number in range(1, 2_000):
+        queue.put(item(number, {"latency": 10**9 + number}))
+    assert queue._ranking is not None
+    assert queue._ranking.heads is not None
+    assert len(queue._ranking.heads) <= 2 * 10 + SLACK
+    assert numbers(queue, 1) == [0]
 
 
 def test_aged_lets_the_high_go_first_on_arrival_and_the_low_never_starve() -> None:

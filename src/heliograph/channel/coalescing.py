@@ -31,7 +31,7 @@ class CoalescingLane(Lane):
             return False
         if self.waiting >= self.limit:
             self._drop_oldest()
-        self._band(line)[key] = held
+        self._add(line, held)
         self.waiting += 1
         return True
 

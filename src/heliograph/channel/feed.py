@@ -515,6 +515,9 @@ class JournalLane(Lane):
     def _new_band(self) -> Any:
         return FairBand() if self._is_shared else super()._new_band()
 
+    def _in_lines(self) -> bool:
+        return not self._is_shared  # there partitions take turns
+
     def _head_of(self, band: Any) -> Any:
         return band.head if self._is_shared else super()._head_of(band)
 

@@ -247,6 +247,8 @@ class Lane:
         with self._lock:
             if self._ranking is not ranking:
                 return None  # it has just been swapped, and the lines are no longer its own
+            if ranking.heads is not None and self._in_lines():
+                return ranking.heads.first(self._bands, self._head_of)
             heads = sorted(self._heads(), key=ARRIVAL)
         return heads[ranking.first(heads)] if heads else None
 
@@ -442,6 +444,7 @@ class Lane:
         self.waiting -= 1
         if not band:
             del self._bands[line]
+            self._ranking.ended(line)
         return self._in_time(popped) if popped[0][2] else popped
 
     def _pop_all(self) -> list[Item]:
@@ -452,6 +455,7 @@ class Lane:
         if self._ranking is None:
             return held
         self._bands.clear()
+        self._ranking.ended(*lines)
         return [item[:3] for item in sorted(held, key=ARRIVAL)]
 
     def _enter_again(self, items: Iterable[Item]) -> None:
@@ -461,7 +465,7 @@ class Lane:
         for item in items:
             held, line = self._held(item)
             self.waiting += 1
-            self._enter(self._band(line), held)
+            self._add(line, held)
 
     def _put_back(self, items: Sequence[Item]) -> None:
         """These wait again, before the others of their band and as old as they were."""
@@ -471,6 +475,8 @@ class Lane:
                 held = self._ranking.returned(held, self._in_hand)
             self.waiting += 1
             self._push_left(self._band(line), held)
+            if self._ranking is not None:
+                self._ranking.began(line, self._head_of(self._bands[line]), anew=True)
 
     def _band(self, line: Hashable) -> Any:
         band = self._bands.get(line)
@@ -496,6 +502,16 @@ class Lane:
             return item, self.priority or item[1].priority
         held = self._ranking.waiting(*item)
         return held, self._ranking.line(held)
+
+    def _add(self, line: Hashable, held: Any) -> None:
+        band = self._band(line)
+        self._enter(band, held)
+        if self._ranking is not None:
+            self._ranking.began(line, self._head_of(band))
+
+    def _in_lines(self) -> bool:
+        """Whether the first of a line is the oldest of it."""
+        return True
 
     def _heads(self) -> list[Waiting]:
         return [self._head_of(band) for band in self._bands.values() if band]
@@ -526,6 +542,7 @@ class Lane:
         self.waiting -= 1
         if self._ranking is not None and not self._bands[line]:
             del self._bands[line]
+            self._ranking.ended(line)
         self._drop_each(items, "soonest" if is_soonest else "oldest")
 
     def _append(self, item: Item) -> bool:
@@ -550,7 +567,7 @@ class Lane:
 
     def _append_extra(self, item: Item) -> bool:
         held, line = self._held(item)
-        self._enter(self._band(line), held)
+        self._add(line, held)
         self.waiting += 1
         return True
 
