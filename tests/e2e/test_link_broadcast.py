@@ -197,13 +197,13 @@ def test_arrays_cross_also_when_they_are_larger_than_the_ring(domain: str, size:
         ours, consumer = a.channel("images", Image), b.channel("images", Image).consumer()
         assert ours.wait_matched(1, LIMIT)
         for i in range(3):
-            ours.push(Image(i, np.full(size, i, dtype=np.float32)))
+            ours.push(Image(i, np.arange(i, size + i, dtype=np.float32)))
         for i in range(3):
             got = consumer.pull(LIMIT)
             assert got is not None
             assert got.id == i
             assert got.pixels.shape == (size,)
-            assert (got.pixels == i).all()
+            assert (got.pixels == np.arange(i, size + i)).all()
 
 
 def test_a_full_queue_pauses_its_channel_and_no_other(domain: str) -> None:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOTS: Final = 1 << 15
-"""A ring of two megabytes for each station."""
+SLOTS: Final = 1 << 16
+"""A ring of four megabytes for each station, so that an event of one goes as one record."""
 LANE: Final = 1
 """Of the broadcast; lane 0 is for rings between two stations."""
 LOOK_FOR_WRITER_EVERY: Final = 2.0
@@ -171,7 +171,12 @@ class Airing:
         name = RingName(peer.link.station, offer.lane, offer.incarnation & 0xFFFFFFFFFFFFFFFF)
         try:
             reader = self._folder.open(
-                name, self._ports, reliable=True, wait=self._wait, look_every=LOOK_FOR_WRITER_EVERY
+                name,
+                self._ports,
+                reliable=True,
+                wait=self._wait,
+                look_every=LOOK_FOR_WRITER_EVERY,
+                reuse=True,
             )
         except RingError as error:
             log.warning("the broadcast of station %s stays unread: %s", peer.link.name, error)

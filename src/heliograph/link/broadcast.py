@@ -58,6 +58,9 @@ log = logging.getLogger(__name__)
 
 TOGETHER_NS: Final = 50_000
 """Events that are pushed within so long after a record was written may wait for each other."""
+LARGE: Final = 1 << 16
+"""Bytes from which on an event is copied into the ring from where it was encoded, and not encoded again when
+that needs a look at the readers."""
 A_MOMENT: Final = 0.0005
 """Seconds between two looks of the broadcast's own task at whether a pushing thread is done."""
 FLUSH_LIMIT: Final = 1.0
@@ -329,6 +332,7 @@ class Broadcast:
     def _one_of(self, of: SupplierRows, head: bytes) -> Callable[[Any, int, int, int], bool]:
         """What writes a lone event of a supplier: the case that somebody waits for, so all is at hand."""
         acquire, release, put, now = self._sending.acquire, self._sending.release, self.ring.put, self._now
+        append = self._append
         unsent, told, gateway, lane = self._unsent, self._told, of.gateway, of.lane
         supplier, epoch, priority = of.supplier, of.epoch, of.priority
 
@@ -340,10 +344,13 @@ class Broadcast:
                     return False
                 said = (event, supplier, epoch, sequence, source_ts, priority, place, None, None)
                 try:
-                    record = head + encode(said)
+                    body = encode(said)
                 except Exception:  # noqa: BLE001 - as in `bytes_or_none`, without a call
                     return False
-                if not put(record):
+                if len(body) >= LARGE:
+                    if not append(head, body):
+                        return False
+                elif not put(head + body):
                     return False
                 self.due_ns = now() + TOGETHER_NS
                 lane.written += 1
@@ -470,19 +477,19 @@ class Broadcast:
                 self._unsent.clear()
             elif not self._unsent:
                 continue  # what waited could not be written
-            elif self._append(self._unsent[0], timeout):
+            elif self._append(self._unsent[0], timeout=timeout):
                 self._unsent.popleft()
             else:
                 return False
         return not self._held
 
-    def _append(self, record: bytes, timeout: float | None = 0.0) -> bool:
-        """Whether there was room. What is too large for one record comes here in pieces."""
-        if len(record) > self.ring.largest:
+    def _append(self, *parts: bytes, timeout: float | None = 0.0) -> bool:
+        """Whether there was room for a record. What is too large for one comes here in pieces."""
+        if sum(map(len, parts)) > self.ring.largest:
             return False
         try:
-            if not self.ring.put(record):
-                self.ring.append(record, timeout)
+            if len(parts) > 1 or not self.ring.put(parts[0]):
+                self.ring.append_parts(parts, timeout)
         except RingFull:
             return False
         except RingClosed:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
+
 from heliograph.errors import BadFrame, DecodeError, FormatError, RingClosed, RingError
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
@@ -154,7 +156,8 @@ class Listening:
                         self._take_run(memoryview(data), until)
                         continue
                     # Looked up anew for each: what one says or calls may change it.
-                    take = self._takers.get(data[:HEAD]) or self._taker(data[:HEAD])
+                    head = bytes(data[:HEAD])  # it may be a view
+                    take = self._takers.get(head) or self._taker(head)
                     if take is not None:
                         body = data[HEAD:] if len(data) < SMALL else memoryview(data)[HEAD:]
                         take(body, until, len(records) > 1 and now() >= until)
@@ -206,7 +209,8 @@ class Listening:
         stream = self._streams.get(run.stream)
         arrivals = None if stream is None else self._way_in(stream, run.length)
         if run.form == m.PIECE and stream is not None:
-            whole = self._pieces.add(run, self._peer)
+            kept = memoryview(bytes(run.records))  # where it lies the next one will
+            whole = self._pieces.add(msgspec.structs.replace(run, records=kept), self._peer)
             if whole is None:
                 return
             self._pieces.clear()

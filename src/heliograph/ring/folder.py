@@ -64,14 +64,24 @@ class RingFolder:
         reliable: bool,
         wait: WaitMode = "spin",
         look_every: float = LOOK_EVERY,
+        reuse: bool = False,
     ) -> RingReader:
         """A new reader of a ring; `RingClosed` when its writer has gone.
 
-        While it sleeps it looks every so many seconds whether the writer is alive.
+        Args:
+            name: of the ring.
+            ports: of this process.
+            reliable: whether it holds the writer back.
+            wait: how it waits.
+            look_every: seconds after which a reader that sleeps looks whether the writer is alive.
+            reuse: whether it gives a large event as a view of memory that the next read may write over. New
+                memory for each is a page fault for every 4 KiB, which takes longer than to copy them.
         """
         segment = Segment.open(self._path_of(name))
         try:
-            return RingReader(segment, ports, reliable=reliable, wait=wait, look_every=look_every)
+            return RingReader(
+                segment, ports, reliable=reliable, wait=wait, look_every=look_every, reuse=reuse
+            )
         except RingError:
             segment.close()
             raise

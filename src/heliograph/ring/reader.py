@@ -24,7 +24,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from crc32c import crc32c
 
@@ -73,6 +73,9 @@ FIRST_LOOKS: Final = 256
 """Looks for the next event, about 15 µs of them, before anything is set up for a longer wait: what comes
 meanwhile is seen at once and costs nothing more."""
 
+REUSED_FROM: Final = 1 << 16
+"""Bytes from which on an event is copied to where the last such event was, for whoever has asked for that."""
+
 LINGER_NS: Final = 100_000
 """How long something that is expected soon is looked for: longer than it takes the other side to wake
 up and answer, so that from then on they find each other awake."""
@@ -110,6 +113,7 @@ class RingReader:
         reliable: bool,
         wait: WaitMode = "spin",
         look_every: float = LOOK_EVERY,
+        reuse: bool = False,
     ) -> None:
         self._segment = segment
         self._memory = segment.memory
@@ -120,6 +124,8 @@ class RingReader:
         self._waiter = Waiter(segment, SLEEPERS, BELL, ports.clock, wait, look_every=look_every)
         self._ready: deque[bytes] = deque()
         self._pins: deque[Pinned] = deque()
+        self._reuses = reuse
+        self._scratch: bytearray | None = None
         self._lost = 0
         self._gaps = 0
         self._rings = 0
@@ -346,6 +352,7 @@ class RingReader:
     def _copy_ready(self) -> None:
         """Copy records, then make sure that none was written over meanwhile, then let go of them."""
         words, memory, mask, ready = self._words, self._memory, self._mask, self._ready
+        reuse = self._reuses
         position, sequence = self._position, self._sequence
         reason, committed = "", words[COMMITTED]
         for _ in _SOME_RECORDS:
@@ -357,14 +364,17 @@ class RingReader:
                 reason = "a record does not follow the one before it"
                 break
             at += HEADER_SIZE
-            body = memory[at : at + size]
-            following = sequence + count
-            if crc32c(body, following & MASK32) != crc:
-                following = sequence + 1
-                if count != LENT | 1 or crc32c(b"", following & MASK32) != crc:
-                    reason = "the checksum of a record is wrong"
-                    break
+            is_lent = count == LENT | 1
+            if is_lent:
                 count = 1
+            if size < REUSED_FROM or not reuse or ready or count != 1:
+                body = memory[at : at + size]
+            else:
+                body = self._into_scratch(at, size)
+            following = sequence + count
+            if crc32c(b"" if is_lent else body, following & MASK32) != crc:
+                reason = "the checksum of a record is wrong"
+                break
             if count == 1:
                 ready.append(body)
             elif count == 0:
@@ -386,6 +396,14 @@ class RingReader:
             self._move_cursor()
             if words[self._state_at] == ENDED and not self._counts_as_read(*before):
                 ready.clear()
+
+    def _into_scratch(self, at: int, size: int) -> bytes:
+        scratch = self._scratch
+        if scratch is None or len(scratch) < size:
+            scratch = self._scratch = bytearray(size)
+        view = memoryview(scratch)[:size]
+        view[:] = self._segment.view(at, size)
+        return cast("bytes", view.toreadonly())  # who asked for it knows
 
     def _move_cursor(self) -> None:
         words = self._words

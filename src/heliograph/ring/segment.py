@@ -110,6 +110,10 @@ class Segment:
         """The same memory as an object of its own: it lives for as long as anything views it."""
         return self._lendable.from_buffer(self.memory)
 
+    def view(self, start: int, size: int) -> memoryview:
+        """Some of its bytes."""
+        return self._bytes[start : start + size]
+
     def address_of_bell(self, bell: int) -> int:
         return self._address + 4 * bell
 

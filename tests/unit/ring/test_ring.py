@@ -19,6 +19,7 @@ from heliograph.errors import (
     TooManyReaders,
 )
 from heliograph.ring.layout import MAX_READERS, REVOKED, ROW_PROCESS, ROW_STATE, ROWS
+from heliograph.ring.reader import REUSED_FROM
 from heliograph.ring.writer import MAX_BATCH
 from tests.ring_support import (
     LIMIT,
@@ -474,6 +475,29 @@ def test_what_is_in_a_closed_ring_is_read_before_its_end_is_told(folder: RingFol
         with pytest.raises(RingClosed):
             call()
     writer.close()
+
+
+def test_a_reader_that_reuses_memory_gives_each_large_event_whole_until_the_next_read(
+    folder: RingFolder,
+) -> None:
+    large, other = os.urandom(REUSED_FROM), os.urandom(REUSED_FROM + 7)
+    with small_writer(folder, slots=1 << 14) as writer:
+        reader = folder.open(folder.rings()[-1], PORTS, reliable=True, wait="block", reuse=True)
+        with reader:
+            for events in ([large], [other], [b"small", large, large], [large, other, b"small"]):
+                for event in events:
+                    writer.append(event)
+                with writer.lend(REUSED_FROM) as room:
+                    room[:] = large
+                given = reader.read_many(9, LIMIT)
+                assert given == [*events, large]
+                assert [type(one) for one in given if len(one) < REUSED_FROM] == [bytes] * events.count(
+                    b"small"
+                )
+            writer.append(large)
+            (before,) = reader.read_many(9, LIMIT)
+            writer.append(bytes(REUSED_FROM))
+            assert reader.read_many(9, LIMIT) == [before] == [bytes(REUSED_FROM)], "it lies where that lay"
 
 
 def test_a_closed_reader_says_so_however_it_is_asked(folder: RingFolder) -> None:
