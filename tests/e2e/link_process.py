@@ -108,12 +108,17 @@ def consume(channel: str, number: str, where: str = "id >= 0") -> None:
 
 
 def hear(*channels: str) -> None:
-    """Count what comes of channels, and whenever a line comes say that, and what is known to be missed."""
+    """Count what comes of channels, and whenever a line comes say that, and what is known to be missed.
+
+    Those whose names begin with `lossy` are best-effort ones.
+    """
     with hg.Station(domain="e2e", transport=transport(), name="hearer") as station:
         assert station.mesh is not None
         seen: dict[str, list[int]] = {channel: [] for channel in channels}
         for channel in channels:
-            tracks = station.channel(channel, Track, qos=hg.QoS(queue=100))
+            lossy = channel.startswith("lossy")
+            qos = hg.QoS(reliability="best-effort") if lossy else hg.QoS(queue=100)
+            tracks = station.channel(channel, Track, qos=qos)
             tracks.subscribe(lambda track, ids=seen[channel]: ids.append(track.id), inline=True)
         for _ in sys.stdin:
             counts = {channel: len(ids) for channel, ids in seen.items()}

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import heliograph as hg
-from heliograph.link.airing import LANE
+from heliograph.link.aired import NORMAL
 from heliograph.ring import RingFolder
 from tests.conformance.link_contract import LIMIT, wait_until
 from tests.ring_support import PORTS, needs_rings
@@ -59,6 +59,6 @@ def test_a_station_that_is_killed_leaves_no_ring_and_another_takes_its_place(
                     other.kill()
             # What is left is the broadcast of the one that lives.
             assert wait_until(lambda: len(list(folder.iterdir())) == 1)
-            assert [path.name[:18] for path in folder.iterdir()] == [f"{station.id:016x}-{LANE}"]
+            assert [path.name[:18] for path in folder.iterdir()] == [f"{station.id:016x}-{NORMAL}"]
             assert wait_until(lambda: not pings.stats().consumers)
     folder.rmdir()

@@ -11,6 +11,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.link import airing
+from heliograph.link.aired import NORMAL
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, TRANSPORT, Track, own_meeting_folder, wait_until
 from tests.ring_support import Later, needs_rings
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
 
 pytestmark = needs_rings
 
+NOTHING_LOSSY = {"lossy.x": 0, "lossy.y": 0}
+
 
 @pytest.fixture
 def hearer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Program]:
     own_meeting_folder(monkeypatch, tmp_path)
     monkeypatch.setenv(TRANSPORT, "ring")
-    program = Program("hear", "x", "y")
+    program = Program("hear", "x", "y", "lossy.x", "lossy.y")
     yield program
     program.clean_up()
 
@@ -60,11 +63,10 @@ def test_a_stopped_process_is_dropped_and_knows_how_many_events_of_which_channel
         for i in range(5):
             first.push(Track(i))
             second.push(Track(i))
-        assert wait_until(lambda: heard(hearer)[0] == {"x": 5, "y": 5})
+        assert wait_until(lambda: heard(hearer)[0] == {"x": 5, "y": 5} | NOTHING_LOSSY)
 
         assert station.mesh is not None
-        assert station.mesh._airing._broadcast is not None
-        later = Later.of(station.mesh._airing._broadcast.ring)
+        later = Later.of(station.mesh._airing._broadcasts[NORMAL].ring)
         hearer.process.send_signal(signal.SIGSTOP)
         pushed = {"x": 5, "y": 5}
         for i in range(5, 25):
@@ -86,9 +88,41 @@ def test_a_stopped_process_is_dropped_and_knows_how_many_events_of_which_channel
         assert second.wait_matched(2, LIMIT)
         second.push(Track(1_000))
         # It may have read some before the signal came.
-        got = {name: pushed[name] - overtaken[name] + (name == "y") for name in pushed}
+        got = {name: pushed[name] - overtaken[name] + (name == "y") for name in pushed} | NOTHING_LOSSY
         assert wait_until(lambda: heard(hearer)[:2] == (got, True)), (got, heard(hearer))
         assert {one.reason for one in station.mesh.carriers("y")} == {"", airing.OVERTAKEN}
+
+
+def test_a_stopped_process_holds_no_best_effort_channel_up_and_knows_what_it_missed_of_each(
+    hearer: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "SLOTS", 1 << 10)
+    with hg.Station(domain="e2e", transport="ring") as station:
+        qos = hg.QoS(reliability="best-effort")
+        first, second = (station.channel(name, Track, qos=qos) for name in NOTHING_LOSSY)
+        assert first.wait_matched(1, LIMIT)
+        assert second.wait_matched(1, LIMIT)
+        first.push(Track(0))
+        second.push(Track(0))
+        assert wait_until(lambda: heard(hearer)[0]["lossy.y"] == 1)
+        hearer.process.send_signal(signal.SIGSTOP)
+        for i in range(1, 2_001):
+            first.push(Track(i))
+        for start in range(1, 501, 100):
+            second.push_many([Track(start + i) for i in range(100)])
+        hearer.process.send_signal(signal.SIGCONT)
+
+        def adds_up() -> bool:
+            counts, ordered, missed = heard(hearer)
+            assert ordered
+            got = [counts[name] + missed.get(name, 0) for name in NOTHING_LOSSY]
+            return got == [2_001, 501] and bool(missed)
+
+        assert wait_until(adds_up), heard(hearer)
+        assert first.stats().total.dropped == second.stats().total.dropped == {}
+        first.push(Track(5_000))
+        before = heard(hearer)[2]
+        assert wait_until(lambda: sum(heard(hearer)[0].values()) + sum(before.values()) == 2_503)
 
 
 def overtaken_by(station: hg.Station) -> dict[str, int]:

@@ -17,8 +17,9 @@ Rooms, from the outside in:
     contract     what every kind of link does: transports and connections
     unix         Unix sockets between the stations of one user on one host
     ring         and through shared memory, where both sides want it
-    broadcast    live events in one ring for all stations of the host    listening   and out of it
-    airing       who hears whom by broadcast
+    broadcast    live events in a ring for all stations of the host      listening   and out of it
+    aired        which channels are broadcast, and in which lane         skimming    where they may get lost
+    airing       who hears whom by broadcast                overtaken   and who did not get what
     silence      who is there and says nothing
     meeting      the folder where they find each other
     memory       a network in memory, with faults, for tests and simulations

@@ -1,9 +1,9 @@
 """Who of the stations on this host hears whom by ring: offers, answers, and what is done when one ends.
 
-When two stations begin a session and both use rings, each makes its broadcast ring, if it has none yet, and
-offers it as the first thing it says. The other one opens it and answers. Only then do gateways come to be:
-by ring for what `heliograph.link.broadcast.carries`, by the link for all else, and for whoever declined. So a
-channel never changes its carrier within a session, and there is no order to be kept across a change.
+When another station that uses rings wants something of a channel, it is offered the lane of the broadcast
+that carries it (`heliograph.link.aired`), if it has it not yet. It opens that ring and answers. Only then
+does the gateway come to be: by ring, or by the link for all that is not broadcast, and for whoever declined.
+So a channel never changes its carrier within a session, and no order is to be kept across a change.
 
 A station whose reader stood still beyond its lease was overtaken, and has missed events. Its session is ended
 at once, it is told how many of which channel as soon as it can be, and it is offered no ring any more. One
@@ -14,33 +14,36 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from heliograph.errors import RingError
 from heliograph.link import messages as m
-from heliograph.link.broadcast import Aired, Broadcast, carries
+from heliograph.link.aired import BEST_EFFORT, HIGH, NORMAL, carries, lane_of
+from heliograph.link.broadcast import Broadcast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from heliograph.channel.core import Channel
     from heliograph.event import Event
+    from heliograph.link.aired import Aired
     from heliograph.link.arrivals import Arrivals
     from heliograph.link.gates import Peer
     from heliograph.link.link import LinkStats
     from heliograph.link.listening import Listening
     from heliograph.link.runs import EventWriter
     from heliograph.ports import Ports
-    from heliograph.ring import RingFolder, WaitMode
+    from heliograph.ring import RingFolder, RingReader, WaitMode
 
 log = logging.getLogger(__name__)
 
 SLOTS: Final = 1 << 16
-"""A ring of four megabytes for each station, so that an event of one goes as one record."""
-LANE: Final = 1
-"""Of the broadcast; lane 0 is for rings between two stations."""
+"""A ring of four megabytes for the lane of most channels, so that an event of one goes as one record."""
+PART: Final = {NORMAL: 1, HIGH: 8, BEST_EFFORT: 4}
+"""Which part of that the ring of each lane has."""
 LOOK_FOR_WRITER_EVERY: Final = 2.0
 """As in `heliograph.link.ring`."""
 DRAIN_LIMIT: Final = 1.0
@@ -52,6 +55,7 @@ LEASE: Final = 10.0
 NOT_HERE: Final = "this station uses no rings"
 NOT_THERE: Final = "the other station uses no rings"
 NOT_YET: Final = "the other station has not answered yet"
+NOT_USED: Final = "nothing of what is broadcast is wanted"
 FAILED: Final = "this station's reading of a broadcast has failed before"
 OVERTAKEN: Final = "the other station stood still for longer than its lease"
 
@@ -73,12 +77,6 @@ class ChannelCarrier(msgspec.Struct, frozen=True):
     """`broadcast`, or what carries the link: `socket`, `ring`, `memory`."""
     reason: str
     """Why it is no broadcast; empty when it is one."""
-
-
-class _Silence:
-    """In place of a broadcast where there is none."""
-
-    due_ns = 0
 
 
 class Airing:
@@ -122,8 +120,8 @@ class Airing:
         self._leaving: dict[int, Counter[str]] = {}
         self._missed: dict[int, Counter[str]] = {}
         self._lock = ports.tasks.lock("airing")
-        self._broadcast: Broadcast | None = None
-        self._reason = NOT_HERE
+        self._broadcasts: dict[int, Broadcast] = {}
+        self._lines: list[Broadcast] = []
         self._closed = False
 
     @property
@@ -135,140 +133,166 @@ class Airing:
 
     def begin(self, peer: Peer) -> list[m.Message]:
         """What to say first to a station with which a session begins."""
-        station = peer.link.station
-        peer.reads_ring, peer.owes_answer = False, False
-        peer.ring_reason = NOT_HERE if self._folder is None else NOT_THERE
-        if self._folder is None or not peer.link.peer.rings:
-            return []
-        if self._missed.get(station) or station in self._leaving:
-            peer.ring_reason = OVERTAKEN
-            return [m.Missed(dict(self._missed.get(station, {})))]
-        broadcast = self._opened()
+        peer.reads.clear()
+        peer.owes.clear()
+        peer.reasons.clear()
+        peer.is_expelled = False
+        missed = self._missed.get(peer.link.station)
+        return [m.Missed(dict(missed))] if missed else []
+
+    def is_settled(self, peer: Peer, channel: Channel[Any]) -> bool:
+        """Whether it is known how a channel's events reach a station; if not, it is asked."""
+        lane = lane_of(channel)
+        if carries(channel) or self._why_none(peer) or lane in peer.reads or lane in peer.reasons:
+            return True
+        if lane in peer.owes:
+            return False
+        broadcast = self._opened(lane, peer)
         if broadcast is None:
-            peer.ring_reason = self._reason
-            return []
-        peer.owes_answer, peer.ring_reason = True, NOT_YET
-        return [m.RingOffer(broadcast.ring.name.lane, broadcast.ring.name.incarnation)]
+            return True
+        peer.owes.add(lane)
+        peer.link.post(m.RingOffer(lane, broadcast.ring.name.incarnation))
+        return False
 
     def answered(self, peer: Peer, answer: m.RingAnswer) -> bool:
         """Whether this answer was owed, so that gateways can be made now."""
-        if not peer.owes_answer:
+        lane = answer.lane
+        if lane not in peer.owes:
             return False
-        peer.owes_answer, peer.reads_ring = False, answer.reads
-        peer.ring_reason = "" if answer.reads else f"the other station: {answer.reason[: m.MAX_REASON]}"
-        assert self._broadcast is not None
-        if answer.reads and not self._broadcast.is_read_by(peer.link.station, answer.row):
-            peer.reads_ring, peer.ring_reason = False, OVERTAKEN
+        is_read = answer.reads and self._broadcasts[lane].is_read_by(peer.link.station, answer.row)
+        if is_read:
+            peer.reads.add(lane)
+        elif answer.reads:
+            peer.reasons[lane] = OVERTAKEN
+        else:
+            peer.reasons[lane] = f"the other station: {answer.reason[: m.MAX_REASON]}"
+        peer.owes.discard(lane)
         return True
 
     def offered(self, peer: Peer, offer: m.RingOffer) -> m.RingAnswer:
         """Read the ring that a station offers, if that can be."""
-        if self._folder is None or peer.shuns_rings or peer.listening is not None:
-            return m.RingAnswer(reads=False, reason=FAILED if peer.shuns_rings else NOT_HERE)
-        from heliograph.link.listening import Listening  # noqa: PLC0415 - stations without rings need not load it
-        from heliograph.ring import RingName  # noqa: PLC0415 - likewise
+        lane = offer.lane
+        if self._folder is None or peer.shuns_rings or lane in peer.listening or lane not in PART:
+            return m.RingAnswer(lane, reads=False, reason=FAILED if peer.shuns_rings else NOT_HERE)
+        from heliograph.ring import RingName  # noqa: PLC0415 - stations without rings need not load it
 
-        name = RingName(peer.link.station, offer.lane, offer.incarnation & 0xFFFFFFFFFFFFFFFF)
+        name = RingName(peer.link.station, lane, offer.incarnation & 0xFFFFFFFFFFFFFFFF)
         try:
             reader = self._folder.open(
                 name,
                 self._ports,
-                reliable=True,
+                reliable=lane != BEST_EFFORT,
                 wait=self._wait,
                 look_every=LOOK_FOR_WRITER_EVERY,
                 reuse=True,
             )
         except RingError as error:
             log.warning("the broadcast of station %s stays unread: %s", peer.link.name, error)
-            return m.RingAnswer(reads=False, reason=str(error))
-        broadcast = self._opened()
+            return m.RingAnswer(lane, reads=False, reason=str(error))
         self._begin_reading(peer)
-        peer.listening = Listening(
+        listening = peer.listening[lane] = self._listening(peer, lane, reader)
+        if peer.is_gone:  # meanwhile, and whoever said so saw no broadcast
+            listening.finish()
+        return m.RingAnswer(lane, reads=True, row=reader.row)
+
+    def _listening(self, peer: Peer, lane: int, reader: RingReader) -> Listening:
+        from heliograph.link.listening import Listening  # noqa: PLC0415 - stations without rings need not load it
+        from heliograph.link.skimming import Skimming  # noqa: PLC0415 - likewise
+
+        kind: Callable[..., Listening] = Listening
+        if lane == BEST_EFFORT:
+            kind = partial(Skimming, missed=peer.fell_behind, on_gap=lambda: peer.link.post(m.RingGap(lane)))
+        return kind(
             reader,
             self._station,
             peer.link.name,
             self._ports,
             arrivals=lambda channel: self._arrivals(peer, channel),
-            own=_Silence() if broadcast is None else broadcast,
-            on_failed=lambda listening, reason: self._failed(peer, listening, reason),
+            own=self._lines,
+            on_failed=lambda listening, reason: self._failed(peer, lane, listening, reason),
             on_ended=lambda: self._end_reading(peer),
             left_out=peer.left_out,
         )
-        if peer.is_gone:  # meanwhile, and whoever said so saw no broadcast
-            peer.listening.finish()
-        return m.RingAnswer(reads=True, row=reader.row)
 
     # Gateways
 
     def takes(self, peer: Peer, channel: Channel[Any]) -> bool:
         """Whether a channel's events reach this station by ring."""
-        return peer.reads_ring and not carries(channel)
+        return lane_of(channel) in peer.reads and not carries(channel)
 
     def admit(self, peer: Peer, channel: Channel[Any], conditions: Mapping[type[Event], Any]) -> Aired:
-        assert self._broadcast is not None, "nobody reads what is not there"
-        return self._broadcast.admit(peer.link.station, channel, conditions)
+        return self._broadcasts[lane_of(channel)].admit(peer.link.station, channel, conditions)
 
     def change(self, peer: Peer, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
-        assert self._broadcast is not None
-        self._broadcast.change(peer.link.station, gateway, conditions)
+        gateway.broadcast.change(peer.link.station, gateway, conditions)
 
     def leave(self, peer: Peer, gateway: Aired) -> None:
-        assert self._broadcast is not None
         station = peer.link.station
-        waited = self._broadcast.leave(station, gateway)
+        waited = gateway.broadcast.leave(station, gateway)
         if waited and station in self._leaving:
             self._leaving[station][gateway.channel.name] += waited
 
     def pause(self, peer: Peer, gateway: Aired, *, paused: bool) -> None:
-        assert self._broadcast is not None
-        self._broadcast.pause(peer.link.station, gateway, paused=paused)
+        gateway.broadcast.pause(peer.link.station, gateway, paused=paused)
+
+    def repeat(self, peer: Peer, lane: int) -> None:
+        """A station has fallen behind in a best-effort lane, and asks what it takes there."""
+        if lane in peer.reads:
+            self._broadcasts[lane].repeat(peer.link.station)
 
     def stats(self, peer: Peer) -> LinkStats:
         """Of the link to a station, and of what reaches it by broadcast."""
         stats = peer.link.stats()
-        sent = 0 if self._broadcast is None else self._broadcast.sent_to(peer.link.station)
+        sent = sum(broadcast.sent_to(peer.link.station) for broadcast in tuple(self._lines))
+        reason = self._why_none(peer) or next(iter(peer.reasons.values()), NOT_YET if peer.owes else NOT_USED)
         return msgspec.structs.replace(
             stats,
             events_sent=stats.events_sent + sent,
-            broadcast=peer.reads_ring,
-            broadcast_reason=peer.ring_reason,
+            broadcast=bool(peer.reads),
+            broadcast_reason="" if peer.reads else reason,
             overtaken=dict(self._missed.get(peer.link.station, {})),
-            missed=dict(peer.missed + peer.left_out),
+            missed=dict(peer.missed + peer.left_out + peer.fell_behind),
         )
 
     def carrier(self, peer: Peer, channel: Channel[Any]) -> ChannelCarrier:
         """How a channel's events reach a station."""
         if self.takes(peer, channel):
             return ChannelCarrier(peer.link.name, "broadcast", "")
-        reason = carries(channel) if peer.reads_ring else peer.ring_reason
+        reason = self._why_none(peer) or carries(channel) or peer.reasons.get(lane_of(channel), NOT_YET)
         return ChannelCarrier(peer.link.name, peer.link.stats().carrier, reason)
+
+    def _why_none(self, peer: Peer) -> str:
+        """Why a station hears nothing of this one by ring; empty when it may."""
+        station = peer.link.station
+        if self._folder is None or not peer.link.peer.rings:
+            return NOT_HERE if self._folder is None else NOT_THERE
+        return OVERTAKEN if self._missed.get(station) or station in self._leaving else ""
 
     # A session ends
 
     def finish(self, peer: Peer) -> None:
         """The other station is gone: what it has written is taken in, however long that takes."""
-        listening = peer.listening
-        if listening is not None:
+        for listening in tuple(peer.listening.values()):
             listening.finish()
 
     def end(self, peer: Peer) -> None:
-        """Take in what the other station has written by now, and read its ring no more."""
-        peer.reads_ring = peer.owes_answer = False
-        listening = peer.listening
-        if listening is not None:
+        """Take in what the other station has written by now, and read its rings no more."""
+        peer.reads.clear()
+        peer.owes.clear()
+        while peer.listening:
+            _, listening = peer.listening.popitem()
             listening.drain(DRAIN_LIMIT)
-            peer.listening = None
 
     def _expel(self, station: int) -> None:
         """A station was overtaken: end its session, and serve the others again as soon as it has left."""
         peer = self._peer_of(station)
         if peer is not None:
-            # As if it had not answered: it gets no other gateways before its next session.
-            peer.owes_answer, peer.reads_ring, peer.ring_reason = True, False, OVERTAKEN
+            peer.is_expelled = True
             self._leave(peer)
-        if self._broadcast is not None:
-            self._broadcast.released(station)
-        self._missed[station] = self._missed.get(station, Counter()) + self._leaving.pop(station)
+        for broadcast in tuple(self._lines):
+            broadcast.released(station)
+        missed = self._leaving.pop(station, Counter())
+        self._missed[station] = self._missed.get(station, Counter()) + missed
         log.error(
             "station %016x stood still for longer than its lease of the broadcast; it is linked anew, and "
             "did not get: %s",
@@ -291,8 +315,8 @@ class Airing:
 
     def forget(self, peer: Peer, *, is_dead: bool) -> None:
         """A station is gone; while it lives it may come back, and is to hear what it missed."""
-        if self._broadcast is not None:
-            self._broadcast.forget(peer.link.station)
+        for broadcast in tuple(self._lines):
+            broadcast.forget(peer.link.station)
         if is_dead:
             self._missed.pop(peer.link.station, None)
 
@@ -303,37 +327,41 @@ class Airing:
         """
         with self._lock:
             self._closed = True
-            broadcast = self._broadcast
-        if broadcast is not None:
+            broadcasts = tuple(self._lines)
+        for broadcast in broadcasts:
             broadcast.close(timeout)
 
     def abandon(self) -> None:
         """In the child of a fork."""
-        if self._broadcast is not None:
-            self._broadcast.abandon()
+        for broadcast in self._lines:
+            broadcast.abandon()
 
-    def _opened(self) -> Broadcast | None:
-        """The broadcast, made when it is first needed; None, with a reason, when that cannot be."""
+    def _opened(self, lane: int, peer: Peer) -> Broadcast | None:
+        """A lane, made when it is first needed; None, and a reason for this station, when that cannot be."""
         with self._lock:
-            if self._broadcast is None and self._folder is not None and not self._closed:
+            if lane not in self._broadcasts and self._folder is not None and not self._closed:
                 try:
-                    ring = self._folder.create(self._station, LANE, self._ports, slots=SLOTS, lease=LEASE)
+                    ring = self._folder.create(
+                        self._station, lane, self._ports, slots=SLOTS // PART[lane], lease=LEASE
+                    )
                 except RingError as error:
-                    self._reason = str(error)
-                    log.warning("this station broadcasts nothing: %s", error)
+                    peer.reasons[lane] = str(error)
+                    log.warning("station %s hears less by broadcast: %s", peer.link.name, error)
                     return None
-                self._broadcast = Broadcast(ring, self._ports, self._writer, self._stream_of, self._overtaken)
-            return self._broadcast
+                broadcast = Broadcast(ring, self._ports, self._writer, self._stream_of, self._overtaken)
+                self._broadcasts[lane] = broadcast
+                self._lines.append(broadcast)
+            return self._broadcasts.get(lane)
 
     def _overtaken(self, station: int, missed: Counter[str]) -> None:
-        self._leaving[station] = missed
+        self._leaving[station] = self._leaving.get(station, Counter()) + missed
         self._ports.tasks.spawn("overtaken station", lambda: self._expel(station))
 
-    def _failed(self, peer: Peer, listening: Listening, reason: str) -> None:
-        """Events may be lost: begin a new session, without the ring."""
+    def _failed(self, peer: Peer, lane: int, listening: Listening, reason: str) -> None:
+        """Events may be lost: begin a new session, without rings."""
         peer.shuns_rings = True
-        if peer.listening is listening:
-            peer.listening = None
+        if peer.listening.get(lane) is listening:
+            peer.listening.pop(lane, None)
             log.error("station %s is linked anew, without its broadcast: %s", peer.link.name, reason)
             peer.link.begin_anew()
 

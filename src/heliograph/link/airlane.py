@@ -36,6 +36,8 @@ class RowGateway(Protocol):
 
     channel: Channel[Any]
     paused: bool
+    made: int
+    """Events of records that were made, but for those that pushing threads wrote from rows."""
 
     @property
     def lane(self) -> Lane: ...

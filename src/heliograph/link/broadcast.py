@@ -1,7 +1,7 @@
-"""One ring of a station for all neighbours on this host: an event is encoded once and written once.
+"""A ring of a station for all neighbours on this host: an event is encoded once and written once.
 
-It carries the live events of channels that keep nothing and lose nothing (`carries`). A channel has one
-gateway to all stations that read the ring, which lets through what any of them wants; each of them judges by
+It carries the live events of channels that keep nothing; `heliograph.link.aired` says which. A channel has
+one gateway to all stations that read the ring, which lets through what any of them wants; each judges by
 itself what it gets. Nothing is numbered, kept or acknowledged per station: the ring keeps what its slowest
 reader has not read, and a reader that dies is forgotten.
 
@@ -29,14 +29,13 @@ import logging
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.channel.pipeline import AnyOf, Condition
 from heliograph.channel.rows import ROW
-from heliograph.channel.selection import Selection
 from heliograph.errors import RingClosed, RingFull
 from heliograph.event import info_of
 from heliograph.link import messages as m
+from heliograph.link.aired import BEST_EFFORT, Aired
 from heliograph.link.airlane import AirLane
-from heliograph.link.gateway import Gateway, GatewayLane
+from heliograph.link.gateway import GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
 from heliograph.link.messages import encode
 from heliograph.link.overtaken import LONE, LONE_HEAD, events_in, missed_in
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.event import Event
     from heliograph.link.airlane import RowGateway, SupplierRows
+    from heliograph.link.gateway import Gateway
     from heliograph.link.runs import EventWriter
     from heliograph.ports import Ports
     from heliograph.ring import RingWriter
@@ -65,67 +65,6 @@ A_MOMENT: Final = 0.0005
 """Seconds between two looks of the broadcast's own task at whether a pushing thread is done."""
 FLUSH_LIMIT: Final = 1.0
 """Seconds for which a station that leaves waits for room at least, even if it has no time left."""
-
-
-def carries(channel: Channel[Any]) -> str:
-    """Why the events of a channel go by links instead; empty when they are broadcast."""
-    if channel.store is not None or channel.qos.durability != "volatile":
-        return "its events are kept"
-    if channel.monitor is not None:
-        return "its receivers acknowledge"
-    if channel.qos.overflow_policy != "block":
-        return "it may lose events, and then every station loses others"
-    return ""
-
-
-class Aired(Gateway):
-    """The gateway of a channel to all stations that read the ring."""
-
-    lane_kind = AirLane
-
-    def __init__(
-        self, channel: Channel[Any], conditions: Mapping[type[Event], Any], sender: Broadcast
-    ) -> None:
-        super().__init__(channel, "all who read the ring", Selection(dict(conditions)), sender)
-        assert isinstance(self.lane, AirLane)
-        self._broadcast = sender
-        self.lane.line = sender
-        self.lane.gateway = self
-        self.lane.default_priority = channel.qos.priority
-        self.wants: dict[int, Mapping[type[Event], Any]] = {}
-        """What each station wants."""
-        self.paused_by: set[int] = set()
-        self.heads: dict[type[Event], tuple[bytes, int]] = {}
-        """How a lone event of a class begins, and its stream; said in the ring before."""
-        self.sent_before: dict[int, int] = {}
-        """How many were sent before each station came."""
-        self.overtaken_until = 0
-        """Of records of the ring below this one, those that a station did not get are counted."""
-
-    @property
-    def sent(self) -> int:
-        """Events that were written."""
-        counts = self.lane.counts()
-        return counts.delivered + counts.dropped.get("overtaken", 0)
-
-    def held_up_by(self) -> set[int]:
-        """The stations that its events wait for now."""
-        return set(self.paused_by) or self._broadcast.held_up_by()
-
-    def all_wants(self) -> dict[type[Event], Any]:
-        """What any station wants, by event type."""
-        found: dict[type[Event], list[Condition]] = {}
-        for conditions in self.wants.values():
-            for cls, condition in conditions.items():
-                each = condition.alternatives if isinstance(condition, AnyOf) else (condition,)
-                found.setdefault(cls, []).extend(each)
-        return {cls: _either(conditions) for cls, conditions in found.items()}
-
-
-def _either(conditions: list[Condition]) -> Condition | AnyOf:
-    if any(condition.is_open for condition in conditions):
-        return Condition()
-    return conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
 
 
 class Broadcast:
@@ -148,6 +87,7 @@ class Broadcast:
         on_overtaken: Callable[[int, Counter[str]], None],
     ) -> None:
         self.ring = ring
+        self.lane = ring.name.lane
         ring.on_ended, ring.is_missed_by = self._overtaken, self._misses
         self._on_overtaken = on_overtaken
         # For those who push: see `heliograph.channel.rows.Line`.
@@ -163,9 +103,10 @@ class Broadcast:
         self._sent: Counter[int] = Counter()
         self._readers: dict[int, int] = {}
         self._takes: dict[int, set[str]] = {}
+        self._left: dict[tuple[int, str], m.Takes] = {}
         self._channels: dict[int, str] = {}
         self._held: set[int] = set()
-        self._told: deque[m.Message] = deque()
+        self._told: deque[tuple[m.Takes, Aired | None]] = deque()
         self._ready: deque[Gateway] = deque()
         self._rows: deque[SupplierRows] = deque()
         self._unsent: deque[bytes] = deque()
@@ -176,6 +117,8 @@ class Broadcast:
 
     def is_read_by(self, station: int, row: int) -> bool:
         """A station says that it reads the ring, in that row; whether it does so still."""
+        if self.lane == BEST_EFFORT:
+            return True  # nobody waits for it
         self._readers[row] = station
         return self.ring.is_read_by(row)
 
@@ -188,16 +131,23 @@ class Broadcast:
                 gateway = Aired(channel, conditions, self)
             gateway.wants[station] = conditions
             gateway.sent_before[station] = gateway.sent
-            known = [
-                self._announced(gateway, cls) for cls in tuple(gateway.heads)
-            ]  # more are added as they are sent
-            self._tell(*known, m.Takes(station, channel.name, takes=True))
+            self._tell(m.Takes(station, channel.name, takes=True), gateway)
             if is_new:
                 channel.neighbours.join_gateway(gateway)
                 self._gateways[channel.name] = gateway
             else:
                 channel.neighbours.change_gateway(gateway, gateway.all_wants())
         return gateway
+
+    def repeat(self, station: int) -> None:
+        """A station has fallen behind, and knows nothing of what was said meanwhile."""
+        with self._joining:
+            for told in tuple(self._left.values()):
+                if told.station == station:
+                    self._tell(told)
+            for gateway in self._gateways.values():
+                if station in gateway.wants:
+                    self._tell(m.Takes(station, gateway.channel.name, takes=True), gateway)
 
     def change(self, station: int, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
         with self._joining:
@@ -211,7 +161,7 @@ class Broadcast:
             if gateway.wants.pop(station, None) is None:
                 return 0
             self._sent[station] += gateway.sent - gateway.sent_before.pop(station)
-            self._tell(m.Takes(station, gateway.channel.name, takes=False))
+            self._tell(m.Takes(station, gateway.channel.name, takes=False), gateway)
             if gateway.wants:
                 return gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
             if self._gateways.get(gateway.channel.name) is gateway:
@@ -237,6 +187,9 @@ class Broadcast:
         for row, reader in tuple(self._readers.items()):
             if reader == station:
                 del self._readers[row]
+        for key in tuple(self._left):
+            if key[0] == station:
+                self._left.pop(key, None)
 
     def sent_to(self, station: int) -> int:
         """Events of channels of which a station wants some."""
@@ -245,7 +198,9 @@ class Broadcast:
             return self._sent[station] + sum(g.sent - g.sent_before[station] for g in gateways)
 
     def pause(self, station: int, gateway: Aired, *, paused: bool) -> None:
-        """Stop writing a channel's events while a consumer of any station is full."""
+        """Stop writing a channel's events while a consumer of any station is full; never with best effort."""
+        if self.lane == BEST_EFFORT:
+            return
         with self._joining:
             if paused:
                 gateway.paused_by.add(station)
@@ -287,7 +242,10 @@ class Broadcast:
             if head is None or self._unsent or self._told or gateway.paused:
                 return False
             record = bytes_or_none(self._writer.lone, event, header)
-            return record is not None and self._append(head[0] + record)
+            if record is None or not self._append(head[0] + record):
+                return False
+            gateway.made += 1
+            return True
         finally:
             self._sending.release()
 
@@ -302,9 +260,10 @@ class Broadcast:
             if head is None or self._unsent or self._told or gateway.paused:
                 return False
             records = bytes_or_none(self._writer.bulk, cls, bulk)
-            if records is None:
+            if records is None or not self._append(m.run_bytes(m.UNIFORM, head[1], len(bulk), records)):
                 return False
-            return self._append(m.run_bytes(m.UNIFORM, head[1], len(bulk), records))
+            gateway.made += len(bulk)
+            return True
         finally:
             self._sending.release()
 
@@ -406,8 +365,8 @@ class Broadcast:
             finally:
                 self._sending.release()
 
-    def _tell(self, *told: m.Message) -> None:
-        self._told.extend(told)
+    def _tell(self, takes: m.Takes, gateway: Aired | None = None) -> None:
+        self._told.append((takes, gateway))
         self._pump()
 
     def _list(self, gateway: Gateway) -> None:
@@ -467,7 +426,7 @@ class Broadcast:
                 gateway.overtaken_until = first + len(unread) + len(self._unsent)
         self._held.add(station)
         # While something is to be told nobody writes events past it.
-        self._told.extend(m.Takes(station, channel, takes=False) for channel in takes or ())
+        self._told.extend((m.Takes(station, channel, takes=False), None) for channel in takes or ())
         self._on_overtaken(station, missed)
 
     def _flush(self, timeout: float | None) -> bool:
@@ -501,15 +460,7 @@ class Broadcast:
     def _make_records(self) -> bool:
         """Make records of what waits; whether there are any."""
         if self._told:
-            told = [self._told.popleft() for _ in range(len(self._told))]
-            for message in told:
-                if isinstance(message, m.Takes):
-                    takes = self._takes.setdefault(message.station, set())
-                    (takes.add if message.takes else takes.discard)(message.channel)
-                    if not takes:
-                        del self._takes[message.station]
-            said = m.array_of([m.encode(message) for message in told])
-            self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, len(told), said))
+            self._unsent.append(self._said())
             return True
         while self._rows:
             of = self._rows.popleft()
@@ -532,6 +483,26 @@ class Broadcast:
                 return True
         return False
 
+    def _said(self) -> bytes:
+        """What is to be told, with what stations must know to take a channel from here on."""
+        said: list[bytes] = []
+        while self._told:
+            told, gateway = self._told.popleft()
+            takes = self._takes.setdefault(told.station, set())
+            (takes.add if told.takes else takes.discard)(told.channel)
+            if not takes:
+                del self._takes[told.station]
+            if gateway is not None:
+                if told.takes:
+                    said += [m.encode(self._announced(gateway, cls)) for cls in gateway.heads]
+                told = m.Takes(told.station, told.channel, told.takes, gateway.aired)
+            if told.takes:
+                self._left.pop((told.station, told.channel), None)
+            elif self.lane == BEST_EFFORT:
+                self._left[told.station, told.channel] = told
+            said.append(m.encode(told))
+        return m.run_bytes(m.RECORDS, m.MESSAGES, len(said), m.array_of(said))
+
     def _make_rows(self, of: SupplierRows) -> bool:
         """Records of what a supplier has waiting; whether there are any."""
         gateway = of.gateway
@@ -548,6 +519,7 @@ class Broadcast:
         record = bytes_or_none(self._record_of, of, head, rows)
         if record is not None and len(record) <= self.ring.largest:
             self._unsent.append(record)
+            gateway.made += len(rows) // ROW
         else:
             self._pack_run(gateway, head[1], of.cls, of.as_items(rows))
         return True
@@ -580,6 +552,7 @@ class Broadcast:
         record = m.run_bytes(form, stream, len(items), records)
         if len(record) <= self.ring.largest:
             self._unsent.append(record)
+            gateway.made += len(items)
         elif len(items) > 1:
             half = len(items) // 2
             self._pack_run(gateway, stream, cls, items[:half])
@@ -588,6 +561,7 @@ class Broadcast:
             log.error("%s: an event of %d bytes is too large for a link", items[0][1].id, len(records))
         else:
             self._unsent.extend(m.pieces(stream, records, self.ring.largest // 2))
+            gateway.made += 1
 
     def _announced(self, gateway: RowGateway, cls: type[Event]) -> m.Announce:
         fmt = info_of(cls).format

@@ -20,8 +20,8 @@ from heliograph.errors import BadFrame, Closed, ForkedStation, FormatError
 from heliograph.event import info_of
 from heliograph.formats import Format, FormatRegistry
 from heliograph.link import messages as m
+from heliograph.link.aired import Aired
 from heliograph.link.arrivals import Arrivals
-from heliograph.link.broadcast import Aired
 from heliograph.link.conditions import condition_for
 from heliograph.link.gateway import Gateway
 from heliograph.link.handed import KeepingGateway, Settled, settle_all
@@ -61,19 +61,24 @@ class Peer:
         self.gateways: dict[str, Gateway] = {}
         self.arrivals: dict[str, Arrivals] = {}
         self.streams: dict[int, Stream] = {}
-        self.listening: Listening | None = None
-        """What reads its broadcast."""
+        self.listening: dict[int, Listening] = {}
+        """What reads its broadcast, by lane."""
         self.aired: dict[str, Arrivals] = {}
         """As `arrivals`, for what comes by its broadcast."""
-        self.owes_answer = False
-        """Whether it was offered this station's ring and has not answered yet."""
-        self.reads_ring = False
-        self.ring_reason = ""
-        """Why it does not."""
+        self.owes: set[int] = set()
+        """The lanes of this station's broadcast that it was offered, and has not answered yet."""
+        self.reads: set[int] = set()
+        """Those that it reads."""
+        self.reasons: dict[int, str] = {}
+        """Why it does not read others."""
+        self.is_expelled = False
+        """Whether it was overtaken in this session: it gets no gateway before the next one."""
         self.missed: Counter[str] = Counter()
         """Events of its broadcast that it says did not come here, by channel."""
         self.left_out: Counter[str] = Counter()
         """Those that came too late to be handed on."""
+        self.fell_behind: Counter[str] = Counter()
+        """Those of its best-effort broadcast that were overtaken here."""
         self.shuns_rings = False
         """Whether reading its broadcast has failed."""
         self.settled: Settled | None = None
@@ -107,8 +112,8 @@ class Peer:
 
     def look_again(self) -> None:
         """A channel of this station has come or gone: what its broadcast brings goes elsewhere."""
-        if self.listening is not None:
-            self.listening.forget()
+        for listening in tuple(self.listening.values()):
+            listening.forget()
 
 
 class Gates:
@@ -148,8 +153,8 @@ class Gates:
     def fit(self, peer: Peer, name: str) -> None:
         """Make the gateway of a channel to a station be what the station wants of it now."""
         with self._lock:
-            if peer.owes_answer:
-                return  # all channels are looked at when it has answered
+            if peer.is_expelled:
+                return
             channel = self._channel(name)
             gateway = peer.gateways.get(name)
             if channel is None or peer.link.closed:
@@ -160,6 +165,8 @@ class Gates:
                 gateway = None
             state = peer.channels.get(name)
             conditions = {} if state is None else self._conditions(peer, channel, state)
+            if conditions and gateway is None and not self._is_settled(peer, channel):
+                return  # all channels are looked at when it has answered
             try:
                 self._change(peer, channel, gateway, conditions)
             except (Closed, ForkedStation):
@@ -247,6 +254,11 @@ class Gates:
         if peer.settled is None:
             peer.settled = Settled(self._tasks, peer.link.post, self.tell_supervisor)
         return partial(peer.settled.add, channel.name)
+
+    def _is_settled(self, peer: Peer, channel: Channel[Any]) -> bool:
+        """Whether it is known how a channel's events reach a station."""
+        handed = self._supervised.get(peer.link.peer.pid)
+        return (handed is not None and handed.keeps(channel)) or self.airing.is_settled(peer, channel)
 
     def _change(
         self,

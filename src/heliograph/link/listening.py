@@ -21,7 +21,7 @@ from heliograph.link.runs import Stream
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from heliograph.channel.rows import Line
     from heliograph.event import Header
@@ -69,18 +69,20 @@ def _taker(stream: Stream, arrivals: Arrivals, read: Callable[[bytes | memoryvie
 
 
 class Listening:
-    """See the module.
+    """See the module; `heliograph.link.skimming` has another one for best-effort rings.
 
     Args:
         reader: of the ring; closed at the end.
         station: this one.
         peer: the other one, for errors.
         arrivals: the way in for a channel's events; None when it is not open here.
-        own: this station's own broadcast, which is told that something came.
+        own: this station's own broadcasts, which are told that something came.
         on_failed: told why it ended before its time.
         on_ended: told, last, that nothing more comes.
         left_out: where to count what came too late to be handed on, by channel.
     """
+
+    patience_ns = PATIENCE_NS
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class Listening:
         ports: Ports,
         *,
         arrivals: Callable[[str], Arrivals | None],
-        own: Line,
+        own: Sequence[Line],
         on_failed: Callable[[Listening, str], None],
         on_ended: Callable[[], None],
         left_out: Counter[str],
@@ -144,13 +146,16 @@ class Listening:
         self._reader.abandon()
 
     def _listen(self) -> None:
-        own, now, late = self._own, self._now, self._left_out.total()
+        own, now, patience_ns, late = self._own, self._now, self.patience_ns, self._left_out.total()
         try:
             while True:
-                # What callbacks wrote is answered soon, if it was a question.
-                records = self._reader.read_many(AT_ONCE, soon=own.due_ns != 0)
-                own.due_ns = 0  # first: what callbacks push is the answer, and may be waited for
-                until, lone = now() + PATIENCE_NS, 0
+                soon = False  # what callbacks wrote is answered soon, if it was a question
+                for line in own:
+                    soon = soon or line.due_ns != 0
+                records = self._reader.read_many(AT_ONCE, soon=soon)
+                for line in own:  # first: what callbacks push is the answer, and may be waited for
+                    line.due_ns = 0
+                until, lone = now() + patience_ns, 0
                 for data in records:
                     if not data or data[0] != LONE:
                         self._take_run(memoryview(data), until)
@@ -178,9 +183,7 @@ class Listening:
                 self._is_open = False
                 self._reader.close()
             self._ended.set()
-            late = self._left_out.total() - late
-            if late:
-                log.warning("%d events of station %s came too late", late, self._peer)
+            self._ended_with(self._left_out.total() - late)
             self._on_ended()
 
     def _taker(self, head: bytes) -> Take | None:
@@ -207,18 +210,28 @@ class Listening:
             self.forget()
             return
         stream = self._streams.get(run.stream)
-        arrivals = None if stream is None else self._way_in(stream, run.length)
-        if run.form == m.PIECE and stream is not None:
+        if stream is None or stream.channel not in self._channels:
+            return
+        if run.form == m.PIECE:
             kept = memoryview(bytes(run.records))  # where it lies the next one will
             whole = self._pieces.add(msgspec.structs.replace(run, records=kept), self._peer)
             if whole is None:
                 return
             self._pieces.clear()
             run = whole
-        if stream is not None and arrivals is not None:
+        self._count(stream, run.length)
+        arrivals = self._way_in(stream, run.length)
+        if arrivals is not None:
             channel = arrivals.channel
             arrivals.add(stream.read(run, channel.types, self._peer, 0, channel.qos.missing), until)
             self.taken += run.length
+
+    def _count(self, stream: Stream, events: int) -> None:
+        """So many events of a channel that this station takes have come, in a run."""
+
+    def _ended_with(self, late: int) -> None:
+        if late:
+            log.warning("%d events of station %s came too late", late, self._peer)
 
     def _take_in(self, message: m.Message) -> None:
         match message:

@@ -297,8 +297,8 @@ class Mesh:
         self._airing.abandon()
         for peer in self._peers.values():
             peer.link.abandon()
-            if peer.listening is not None:
-                peer.listening.abandon()
+            for listening in peer.listening.values():
+                listening.abandon()
 
     # Connections
 
@@ -510,6 +510,8 @@ class Mesh:
                 if self._airing.answered(peer, message):
                     for name in tuple(peer.channels):
                         self.gates.fit(peer, name)
+            case m.RingGap(lane=lane):
+                self._airing.repeat(peer, lane)
             case m.Missed():
                 self._airing.has_missed(peer, message)
             case m.Acked():

@@ -176,10 +176,17 @@ class RingOffer(msgspec.Struct, array_like=True, frozen=True, tag="ring"):
 class RingAnswer(msgspec.Struct, array_like=True, frozen=True, tag="ring-answer"):
     """Whether the ring that was offered is read; if not, why."""
 
+    lane: int
     reads: bool
     reason: str = ""
     row: int = -1
     """The reader's place in the ring: there its writer sees whether it stands still."""
+
+
+class RingGap(msgspec.Struct, array_like=True, frozen=True, tag="ring-gap"):
+    """The sender fell behind in a best-effort ring: let it hear again what it takes, and from where on."""
+
+    lane: int
 
 
 class Missed(msgspec.Struct, array_like=True, frozen=True, tag="missed"):
@@ -194,6 +201,8 @@ class Takes(msgspec.Struct, array_like=True, frozen=True, tag="takes"):
     station: int
     channel: Name
     takes: bool
+    sent: int = 0
+    """Events of the channel that stand in the ring before this, from its beginning on."""
 
 
 class Ask(msgspec.Struct, array_like=True, frozen=True, tag="ask"):
@@ -224,6 +233,7 @@ Message: TypeAlias = (
     | RingOffer
     | RingAnswer
     | Missed
+    | RingGap
     | Takes
     | Ask
     | Answer

@@ -63,6 +63,8 @@ from heliograph.ring.pins import Pinned
 from heliograph.ring.waiting import FOREVER, LOOK_EVERY, Waiter, WaitMode, deadline, ring_bell
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from heliograph.ports import Ports
     from heliograph.ring.segment import Segment
 
@@ -89,6 +91,10 @@ _SOME_RECORDS: Final = range(RECORDS_AT_ONCE)
 _SOME_LOOKS: Final = range(64)
 _unpack_header = HEADER.unpack_from
 _ROUND: Final = HEADER_SIZE + (1 << SLOT_BITS) - 1
+
+
+def _nothing() -> None:
+    """What a gap means to a reader that nobody told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,8 @@ class RingReader:
         self._in_vain = self._passes = 0
         self._first_looks = range(FIRST_LOOKS if wait != "block" else 1)
         self.path = segment.path
+        self.on_gap: Callable[[], None] = _nothing
+        """Called by a best-effort reader that was overtaken, before it gives or waits for another event."""
         self.is_reliable = reliable
         self._kind = RELIABLE if reliable else BEST_EFFORT
         self.row = self._take_row()
@@ -486,6 +494,7 @@ class RingReader:
         first, lost = self._sequence, self._start_again()
         if self.is_reliable:
             raise LeaseLost(str(self.path), first, lost)
+        self.on_gap()
 
     def _damaged(self, reason: str) -> RingDamaged:
         position = self._position

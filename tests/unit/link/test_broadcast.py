@@ -6,9 +6,11 @@ import threading
 from typing import TYPE_CHECKING, Any, cast
 
 from heliograph.link import messages as m
+from heliograph.link.aired import NORMAL
 from heliograph.link.broadcast import Broadcast
 from heliograph.link.runs import EventWriter
 from heliograph.ports import Ports, SystemClock, SystemRandom
+from heliograph.ring import RingName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +20,7 @@ class Paper:
     """A ring that keeps what is written."""
 
     largest = 1 << 20
+    name = RingName(1, NORMAL, 1)
 
     def __init__(self) -> None:
         self.records: list[bytes] = []

@@ -1,0 +1,117 @@
+"""Which channels are broadcast, in which lane, and the gateway of such a channel to all who read that.
+
+A lane is a ring of a station: a full one, or one that is read slowly, does not hold up another. Each is made
+when a channel first needs it.
+
+    NORMAL        channels that lose nothing
+    HIGH          those of them whose events are of a high priority unless they say another
+    BEST_EFFORT   channels that may lose events: nobody holds the writer up, and whoever falls behind knows
+                  what it missed; see `heliograph.link.skimming`
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph.channel.pipeline import AnyOf, Condition
+from heliograph.channel.selection import Selection
+from heliograph.link.airlane import AirLane
+from heliograph.link.gateway import Gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from heliograph.channel.core import Channel
+    from heliograph.event import Event
+    from heliograph.link.broadcast import Broadcast
+
+NORMAL: Final = 1
+"""The first one; lane 0 is for rings between two stations."""
+HIGH: Final = 2
+BEST_EFFORT: Final = 3
+HIGH_PRIORITY: Final = 4
+"""From which priority of a channel on its events go in the lane of their own."""
+
+READERS: Final = {
+    NORMAL: "all who read the ring",
+    HIGH: "all who read the ring of high priority",
+    BEST_EFFORT: "all who read the best-effort ring",
+}
+
+
+def carries(channel: Channel[Any]) -> str:
+    """Why the events of a channel go by links instead; empty when they are broadcast."""
+    if channel.store is not None or channel.qos.durability != "volatile":
+        return "its events are kept"
+    if channel.monitor is not None:
+        return "its receivers acknowledge"
+    if channel.qos.overflow_policy == "coalesce":
+        return "of each key only the newest event waits"
+    if channel.qos.reliability == "reliable" and channel.qos.overflow_policy != "block":
+        return "it is reliable and may lose events, and then every station loses others"
+    return ""
+
+
+def lane_of(channel: Channel[Any]) -> int:
+    """Where the events of a channel go that is broadcast."""
+    if channel.qos.reliability == "best-effort":
+        return BEST_EFFORT
+    return HIGH if channel.qos.priority >= HIGH_PRIORITY else NORMAL
+
+
+class Aired(Gateway):
+    """The gateway of a channel to all stations that read the ring."""
+
+    lane_kind = AirLane
+
+    def __init__(
+        self, channel: Channel[Any], conditions: Mapping[type[Event], Any], sender: Broadcast
+    ) -> None:
+        super().__init__(channel, READERS[sender.lane], Selection(dict(conditions)), sender)
+        assert isinstance(self.lane, AirLane)
+        self.broadcast = sender
+        self.lane.line = sender
+        self.lane.gateway = self
+        self.lane.default_priority = channel.qos.priority
+        self.wants: dict[int, Mapping[type[Event], Any]] = {}
+        """What each station wants."""
+        self.paused_by: set[int] = set()
+        self.heads: dict[type[Event], tuple[bytes, int]] = {}
+        """How a lone event of a class begins, and its stream; said in the ring before."""
+        self.sent_before: dict[int, int] = {}
+        """How many were sent before each station came."""
+        self.made = 0
+        """Events of records that were made, but for those that pushing threads wrote from rows."""
+        self.overtaken_until = 0
+        """Of records of the ring below this one, those that a station did not get are counted."""
+
+    @property
+    def sent(self) -> int:
+        """Events that were written."""
+        counts = self.lane.counts()
+        return counts.delivered + counts.dropped.get("overtaken", 0)
+
+    @property
+    def aired(self) -> int:
+        """Events that are in the ring, or will be before all that is made from now on; while it is still."""
+        assert isinstance(self.lane, AirLane)
+        return self.made + self.lane.written
+
+    def held_up_by(self) -> set[int]:
+        """The stations that its events wait for now."""
+        return set(self.paused_by) or self.broadcast.held_up_by()
+
+    def all_wants(self) -> dict[type[Event], Any]:
+        """What any station wants, by event type."""
+        found: dict[type[Event], list[Condition]] = {}
+        for conditions in self.wants.values():
+            for cls, condition in conditions.items():
+                each = condition.alternatives if isinstance(condition, AnyOf) else (condition,)
+                found.setdefault(cls, []).extend(each)
+        return {cls: _either(conditions) for cls, conditions in found.items()}
+
+
+def _either(conditions: list[Condition]) -> Condition | AnyOf:
+    if any(condition.is_open for condition in conditions):
+        return Condition()
+    return conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
