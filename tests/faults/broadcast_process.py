@@ -21,6 +21,7 @@ import msgspec
 
 import heliograph as hg
 from heliograph.errors import Closed
+from heliograph.link.aired import NORMAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,8 +127,7 @@ def _push_some(post: hg.Channel[Parcel], source: str, first: int, chance: random
 
 def _are_all_in_the_ring(station: hg.Station, post: hg.Channel[Parcel]) -> bool:
     assert station.mesh is not None
-    broadcast = station.mesh._airing._broadcast
-    assert broadcast is not None
+    broadcast = station.mesh._airing._broadcasts[NORMAL]
     with broadcast._sending:
         return post.settle(0) and not broadcast._unsent
 

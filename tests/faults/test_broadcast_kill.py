@@ -20,6 +20,8 @@ import msgspec
 import pytest
 
 import heliograph as hg
+from heliograph.link.aired import NORMAL
+from heliograph.link.airing import NOT_USED
 from heliograph.ring import RingFolder
 from heliograph.ring.layout import MAX_READERS, ROW_PROCESS, ROW_WORDS, ROWS
 from tests.e2e.link_programs import Program
@@ -152,8 +154,10 @@ class Post:
         return {source_of(self.station), *filter(None, map(name_of, self.running.values()))}
 
     def carriers(self) -> set[str]:
+        """To all that want something."""
         assert self.station.mesh is not None
-        return {one.carrier for one in self.station.mesh.carriers(CHANNEL)}
+        carriers = self.station.mesh.carriers(CHANNEL)
+        return {one.carrier for one in carriers if one.reason != NOT_USED}
 
     def ring_owners(self) -> set[str]:
         return {path.name.partition("-")[0] for path in self.rings.path.iterdir()}
@@ -177,8 +181,7 @@ def post(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Post]:
 def reuse_ids(post: Post, dead: set[int]) -> None:
     """As if processes that live had the ids of the dead: in the rows that those left in the ring."""
     assert post.station.mesh is not None
-    broadcast = post.station.mesh._airing._broadcast
-    assert broadcast is not None
+    broadcast = post.station.mesh._airing._broadcasts[NORMAL]
     for row in range(MAX_READERS):
         place = ROWS + row * ROW_WORDS + ROW_PROCESS
         if broadcast.ring._words[place] in dead:

@@ -55,7 +55,7 @@ LEASE: Final = 10.0
 NOT_HERE: Final = "this station uses no rings"
 NOT_THERE: Final = "the other station uses no rings"
 NOT_YET: Final = "the other station has not answered yet"
-NOT_USED: Final = "nothing of what is broadcast is wanted"
+NOT_USED: Final = "the other station has wanted nothing that is broadcast there"
 FAILED: Final = "this station's reading of a broadcast has failed before"
 OVERTAKEN: Final = "the other station stood still for longer than its lease"
 
@@ -169,7 +169,17 @@ class Airing:
         peer.owes.discard(lane)
         return True
 
-    def offered(self, peer: Peer, offer: m.RingOffer) -> m.RingAnswer:
+    def hear(self, peer: Peer, message: m.RingOffer | m.RingGap | m.Missed) -> None:
+        """Do what another station asks in words of its broadcast, or of this one's."""
+        match message:
+            case m.RingOffer():
+                peer.link.post(self._offered(peer, message))
+            case m.RingGap(lane=lane) if lane in peer.reads:
+                self._broadcasts[lane].repeat(peer.link.station)
+            case m.Missed():
+                self._has_missed(peer, message)
+
+    def _offered(self, peer: Peer, offer: m.RingOffer) -> m.RingAnswer:
         """Read the ring that a station offers, if that can be."""
         lane = offer.lane
         if self._folder is None or peer.shuns_rings or lane in peer.listening or lane not in PART:
@@ -235,11 +245,6 @@ class Airing:
     def pause(self, peer: Peer, gateway: Aired, *, paused: bool) -> None:
         gateway.broadcast.pause(peer.link.station, gateway, paused=paused)
 
-    def repeat(self, peer: Peer, lane: int) -> None:
-        """A station has fallen behind in a best-effort lane, and asks what it takes there."""
-        if lane in peer.reads:
-            self._broadcasts[lane].repeat(peer.link.station)
-
     def stats(self, peer: Peer) -> LinkStats:
         """Of the link to a station, and of what reaches it by broadcast."""
         stats = peer.link.stats()
@@ -258,7 +263,9 @@ class Airing:
         """How a channel's events reach a station."""
         if self.takes(peer, channel):
             return ChannelCarrier(peer.link.name, "broadcast", "")
-        reason = self._why_none(peer) or carries(channel) or peer.reasons.get(lane_of(channel), NOT_YET)
+        lane = lane_of(channel)
+        unknown = NOT_YET if lane in peer.owes else NOT_USED
+        reason = self._why_none(peer) or carries(channel) or peer.reasons.get(lane, unknown)
         return ChannelCarrier(peer.link.name, peer.link.stats().carrier, reason)
 
     def _why_none(self, peer: Peer) -> str:
@@ -302,7 +309,7 @@ class Airing:
         if peer is not None:
             peer.link.begin_anew()
 
-    def has_missed(self, peer: Peer, told: m.Missed) -> None:
+    def _has_missed(self, peer: Peer, told: m.Missed) -> None:
         """Another station says that this one was overtaken."""
         news = Counter(told.events) - peer.missed
         peer.missed = Counter(told.events)

@@ -504,16 +504,12 @@ class Mesh:
                 self._notify()
             case m.Flow(channel=name, paused=paused):
                 self.gates.pause(peer, name, paused=paused)
-            case m.RingOffer():
-                link.post(self._airing.offered(peer, message))
+            case m.RingOffer() | m.RingGap() | m.Missed():
+                self._airing.hear(peer, message)
             case m.RingAnswer():
                 if self._airing.answered(peer, message):
                     for name in tuple(peer.channels):
                         self.gates.fit(peer, name)
-            case m.RingGap(lane=lane):
-                self._airing.repeat(peer, lane)
-            case m.Missed():
-                self._airing.has_missed(peer, message)
             case m.Acked():
                 self.gates.acked(peer, message)
             case m.Ask():
