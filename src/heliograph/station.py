@@ -185,6 +185,8 @@ class Station:
             channel = self._channels.get(name)
             if channel is None:
                 channel = self._create(name, types, qos or recorded, mode, access or "both")
+            elif channel.closed:
+                raise NotPossible(name, "is being closed: open it again when close() has returned")
             elif mode == "create":
                 raise ChannelExists(name)
             elif qos is not None and (other := differences(channel.qos, self._configuration.qos(name, qos))):
@@ -494,6 +496,7 @@ class Station:
             self._open_monitor,
             self._open_beside,
             self._channel_changed,
+            self._channel_closed,
             None if self.mesh is None else self.mesh.fetch_kept,
             (lambda: None) if self.mesh is None else self.mesh.meet_all,
             (lambda: None) if self.mesh is None else self.mesh.forget_dead,
@@ -554,6 +557,15 @@ class Station:
     def _channel_changed(self, channel: Channel[Any]) -> None:
         if self.mesh is not None:
             self.mesh.tell(channel)
+
+    def _channel_closed(self, channel: Channel[Any]) -> None:
+        with self._lock:
+            # What a station closes it still tells of.
+            if self._closed or self._channels.get(channel.name) is not channel:
+                return
+            del self._channels[channel.name]
+        if self.mesh is not None:
+            self.mesh.forget(channel.name)
 
     def _check_usable(self) -> None:
         if self._forked:

@@ -80,7 +80,11 @@ class Rig:
         self.clock.tell(self.station.timers.run_due)
 
     def settle(self, timeout: float = DEFAULT_LIMIT) -> None:
-        """Return when every callback has been given all that waits for it; AssertionError if never."""
+        """Return when every callback has been given all that waits for it; AssertionError if never.
+
+        Functions of groups that acknowledge (`group=` on a persistent channel) are not waited for: wait for
+        what they do.
+        """
         before = -1
         # Callbacks push too: it is over when a whole round has brought nothing new.
         while (pushed := sum(stats.pushed for stats in self.station.stats().values())) != before:

@@ -523,3 +523,24 @@ def test_what_waited_on_the_way_longer_than_its_lifespan_is_not_delivered(
     assert seen == [0]
     assert (blocking.counts().delivered, theirs.stats().total.expired) == (1, 49)
     assert theirs.stats().balanced
+
+
+def test_a_channel_that_is_closed_and_opened_again_is_linked_again(
+    pair: tuple[hg.Station, hg.Station],
+) -> None:
+    here, there = pair
+    tracks = here.channel("air.tracks", Track)
+    for number in range(3):
+        received = there.channel("air.tracks", Track)
+        with received.consumer() as consumer:
+            assert tracks.wait_matched(1, LIMIT)
+            tracks.push(Track(number))
+            assert consumer.pull(timeout=LIMIT) == Track(number)
+        received.close()
+        assert wait_until(lambda: not tracks.stats().consumers)
+    tracks.close()
+    with there.channel("air.tracks", Track).consumer() as consumer:
+        again = here.channel("air.tracks", Track)
+        assert again.wait_matched(1, LIMIT)
+        again.push(Track(9))
+        assert consumer.pull(timeout=LIMIT) == Track(9)

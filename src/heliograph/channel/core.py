@@ -373,7 +373,7 @@ class Channel(Generic[T]):
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until every callback has been given all that waits for it; False when the time ran out.
 
-        Consumers that are asked, not called, are not waited for.
+        Consumers that are asked are not waited for, nor groups that acknowledge: those may be elsewhere.
         """
         check_timeout(self.name, timeout)
         deadline = None if timeout is None else self.ports.clock.monotonic_ns() + round(timeout * 1e9)
@@ -441,7 +441,13 @@ class Channel(Generic[T]):
             self._journal.close()
         if left:
             log.warning("channel %s closed with events undelivered: %s", self.name, left)
+        self._services.closed(self)
         return left
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more events: it was closed, or is being closed."""
+        return self._members.closed
 
     # For suppliers and receivers
 

@@ -18,9 +18,9 @@ import msgspec
 from heliograph.channel.crowd import MERGED, Crowd
 from heliograph.channel.groups import Group
 from heliograph.channel.history import History
-from heliograph.channel.pipeline import AnyOf, Route, Target, build_route, for_source
+from heliograph.channel.pipeline import AnyOf, Condition, Route, Target, build_route, for_source
 from heliograph.channel.receiver import InlineSubscription, QueuedReceiver, Receiver
-from heliograph.channel.selection import Selection, check_names, conditions_for
+from heliograph.channel.selection import Selection, check_coalescing, check_names, conditions_for
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.event import Event
 
@@ -212,11 +212,18 @@ class Members(Generic[T]):
         """Carry further event types; whether any was new."""
         new = tuple(cls for cls in types if cls not in self.types)
         check_names(self._channel, (*self.types, *new))
+        met: dict[Receiver, Mapping[type[Event], Condition | AnyOf]] = {}
         for receiver in self.receivers.values():
             wants = receiver.selection
             if wants.all_types:
                 with suppress(ExpressionError):  # its condition is about fields that these types lack
-                    wants.conditions.update(conditions_for(new, wants.tree, wants.sources))
+                    met[receiver] = conditions_for(new, wants.tree, wants.sources)
+                if isinstance(receiver, QueuedReceiver) and receiver.lane.policy == "coalesce":
+                    check_coalescing(self._channel, receiver.name, met.get(receiver, ()))
+        for receiver in self.receivers.values():
+            wants = receiver.selection
+            if wants.all_types:
+                wants.conditions.update(met.get(receiver, {}))
                 if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
                     self._crowd.remove(receiver.lane)
                     self._add_to_crowd(receiver)

@@ -76,16 +76,17 @@ class PatternSubscription:
         self._options = options
         self._regex = re.compile(_pattern_regex(pattern))
         check_options("subscribe", options, "inline", "name", "start")
-        self._met: dict[str, Receiver] = {}
+        self._met: dict[Channel[Any], Receiver] = {}
 
     def meet(self, channel: Channel[Any]) -> None:
         """Subscribe to a channel if its name fits and it has not been met before."""
-        if channel.name in self._met or not self._regex.fullmatch(channel.name):
+        self._met = {met: receiver for met, receiver in self._met.items() if not met.closed}
+        if channel in self._met or not self._regex.fullmatch(channel.name):
             return
         if channel.name.startswith(self._reserved) and not self.pattern.startswith(self._reserved):
             return  # channels about channels are meant by name only
         try:
-            self._met[channel.name] = channel.subscribe(self._callback, **self._options)
+            self._met[channel] = channel.subscribe(self._callback, **self._options)
         except (ExpressionError, WrongEventType) as error:
             # What it asks for is about other events. Who opens the channel has nothing to do with it.
             log.info("pattern %r passes over %s: %s", self.pattern, channel.name, error)

@@ -216,6 +216,17 @@ def check_keyed(channel: str, types: Iterable[type[Event]], qos: QoS) -> None:
             raise NotPossible(channel, f"{policy}={value!r} and {name!r} has no key: {remedy}")
 
 
+def check_coalescing(channel: str, receiver: str, types: Iterable[type[Event]]) -> None:
+    """NotPossible for event types without a key, where a receiver keeps the latest event of each."""
+    for cls in types:
+        if not info_of(cls).key:
+            raise NotPossible(
+                channel,
+                f"{receiver} has overflow='coalesce' and would get {info_of(cls).name!r}, which has no key: "
+                f"class {cls.__name__}(hg.Event, key=...), or open it with types=",
+            )
+
+
 def check_filters(types: Iterable[type[Event]], filters: Filters) -> None:
     """InvalidConfiguration for a filter of the station's file that fits no event of the channel."""
     for side in ("suppliers", "consumers"):

@@ -46,6 +46,8 @@ class Services(msgspec.Struct, frozen=True):
     """Opens another channel of the station; what is open keeps its quality of service."""
     changed: Callable[[Channel[Any]], object] = lambda _: None
     """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""
+    closed: Callable[[Channel[Any]], object] = lambda _: None
+    """Told, without any lock, when a channel has been closed: its name is free."""
     fetch_kept: Callable[[Channel[Any], LateLane], object] | None = None
     """Fetches what other stations have kept in memory for a receiver that joined late; None without any."""
     meet_stations: Callable[[], object] = lambda: None

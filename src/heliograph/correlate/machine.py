@@ -415,8 +415,10 @@ class _AllFinder:
         if self._bark != now:
             return matches
         self._bark = None
-        missing = tuple(name for name in self._wanted if name not in self._waiting)
-        there = {name: _value(found) for name, found in self._waiting.items()}
+        # Where the latest are used again, whatever comes once all are there gives a match: nothing has.
+        waiting = {} if len(self._waiting) == len(self._wanted) else self._waiting
+        missing = tuple(name for name in self._wanted if name not in waiting)
+        there = {name: _value(found) for name, found in waiting.items()}
         return [*matches, Found(now - (self._watchdog or 0), now, there, missing)]
 
     def _taken(self, came: list[tuple[str, Found]], now: int) -> list[Found]:

@@ -1,4 +1,4 @@
-"""What a station tells others of one of its channels."""
+"""What a station tells others of itself and of one of its channels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ from heliograph.qos import policies_of
 
 if TYPE_CHECKING:
     from heliograph.channel.core import Channel
+
+
+class RemoteStation(msgspec.Struct, frozen=True):
+    """Another station of the domain, as it describes itself."""
+
+    station: int
+    name: str
+    pid: int
+    channels: tuple[m.ChannelState, ...]
 
 
 def describe(channel: Channel[Any]) -> m.ChannelState:

@@ -16,8 +16,6 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from heliograph.errors import (
     BadFrame,
     LinkLost,
@@ -30,7 +28,7 @@ from heliograph.link import messages as m
 from heliograph.link.airing import Airing
 from heliograph.link.conditions import from_data
 from heliograph.link.contract import KNOCK
-from heliograph.link.describing import as_of_now, describe
+from heliograph.link.describing import RemoteStation, as_of_now, describe
 from heliograph.link.elsewhere import Elsewhere
 from heliograph.link.gates import Gates, Peer
 from heliograph.link.hosting import GroupHost
@@ -44,6 +42,8 @@ from heliograph.link.silence import Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    import msgspec
 
     from heliograph.channel.core import Channel
     from heliograph.channel.late import LateLane
@@ -63,15 +63,6 @@ ASK_LIMIT: Final = 5.0
 """Seconds that a question waits for its answer."""
 CLOSING: Final = "is closing"
 """Why a station ends its links when it leaves."""
-
-
-class RemoteStation(msgspec.Struct, frozen=True):
-    """Another station of the domain, as it describes itself."""
-
-    station: int
-    name: str
-    pid: int
-    channels: tuple[m.ChannelState, ...]
 
 
 class Mesh:
@@ -161,9 +152,12 @@ class Mesh:
         with self._lock:
             if self._said.pop(name, None) is None:
                 return
-            for peer in self._peers.values():
+            peers = tuple(self._peers.values())
+            for peer in peers:
                 peer.link.post(m.ChannelGone(name))
                 peer.look_again()
+        for peer in peers:
+            self.gates.fit(peer, name)
 
     def stations(self) -> tuple[RemoteStation, ...]:
         """The other stations that are linked, and what they have said of their channels.

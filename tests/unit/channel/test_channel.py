@@ -186,6 +186,19 @@ class TestSubscribing:
         with pytest.raises(TypeError, match=r"\(event\) or \(event, header\)"):
             tracks.subscribe(lambda a, b, c: None)
 
+    def test_a_type_without_a_key_is_refused_where_a_receiver_coalesces(self, station: Station) -> None:
+        """Whoever named its types is not given this one, and nothing has changed when it is refused."""
+        tracks = station.channel("air", Track)
+        first = tracks.consumer()
+        all_of_them = tracks.consumer(overflow="coalesce", name="latest")
+        with pytest.raises(NotPossible, match=r"latest has overflow='coalesce' .*'air\.weather'.*no key"):
+            station.channel("air", Weather)
+        assert tracks.types == (Track,)
+        assert list(first.selection.conditions) == [Track]
+        all_of_them.close()
+        tracks.consumer(overflow="coalesce", types=[Track])
+        assert station.channel("air", Weather).types == (Track, Weather)
+
     @pytest.mark.parametrize("first", [Weather, Track])
     def test_a_channel_that_coalesces_carries_types_with_a_key(
         self, station: Station, first: type[hg.Event]

@@ -114,6 +114,18 @@ def test_the_watchdog_names_what_was_missing_and_is_set_back_by_each_match() -> 
     ]
 
 
+def test_where_the_latest_are_used_again_the_watchdog_names_what_has_not_come_since_the_last_match() -> None:
+    machine = Correlator(all_of(a=A, b=B, reuse="latest", watchdog=3.0), start=0)
+    found = _matches(machine, ((1, "a1"), 4, (5, "b1"), (6, "a2"), 50, (51, "b2")), "ab")
+    assert [(match.at / S, match.values, match.missing) for match in found] == [
+        (3, {"a": "a1"}, ("b",)),
+        (5, {"a": "a1", "b": "b1"}, ()),
+        (6, {"a": "a2", "b": "b1"}, ()),
+        (9, {}, ("a", "b")),
+        (51, {"a": "a2", "b": "b2"}, ()),
+    ]
+
+
 def test_a_deadline_that_is_met_again_and_again_never_fires() -> None:
     machine = Correlator(all_of(a=A, watchdog=0.080), start=0)
     found = _matches(machine, tuple((n * 0.050, f"a{n}") for n in range(1, 101)), "a")
