@@ -150,7 +150,7 @@ def _check_range(qos: QoS, name: str, low: float, high: float) -> None:
         return
     kinds = (int,) if name in _WHOLE else (int, float)
     if type(value) not in kinds or not low <= value <= high:
-        what = "a whole number" if name in _WHOLE else "a number"
+        what = "a whole number" if name in _WHOLE else "a number" if name == "delivery_rate" else "seconds"
         raise InvalidQoS(
             name, value, f"{what} from {low:g} to {high:g}" + (" or None" if name in _OPTIONAL else "")
         )

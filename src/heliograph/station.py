@@ -22,6 +22,7 @@ from heliograph.channel.naming import PatternSubscription, check_channel, types_
 from heliograph.channel.ownloop import OwnLoop
 from heliograph.channel.pools import CALLBACK_LIMIT, Pools
 from heliograph.channel.services import Services
+from heliograph.channel.stamp import check_limit, check_timeout
 from heliograph.configuration import load
 from heliograph.delivery.desk import Desk
 from heliograph.delivery.records import RESERVED, Recorder
@@ -119,6 +120,7 @@ class Station:
             raise NotPossible(
                 f"peer_limit={peer_limit!r:.60}", "is about other stations of a domain: add domain="
             )
+        check_limit("Station", "callback_limit", callback_limit)
         self._configuration = load(config, get_args(Carrier))
         transport = self._configuration.transport or transport
         priority = self._configuration.priority or priority
@@ -363,6 +365,7 @@ class Station:
         Returns:
             How many events each receiver had not been given in time; empty when all were delivered.
         """
+        check_timeout("close", timeout)
         with self._lock:
             if self._closed or self._forked:
                 return {}

@@ -410,6 +410,7 @@ class Channel(Generic[T]):
         Returns:
             How many events each receiver had not dealt with in time; empty when all were delivered.
         """
+        check_timeout(self.name, timeout)
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
         given_up = 0 if self._members.closed else self.delayed.close(timeout)
         with self._members.still():

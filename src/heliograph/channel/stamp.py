@@ -178,6 +178,12 @@ def check_timeout(channel: str, timeout: Any) -> None:
         raise NotPossible(channel, f"timeout={timeout!r:.60}: {allowed}")
 
 
+def check_limit(owner: str, option: str, seconds: Any) -> None:
+    """NotPossible for what is no time to wait."""
+    if type(seconds) not in (int, float) or not 0 < seconds <= LONGEST_WAIT:
+        raise NotPossible(owner, f"{option}={seconds!r:.60}: seconds above 0, up to {LONGEST_WAIT:g}")
+
+
 def _checked_headers(headers: Mapping[str, str], *, room: int) -> dict[str, str]:
     if len(headers) > room:
         raise _refused("headers", f"are at most {room} here, not {len(headers)}")

@@ -33,7 +33,7 @@ LEAST: Final = 1.0
 
 def check_limit(limit: float | None) -> None:
     """NotPossible for a limit that a station in good health could miss."""
-    if limit is not None and not limit >= LEAST:
+    if limit is not None and (type(limit) not in (int, float) or not limit >= LEAST):
         raise NotPossible(
             f"peer_limit={limit!r:.60}", f"stations beat twice a second: it is at least {LEAST:g} seconds"
         )
