@@ -13,7 +13,7 @@ from heliograph.errors import NoRoomForRing
 from heliograph.link import aired, airing
 from heliograph.ring import RingFolder
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
-from tests.ring_support import PORTS, needs_rings
+from tests.ring_support import PORTS, Later, needs_rings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,6 +108,32 @@ def test_events_of_high_priority_are_not_behind_a_full_ring_of_others(
         stuck.go_on.set()
         assert wait_until(lambda: stuck.seen == list(range(pushed)))
         assert low.stats().balanced
+        assert high.stats().balanced
+
+
+def test_a_lane_goes_on_without_a_station_that_still_holds_up_another(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "SLOTS", 1 << 9)
+    monkeypatch.setattr(airing, "LEASE", 3_600.0)
+    monkeypatch.setattr(airing, "DRAIN_LIMIT", 0.1)
+    qos, urgent = hg.QoS(queue=10, max_blocking=0.05), hg.QoS(queue=10, max_blocking=0.05, priority=5)
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        low, high = a.channel("x", Track, qos=qos), a.channel("urgent", Track, qos=urgent)
+        stuck = [Stuck(b.channel("x", Track, qos=qos)), Stuck(b.channel("urgent", Track, qos=urgent))]
+        heard: list[int] = []
+        c.channel("urgent", Track, qos=urgent).subscribe(lambda track: heard.append(track.id), inline=True)
+        assert low.wait_matched(1, LIMIT)
+        assert high.wait_matched(2, LIMIT)
+        assert a.mesh is not None
+        later = Later.of(a.mesh._airing._broadcasts[aired.HIGH].ring)
+        push_until_full(low)
+        pushed = push_until_full(high)
+        later.by_ns = 3_600 * 10**9
+        assert wait_until(lambda: len(heard) == pushed)
+        for one in stuck:
+            one.go_on.set()
+        assert wait_until(lambda: len(stuck[1].seen) + missed(b).get("urgent", 0) == pushed)
         assert high.stats().balanced
 
 

@@ -23,6 +23,7 @@ from heliograph.errors import RingError
 from heliograph.link import messages as m
 from heliograph.link.aired import BEST_EFFORT, HIGH, NORMAL, carries, lane_of
 from heliograph.link.broadcast import Broadcast
+from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -335,8 +336,10 @@ class Airing:
         with self._lock:
             self._closed = True
             broadcasts = tuple(self._lines)
+        clock = self._ports.clock
+        deadline = clock.monotonic_ns() + round(timeout * 1e9)
         for broadcast in broadcasts:
-            broadcast.close(timeout)
+            broadcast.close(seconds_until(clock, deadline))
 
     def abandon(self) -> None:
         """In the child of a fork."""

@@ -171,8 +171,8 @@ class Broadcast:
 
     def released(self, station: int) -> None:
         """A station that was overtaken has left all channels: go on without it."""
-        with self._sending:
-            self._held.discard(station)
+        # Not under `_sending`: where it was not held, that may be waiting for this very station to read.
+        self._held.discard(station)
         self._arm()
 
     def held_up_by(self) -> set[int]:
