@@ -22,6 +22,8 @@ import msgspec
 import heliograph as hg
 from heliograph.errors import Closed
 from heliograph.link.aired import NORMAL
+from heliograph.link.airing import SLOTS
+from heliograph.ring.layout import SLOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +35,10 @@ LIMIT: Final = 60.0
 """Seconds: the others may be killed, and started again, several times."""
 QOS: Final = hg.QoS(max_blocking=LIMIT)
 NUMBER: Final = struct.Struct("<q")
-LAP: Final = 6_000
-"""Parcels that fill a ring of two megabytes, and some more."""
+SMALLEST: Final = 2_000
+"""Bytes of a load."""
+LAP: Final = SLOTS * SLOT // SMALLEST + 1
+"""Parcels that are more than a ring holds."""
 
 
 class Parcel(hg.Event, name="post.parcel"):
@@ -45,7 +49,7 @@ class Parcel(hg.Event, name="post.parcel"):
 
 def parcel(source: str, number: int) -> Parcel:
     """The parcel of a source with that number; its load follows from it."""
-    return Parcel(source, number, str(number % 10) * (300 + number * 7919 % 200))
+    return Parcel(source, number, str(number % 10) * (SMALLEST + number * 7919 % 1_000))
 
 
 class Span(NamedTuple):
