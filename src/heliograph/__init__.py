@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from heliograph.errors import LinkError as LinkError
     from heliograph.errors import NoJava as NoJava
     from heliograph.errors import NoSuchChannel as NoSuchChannel
+    from heliograph.errors import NotMatched as NotMatched
     from heliograph.errors import NotPossible as NotPossible
     from heliograph.errors import QueueFull as QueueFull
     from heliograph.errors import SupplierFenced as SupplierFenced
@@ -95,8 +96,8 @@ _HOMES = {
     "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull ExpressionError FolderInUse ForkedStation FormatError GivenUp "
     "HeliographError HistoryDamaged HistoryGone IncompatibleFormats InvalidEvent InvalidQoS "
-    "JournalError LinkError NoJava NoSuchChannel NotPossible QueueFull SupplierFenced SupplierHeld "
-    "UnknownFormat WouldDeadlock WrongEventType",
+    "JournalError LinkError NoJava NoSuchChannel NotMatched NotPossible QueueFull SupplierFenced "
+    "SupplierHeld UnknownFormat WouldDeadlock WrongEventType",
     "event": "Event EventId Header format_of",
     "expr.build": "col param",
     "formats": "Format",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from heliograph.errors import HistoryDamaged, HistoryGone, WorkerError
+from heliograph.errors import HistoryDamaged, HistoryGone, NotMatched, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,7 +40,7 @@ def reporter(on_error: OnError | None) -> OnError:
 def log_error(receiver: str, header: Header | None, error: BaseException) -> None:
     if isinstance(error, HistoryGone | HistoryDamaged):
         log.error("%s missed a part of the history: %s", receiver, error)
-    elif isinstance(error, WorkerError):
+    elif isinstance(error, NotMatched | WorkerError):
         log.error("%s", error)
     elif header is None:
         log.error("%s raised", receiver, exc_info=error)

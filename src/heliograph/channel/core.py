@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from heliograph.channel.stamp import Said
     from heliograph.channel.store import Store, SupplierLease
     from heliograph.channel.supplier import Receipt
+    from heliograph.errors import NotMatched
 
 log = logging.getLogger(__name__)
 
@@ -402,7 +403,8 @@ class Channel(Generic[T]):
             pushed = accounts.pushed + sum(s.pushed for s in suppliers) + self.delayed.accepted
             delayed, n = self.delayed.waiting, len(suppliers)
             apart = self._members.groups_apart(self.neighbours.groups())
-            return ChannelStats(self.name, pushed, matched, n, counts, departed, delayed, apart)
+            unmatched = dict(self._members.unmatched)
+            return ChannelStats(self.name, pushed, matched, n, counts, departed, delayed, apart, unmatched)
 
     def close(self, timeout: float = 5.0) -> dict[str, int]:
         """Take no more events, deliver what waits for up to `timeout` seconds, then close the receivers.
@@ -522,7 +524,7 @@ class Channel(Generic[T]):
         """A callback raised."""
         self._services.on_error(receiver, header, error)
 
-    def report_conflict(self, error: NotPossible) -> None:
+    def report_conflict(self, error: NotPossible | NotMatched) -> None:
         """Another station has this channel in a way that does not go together with this one's."""
         self._services.on_error(f"channel {self.name}", None, error)
 

@@ -69,6 +69,8 @@ class ChannelStats(msgspec.Struct, frozen=True):
     groups_apart: Mapping[str, tuple[str, ...]] = {}
     """Groups here whose name linked stations have, too, and which: without a journal the members of each
     station are a group by themselves, and each group gets every event."""
+    unmatched: Mapping[str, tuple[str, ...]] = {}
+    """Linked stations to or from which events of this channel do not go, and why: see `NotMatched`."""
 
     @property
     def total(self) -> LaneCounts:

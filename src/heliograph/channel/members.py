@@ -71,6 +71,8 @@ class Members(Generic[T]):
         """How many receivers each linked station has of this channel."""
         self.remote_groups: dict[str, tuple[str, ...]] = {}
         """In which groups, without a journal."""
+        self.unmatched: dict[str, tuple[str, ...]] = {}
+        """Why events do not go to or come from a linked station, in sentences."""
         self.history = History(qos, ports.clock, ports.tasks)
         self.routes: Mapping[type, Route] = {}
         self.feed: Feed | None = None

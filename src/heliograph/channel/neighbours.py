@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heliograph.channel.members import Members
     from heliograph.channel.receiver import Receiver
     from heliograph.channel.store import Partition
-    from heliograph.errors import NotPossible
+    from heliograph.errors import NotMatched, NotPossible
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +144,14 @@ class Neighbours(Generic[T]):
                 group,
                 station,
             )
+
+    def set_unmatched(self, station: str, why: Sequence[NotMatched]) -> None:
+        """What does not go to a linked station or come from it; empty when all does, or it has left."""
+        with self._members.lock:
+            if why:
+                self._members.unmatched[station] = tuple(map(str, why))
+            else:
+                self._members.unmatched.pop(station, None)
 
     def groups(self) -> tuple[str, ...]:
         """Groups of this station that share their stream with no other."""

@@ -47,6 +47,7 @@
     │   ├── WrongEventType          the channel does not carry events of this type
     │   ├── UnknownOption           an option that the call does not have; names those that it has
     │   ├── NotPossible             options that do not go together here; says what to write instead
+    │   ├── NotMatched              two stations have it in ways that do not go together; says why
     │   ├── DeliveryTimeout         not acknowledged by all in time; it may be yet               (retriable)
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
@@ -105,6 +106,7 @@ from heliograph.errors.channel import (
     InvalidQoS,
     InvalidTask,
     NoSuchChannel,
+    NotMatched,
     NotPossible,
     NotSchedulable,
     ObjectNotExist,
@@ -234,6 +236,7 @@ __all__ = [
     "NoRoomForRing",
     "NoSuchChannel",
     "NoSuchFile",
+    "NotMatched",
     "NotPossible",
     "NotSchedulable",
     "ObjectNotExist",

@@ -155,6 +155,29 @@ class NotPossible(ChannelError):
         return f"{self.name}: {self.reason}"
 
 
+class NotMatched(ChannelError):
+    """Two stations have a channel in ways that do not go together: its events do not pass between them.
+
+    `name` is the channel's. Told to `on_error`, in both stations.
+    """
+
+    station: str
+    """The other one."""
+    to_it: bool
+    """Whether it is the one that does not get them; else it is this station."""
+    type: str
+    """Which events; empty: all of the channel."""
+    reason: str
+
+    def __str__(self) -> str:
+        what = f"events of type {self.type}" if self.type else "events"
+        where = (
+            f"go from here to station {self.station}" if self.to_it else f"come from station {self.station}"
+        )
+        remedy = "give both stations classes" if self.type else "open it in both with a qos="
+        return f"{self.name}: no {what} {where}: {self.reason}; {remedy} that go together"
+
+
 class QueueFull(ChannelError):
     """A reliable consumer's queue stayed full for as long as `push` may wait. Nobody got the event.
 

@@ -223,6 +223,7 @@ class Airing:
             on_failed=lambda listening, reason: self._failed(peer, lane, listening, reason),
             on_ended=lambda: self._end_reading(peer),
             left_out=peer.left_out,
+            unreadable=peer.tally(),
         )
 
     # Gateways
@@ -254,6 +255,7 @@ class Airing:
         return msgspec.structs.replace(
             stats,
             events_sent=stats.events_sent + sent,
+            left_out=stats.left_out + peer.unreadable,
             broadcast=bool(peer.reads),
             broadcast_reason="" if peer.reads else reason,
             overtaken=dict(self._missed.get(peer.link.station, {})),

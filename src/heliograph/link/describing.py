@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heliograph.event import info_of
+from heliograph.evolution import defaults_of
 from heliograph.link import messages as m
 from heliograph.link.conditions import to_data
 from heliograph.qos import policies_of
@@ -35,7 +36,8 @@ def describe(channel: Channel[Any]) -> m.ChannelState:
         sources = None if selection.sources is None else tuple(sorted(selection.sources))
         for cls in selection.conditions:
             info = info_of(cls)
-            want = m.Want(info.name, info.format.id, tree, sources)
+            defaults = () if channel.qos.missing == "refuse" else tuple(sorted(defaults_of(cls)))
+            want = m.Want(info.name, info.format.id, tree, sources, defaults)
             # Twenty consumers that want the same are one want.
             wants[m.encode(want)] = want
     return m.ChannelState(

@@ -8,7 +8,6 @@ The lock orders changes of gateways; it comes before the locks of channels.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from heliograph.channel.pipeline import AnyOf
 from heliograph.channel.selection import Selection
 from heliograph.channel.settling import Settling
-from heliograph.errors import BadFrame, Closed, ForkedStation, FormatError
+from heliograph.errors import BadFrame, Closed, ForkedStation, FormatError, NotMatched
 from heliograph.event import info_of
 from heliograph.formats import Format, FormatRegistry
 from heliograph.link import messages as m
@@ -25,8 +24,8 @@ from heliograph.link.arrivals import Arrivals
 from heliograph.link.conditions import condition_for
 from heliograph.link.gateway import Gateway
 from heliograph.link.handed import KeepingGateway, Settled, settle_all
+from heliograph.link.matching import not_coming, unmet, unreadable
 from heliograph.link.runs import Stream
-from heliograph.qos import mismatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from heliograph.link.listening import Listening
     from heliograph.ports import Tasks
     from heliograph.qos import QoS
-
-log = logging.getLogger(__name__)
 
 MAX_CHANNELS: Final = 65_536
 """Channels, and streams of events, that one station may tell of."""
@@ -79,12 +76,26 @@ class Peer:
         """Those that came too late to be handed on."""
         self.fell_behind: Counter[str] = Counter()
         """Those of its best-effort broadcast that were overtaken here."""
+        self._tallies: list[Counter[str]] = []
+        self._tally = self.tally()
         self.shuns_rings = False
         """Whether reading its broadcast has failed."""
         self.settled: Settled | None = None
         """Says which of its events are settled here, to a station that supervises this one."""
+        self.told_apart: set[str] = set()
+        """What does not pass between it and this station, as far as that was reported here."""
         self.unwanted = 0
         """Events that came for channels that are not open here any more."""
+
+    def tally(self) -> Counter[str]:
+        """Where one reader of its events counts those that do not fit this station's class, by channel."""
+        self._tallies.append(Counter())
+        return self._tallies[-1]
+
+    @property
+    def unreadable(self) -> int:
+        """Events of it that do not fit this station's class though their format does."""
+        return sum(tally.total() for tally in self._tallies)
 
     def format_of(self, format_id: bytes) -> Format | None:
         return self.formats[format_id] if format_id in self.formats else None  # noqa: SIM401 - no mapping
@@ -99,7 +110,7 @@ class Peer:
         """Every lane announces its streams by itself; the number is the same on all of them."""
         self.check_number(self.streams)
         fmt = self.learn(said.format_id, said.description)
-        self.streams.setdefault(said.stream, Stream(said.channel, fmt))
+        self.streams.setdefault(said.stream, Stream(said.channel, fmt, self._tally))
 
     def check_number(self, told: Mapping[Any, object]) -> None:
         if len(told) > MAX_CHANNELS:
@@ -119,10 +130,17 @@ class Peer:
 class Gates:
     """See the module."""
 
-    def __init__(self, channel: Callable[[str], Channel[Any] | None], tasks: Tasks) -> None:
+    def __init__(
+        self,
+        channel: Callable[[str], Channel[Any] | None],
+        said: Callable[[str], m.ChannelState | None],
+        tasks: Tasks,
+    ) -> None:
         self.airing: Airing
         """Whom to reach by ring; set by the mesh, before there is any other station."""
         self._channel = channel
+        self._said = said
+        """What others have been told of a channel."""
         self._tasks = tasks
         self._lock = tasks.lock("gateways")
         self._supervised: dict[int, Handed] = {}
@@ -164,7 +182,8 @@ class Gates:
                 self._let_go(peer, name)
                 gateway = None
             state = peer.channels.get(name)
-            conditions = {} if state is None else self._conditions(peer, channel, state)
+            apart = [] if state is None else self._not_coming(peer, channel, state)
+            conditions = {} if state is None else self._conditions(peer, channel, state, apart)
             if conditions and gateway is None and not self._is_settled(peer, channel):
                 return  # all channels are looked at when it has answered
             try:
@@ -175,6 +194,11 @@ class Gates:
             is_reached = bool(conditions) or not _sends(channel)
             consumers, groups = (state.consumers, state.groups) if state and is_reached else (0, ())
             channel.neighbours.set_consumers(peer.link.name, consumers, groups)
+            channel.neighbours.set_unmatched(peer.link.name, apart)
+            news = [one for one in apart if str(one) not in peer.told_apart]
+            peer.told_apart.update(map(str, news))
+        for one in news:
+            channel.report_conflict(one)
 
     def drop(self, peer: Peer, *, is_gone: bool = False) -> None:
         """The other station is gone and all that it had sent is taken in, or it has forgotten this one."""
@@ -204,6 +228,7 @@ class Gates:
             channel = self._channel(name)
             if channel is not None:
                 channel.neighbours.set_consumers(peer.link.name, 0)
+                channel.neighbours.set_unmatched(peer.link.name, ())
 
     def pause(self, peer: Peer, name: str, *, paused: bool) -> None:
         """Stop sending a channel's events to a station, or go on."""
@@ -288,35 +313,32 @@ class Gates:
         else:
             channel.neighbours.change_gateway(gateway, conditions)
 
-    def _conditions(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> dict[type[Event], Any]:
-        """What to send to a station, per event type; empty when nothing."""
+    def _not_coming(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> list[NotMatched]:
+        own = self._said(channel.name)
+        if own is None:
+            return []  # looked at when it is told
+        formats = {fmt.id: fmt for fmt in (info_of(cls).format for cls in channel.types)}
+        return not_coming(peer.link.name, state, own, formats.get, peer.format_of)
+
+    def _conditions(
+        self, peer: Peer, channel: Channel[Any], state: m.ChannelState, apart: list[NotMatched]
+    ) -> dict[type[Event], Any]:
+        """What to send to a station, per event type; what it wants and cannot get is added to `apart`."""
         if not _sends(channel):
             return {}
-        apart = mismatches(channel.qos, state.qos)
-        if apart and state.wants:
-            log.warning(
-                "station %s receives nothing of channel %s from here: %s",
-                peer.link.name,
-                channel.name,
-                "; ".join(map(str, apart)),
-            )
-            return {}
-        if channel.monitor is not None and state.wants and not state.acks:
-            log.warning(
-                "station %s receives nothing of channel %s from here: it has it without ack='delivered', so "
-                "nobody there would acknowledge",
-                peer.link.name,
-                channel.name,
-            )
+        reason = unmet(channel.qos, state, acks=channel.monitor is not None) if state.wants else ""
+        if reason:
+            apart.append(NotMatched(channel.name, peer.link.name, True, "", reason))
             return {}
         found: dict[type[Event], Any] = {}
         for cls in channel.types:
-            name = info_of(cls).name
-            alternatives = [
-                condition_for(want, cls, peer.format_of, peer.link.name)
-                for want in state.wants
-                if want.type == name
-            ]
+            fmt = info_of(cls).format
+            wants = [want for want in state.wants if want.type == fmt.name]
+            reason = unreadable(fmt, wants[0], peer.format_of) if wants else ""
+            if reason:  # whoever wants events of a type there has one class for it
+                apart.append(NotMatched(channel.name, peer.link.name, True, fmt.name, reason))
+                continue
+            alternatives = [condition_for(want, cls, peer.format_of, peer.link.name) for want in wants]
             if alternatives:
                 found[cls] = alternatives[0] if len(alternatives) == 1 else AnyOf(tuple(alternatives))
         return found

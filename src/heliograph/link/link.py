@@ -104,7 +104,8 @@ class LinkStats(msgspec.Struct, frozen=True):
     lost: int
     """Records given up because the other station had forgotten this one."""
     left_out: int
-    """Records that came and could not be handed on, however often they were sent."""
+    """Records that came and could not be handed on, however often they were sent, and events that do not fit
+    this station's class though their format does."""
     broadcast: bool = False
     """Whether the other station reads this one's broadcast: `Mesh.carriers` says which channels go there."""
     broadcast_reason: str = ""

@@ -80,6 +80,7 @@ class Listening:
         on_failed: told why it ended before its time.
         on_ended: told, last, that nothing more comes.
         left_out: where to count what came too late to be handed on, by channel.
+        unreadable: likewise what does not fit this station's class.
     """
 
     patience_ns = PATIENCE_NS
@@ -96,6 +97,7 @@ class Listening:
         on_failed: Callable[[Listening, str], None],
         on_ended: Callable[[], None],
         left_out: Counter[str],
+        unreadable: Counter[str],
     ) -> None:
         self._reader = reader
         self._station = station
@@ -118,6 +120,7 @@ class Listening:
         self.taken = 0
         """Events for this station."""
         self._left_out = left_out
+        self._unreadable = unreadable
         self._task = tasks.spawn(f"broadcast of {peer}", self._listen)
 
     def forget(self) -> None:
@@ -245,9 +248,10 @@ class Listening:
         if len(self._streams) >= MAX_STREAMS:
             raise BadFrame(self._peer, f"tells of more than {MAX_STREAMS} streams")
         try:
-            return Stream(said.channel, self._formats.learn(said.format_id, said.description))
+            fmt = self._formats.learn(said.format_id, said.description)
         except FormatError as error:
             raise BadFrame(self._peer, f"describes a format that cannot be: {error}") from None
+        return Stream(said.channel, fmt, self._unreadable)
 
     def _way_in(self, stream: Stream, events: int) -> Arrivals | None:
         if stream.channel not in self._channels:

@@ -94,11 +94,11 @@ class Mesh:
         self._channel = channel
         self._heartbeat = heartbeat
         self._lock = ports.tasks.lock("mesh")
-        self.gates = Gates(channel, ports.tasks)
+        self._said: dict[str, m.ChannelState] = {}
+        self.gates = Gates(channel, self._said.get, ports.tasks)
         self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
         self._writer = EventWriter(ports.clock)
         self._peers: dict[int, Peer] = {}
-        self._said: dict[str, m.ChannelState] = {}
         self._streams: dict[tuple[str, bytes], int] = {}
         self._stream_numbers = count(1)
         self._airing = self.gates.airing = Airing(

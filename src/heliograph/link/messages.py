@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from heliograph.link.contract import Buffer
     from heliograph.link.sequence import Batch
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAGIC: Final = b"HELIO"
 HELLO, DATA, STATE, BYE = 1, 2, 3, 4
 MESSAGES: Final = 0
@@ -100,6 +100,9 @@ class Want(msgspec.Struct, array_like=True, frozen=True):
     tree: Any = None
     """The condition as data; see `heliograph.link.conditions`."""
     sources: tuple[str, ...] | None = None
+    defaults: tuple[str, ...] = ()
+    """Fields of that class that an event need not have, as dotted paths: by them the source knows whether its
+    own events can be read there."""
 
 
 class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):

@@ -18,6 +18,7 @@ from the event, and the number of links crossed is counted here.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from itertools import count, repeat
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar
@@ -256,12 +257,20 @@ def _same(times: list[Any]) -> Any:
 
 
 class Stream:
-    """Reads the events of one channel in one wire format."""
+    """Reads the events of one channel in one wire format.
 
-    def __init__(self, channel: str, wire: Format) -> None:
+    Args:
+        channel: its name.
+        wire: the format.
+        unreadable: where to count, by channel, events that do not fit this station's class though their
+            format does.
+    """
+
+    def __init__(self, channel: str, wire: Format, unreadable: Counter[str] | None = None) -> None:
         self.channel = channel
         self.wire = wire
         self.undecodable = 0
+        self._unreadable = Counter[str]() if unreadable is None else unreadable
         self._cls: type[Event] | None = None
         self._prepared_for: tuple[type[Event], ...] | None = None
         self._missing: Missing = "default"
@@ -490,6 +499,7 @@ class Stream:
         if not self.undecodable:
             log.error("an event of %s on channel %s is left out: %s", self.wire, self.channel, error)
         self.undecodable += 1
+        self._unreadable[self.channel] += 1
 
 
 _uniform_of_raw: Final = msgspec.msgpack.Decoder(Uniform[msgspec.Raw]).decode
