@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from select import select
+from select import POLLIN, poll
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +36,8 @@ class Wire:
     def __init__(self, wire: socket.socket) -> None:
         self._wire = wire
         self._lock = Lock()
+        self._poll = poll()  # not `select`: the descriptor has the number that it had in the other process
+        self._poll.register(wire, POLLIN)
 
     def order(self) -> Order:
         return msgspec.json.decode(self._wire.makefile("rb").readline(), type=Order)
@@ -45,12 +47,13 @@ class Wire:
         with self._lock, suppress(OSError):  # nobody listens any more: `is_closed` sees that
             self._wire.sendall(msgspec.json.encode(report) + b"\n")
 
-    def say_settled(self, channel: str, event: EventId) -> None:
-        self.say(Report(settled=(channel, event)))
+    def say_of(self, channel: str, event: EventId, is_settled: bool) -> None:
+        """Whether an event that came again is settled, or begun."""
+        self.say(Report(settled=(channel, event)) if is_settled else Report(begun=(channel, event)))
 
     def is_closed(self, wait: float | None) -> bool:
         """Wait so long, or for ever, for the other end to be closed; whether it is."""
-        return bool(select([self._wire], [], [], wait)[0])
+        return bool(self._poll.poll(None if wait is None else round(wait * 1_000)))
 
 
 def main(descriptor: int) -> int:
@@ -83,7 +86,7 @@ def _listening(order: Order, wire: Wire) -> Station:
     try:
         assert station.mesh is not None
         station.mesh.gates.supervisor = order.supervisor
-        station.mesh.gates.tell_supervisor = wire.say_settled
+        station.mesh.gates.tell_supervisor = wire.say_of
         setup(station)  # 3
         station.mesh.meet_all(START_LIMIT)
     except BaseException:

@@ -130,8 +130,9 @@ class Report(msgspec.Struct, frozen=True):
     failed: str = ""
     busy: float = 0.0
     """Seconds that its longest callback has been running."""
-    settled: tuple[str, tuple[str, int, int]] | None = None
+    begun: tuple[str, tuple[str, int, int]] | None = None
     """The channel and id of an event that came again."""
+    settled: tuple[str, tuple[str, int, int]] | None = None
 
 
 State: TypeAlias = Literal["starting", "running", "hung", "pausing", "given up", "closed"]
@@ -376,8 +377,8 @@ class BandWorker:
                 if not said:
                     return ""
                 report = msgspec.json.decode(said, type=Report)
-                if report.settled is not None:
-                    self._handed.settle(report.settled[0], EventId(*report.settled[1]))
+                if report.begun is not None or report.settled is not None:
+                    self._note(report)
                     continue
                 seconds = report.busy
             except (TimeoutError, BlockingIOError):
@@ -386,6 +387,13 @@ class BandWorker:
                 assert self._process is not None
                 self._process.kill()
                 return f"hung for {seconds:.1f} seconds and was killed"
+
+    def _note(self, report: Report) -> None:
+        """It says what it does with an event that came again."""
+        if report.begun is not None:
+            self._handed.begun(report.begun[0], EventId(*report.begun[1]))
+        if report.settled is not None:
+            self._handed.settled(report.settled[0], EventId(*report.settled[1]))
 
     def _looked(self, seconds: float, *, is_hung: bool) -> bool:
         """Note how it is, and report when it hangs; whether to kill it."""

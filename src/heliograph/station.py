@@ -508,7 +508,7 @@ class Station:
             priority=priority,
             filtering=filtering,
             filters=self._configuration.filters_of,
-            settling=(lambda *_: None) if self.mesh is None else self.mesh.gates.settling,
+            settling=(lambda _: None) if self.mesh is None else self.mesh.gates.settling,
             observe=self._recorder.observe,
         )
 

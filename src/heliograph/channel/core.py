@@ -102,7 +102,7 @@ class Channel(Generic[T]):
         """Watches deliveries where `push` waits for them: `array()` and `stats()`."""
         if qos.ack_level == "delivered":
             self.monitor = services.open_monitor(name, qos, self._send_again, self._give_up)
-        self.settling = services.settling(name, qos)
+        self.settling = services.settling(qos)
         self.observer: Observer | None = joined(self._recording, self.monitor, self.settling)
         self._services = services
         self._accounts = Accounts()

@@ -10,7 +10,7 @@ from heliograph.channel.intake import FeedIntake, Intake
 from heliograph.channel.late import LateLane
 from heliograph.channel.receiver import QueuedReceiver
 from heliograph.channel.selection import Selection
-from heliograph.channel.settling import SettledIntake
+from heliograph.channel.settling import SettledIntake, Supervisor
 from heliograph.channel.stamp import check_timeout
 from heliograph.channel.watching import MonitoredFeedIntake, MonitoredIntake
 from heliograph.event import Event, EventId
@@ -60,12 +60,12 @@ class Neighbours(Generic[T]):
         self,
         name: str,
         on_acked: Callable[[EventId], object] = lambda _: None,
-        on_settled: Callable[[EventId, bool], object] | None = None,
+        supervisor: Supervisor | None = None,
     ) -> Intake[T] | FeedIntake:
         """A way in for events that were pushed elsewhere: they go to this station's receivers only.
 
-        Where receivers acknowledge, `on_acked` is told of each event that all of them have; `on_settled` of
-        each that they have come to an end with, if somebody wants to know.
+        Where receivers acknowledge, `on_acked` is told of each event that all of them have; a supervisor of
+        each that they have come to an end with.
         """
         monitor = self._channel.monitor
         if self._journal is not None:
@@ -74,8 +74,8 @@ class Neighbours(Generic[T]):
         with self._members.lock:
             intake: Intake[T]
             settling = self._channel.settling
-            if settling is not None and on_settled is not None:
-                settling.tell = on_settled
+            if settling is not None and supervisor is not None:
+                settling.supervisor = supervisor
                 intake = SettledIntake(self._channel, name, settling)
             elif monitor is None:
                 intake = Intake(self._channel, name, 1)

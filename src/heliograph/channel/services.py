@@ -63,7 +63,7 @@ class Services(msgspec.Struct, frozen=True):
     filtering: bool = True
     filters: Callable[[str], Filters] = lambda _: Filters()
     """What the station's configuration lets into a channel of that name, and out of it."""
-    settling: Callable[[str, QoS], Settling | None] = lambda _, __: None
+    settling: Callable[[QoS], Settling | None] = lambda _: None
     """Finds out which events of another station all receivers of a channel here are done with."""
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""

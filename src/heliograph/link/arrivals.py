@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
+    from heliograph.channel.settling import Supervisor
     from heliograph.event import EventId
     from heliograph.ports import Tasks
 
@@ -33,10 +34,10 @@ class Arrivals:
         on_pause: Callable[[str, bool], None],
         on_acked: Callable[[EventId], None],
         *,
-        on_settled: Callable[[EventId, bool], None] | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.channel = channel
-        self.intake = channel.neighbours.intake(f"link from {peer}", on_acked, on_settled)
+        self.intake = channel.neighbours.intake(f"link from {peer}", on_acked, supervisor)
         self._tasks = tasks
         self._on_pause = on_pause
         self.name = f"channel {channel.name} from station {peer}"

@@ -9,7 +9,6 @@ The lock orders changes of gateways; it comes before the locks of channels.
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.pipeline import AnyOf
@@ -146,8 +145,9 @@ class Gates:
         self._supervised: dict[int, Handed] = {}
         self.supervisor = 0
         """The station that is told of what is settled here; 0: none."""
-        self.tell_supervisor: Callable[[str, EventId], object] = lambda _channel, _event: None
-        """Tells it so that it is heard even if this process dies the next instant."""
+        self.tell_supervisor: Callable[[str, EventId, bool], object] = lambda _, __, ___: None
+        """Tells it that an event that came again is begun or settled, though this process die right then."""
+        self._settling = Settling(tasks)
 
     def supervise(self, process: int, handed: Handed | None) -> None:
         """Keep what is handed to the station of a process until it is settled there; None: no longer."""
@@ -157,11 +157,11 @@ class Gates:
             else:
                 self._supervised[process] = handed
 
-    def settling(self, name: str, qos: QoS) -> Settling | None:
+    def settling(self, qos: QoS) -> Settling | None:
         """Finds out what is settled of a new channel of this station, if anybody wants to know."""
         if not self.supervisor or qos.journalled or qos.ack_level == "delivered":
             return None
-        return Settling(self._tasks, name)
+        return self._settling
 
     def acked(self, peer: Peer, message: m.Acked) -> None:
         gateway = peer.gateways.get(message.channel)
@@ -259,7 +259,7 @@ class Gates:
                 self._tasks,
                 lambda channel_name, paused: link.post(m.Flow(channel_name, paused)),
                 lambda event: link.post(m.Acked(name, (event,))),
-                on_settled=self._on_settled(peer, channel),
+                supervisor=self._told_by(peer, channel),
             )
         except (Closed, ForkedStation):
             return None
@@ -272,13 +272,13 @@ class Gates:
         if isinstance(gateway, Aired):
             self.airing.leave(peer, gateway)
 
-    def _on_settled(self, peer: Peer, channel: Channel[Any]) -> Callable[[EventId, bool], None] | None:
-        """Whom to tell of what is settled; None unless this is the station that supervises this one."""
+    def _told_by(self, peer: Peer, channel: Channel[Any]) -> Settled | None:
+        """Who tells a station of what is settled; None unless it is the one that supervises this one."""
         if channel.settling is None or peer.link.station != self.supervisor:
             return None
         if peer.settled is None:
             peer.settled = Settled(self._tasks, peer.link.post, self.tell_supervisor)
-        return partial(peer.settled.add, channel.name)
+        return peer.settled
 
     def _is_settled(self, peer: Peer, channel: Channel[Any]) -> bool:
         """Whether it is known how a channel's events reach a station."""

@@ -4,14 +4,16 @@ A band worker's process may be killed at any time. The gateways to it outlive it
 waits in them, and what had been sent and was not acknowledged is sent again to the next process, marked
 redelivered and before all the rest. On best-effort channels what had been sent is lost, and counted.
 
-An event may be what kills them. What is settled of events that came again is said at once, and not by the
-link, whose queue dies with the process. So of those the first that is not settled is the one that a process
-died with. One that is found so after `MOST_HANDED` processes, the first that had it included, is given up.
+An event may be what kills them. Those that came again are handed to consumers one by one, and the worker says
+when it begins and when it has settled each: at once, and not by the link, whose queue dies with the process.
+So it is known with which one a process died. After `MOST_HANDED` processes, the first that had it included,
+an event is given up.
 
     handed = Handed("alarms", on_lost)          of one worker, over all its processes
     gates.supervise(process, handed)            before that process can have dialled
     handed.resume(station)                      it has subscribed to all that it wants
-    handed.settle(channel, event)               it has said so at once, see above
+    handed.begun(channel, event)                it has said so, see above
+    handed.settled(channel, event)
     handed.end(is_lost=True)                    no process follows
 
 `Settled` is the other side: it says, many at a time, which events are settled. Persistent channels, and
@@ -155,6 +157,8 @@ class Handed:
         self._on_lost = on_lost
         self._gateways: dict[str, KeepingGateway] = {}
         self._is_first = True
+        self._in_hand: set[tuple[str, EventId]] = set()
+        """What the process has begun and not settled, of what came again."""
         self.redelivered = 0
         self.lost = 0
 
@@ -187,8 +191,13 @@ class Handed:
 
     # For whoever supervises
 
-    def settle(self, channel: str, event: EventId) -> None:
+    def begun(self, channel: str, event: EventId) -> None:
+        """A process has an event in hand that came again."""
+        self._in_hand.add((channel, event))
+
+    def settled(self, channel: str, event: EventId) -> None:
         """A process has come to an end with an event that came again."""
+        self._in_hand.discard((channel, event))
         gateway = self._gateways.get(channel)
         if gateway is not None:
             gateway.book.settle(event)
@@ -202,6 +211,7 @@ class Handed:
                 self.redelivered += gateway.resume(partial(self._left_by_the_last, gateway, given_up))
             else:
                 self._drop(gateway, is_lost=True)
+        self._in_hand.clear()
         for gateway, item, times in given_up:
             self._on_lost(gateway.name, item[1], GivenUp(gateway.name, str(item[1].id), times))
 
@@ -228,10 +238,8 @@ class Handed:
         """What to send again of what had been sent. The rest is settled: lost, or wanted by nobody now."""
         again: list[Item] = []
         is_reliable = gateway.channel.qos.reliability == "reliable"
-        suspects = True  # of those that came again, the first is what the process died with
         for item, handed in gateway.book.sent(waiting):
-            times = handed + (suspects and item[1].redelivered)
-            suspects = suspects and not item[1].redelivered
+            times = handed + ((gateway.channel.name, item[1].id) in self._in_hand)
             if not meets(gateway.selection.conditions, item):
                 gateway.book.settle(item[1].id)
             elif is_reliable and times < MOST_HANDED:
@@ -250,14 +258,14 @@ class Settled:
     Args:
         tasks: run what collects them.
         post: sends a message by the link.
-        tell_at_once: tells of one event that came again, whatever becomes of this process.
+        tell_at_once: tells that an event that came again is begun or settled, whatever becomes of us.
     """
 
     def __init__(
         self,
         tasks: Tasks,
         post: Callable[[m.Message], object],
-        tell_at_once: Callable[[str, EventId], object],
+        tell_at_once: Callable[[str, EventId, bool], object],
     ) -> None:
         self._tasks = tasks
         self._post = post
@@ -267,10 +275,13 @@ class Settled:
         self._closed = False
         tasks.spawn("settled events", self._run)
 
-    def add(self, channel: str, event: EventId, at_once: bool) -> None:
+    def begun(self, channel: str, event: EventId) -> None:
+        self._tell_at_once(channel, event, False)
+
+    def settled(self, channel: str, event: EventId, again: bool) -> None:
         """Called under any lock."""
-        if at_once:
-            self._tell_at_once(channel, event)
+        if again:
+            self._tell_at_once(channel, event, True)
         else:
             self._events.append((channel, event))
             self._bell.notify()

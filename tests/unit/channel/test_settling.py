@@ -25,9 +25,18 @@ def header(sequence: int, *, redelivered: bool = False) -> Header:
 
 class Told:
     def __init__(self) -> None:
-        self.settling = Settling(system_ports().tasks, "c")
+        self.settling = Settling(system_ports().tasks)
+        self.settling.supervisor = self
         self.events: list[tuple[int, bool]] = []
-        self.settling.tell = lambda event, at_once: self.events.append((event.sequence, at_once))
+        self.in_hand: list[int] = []
+
+    def begun(self, channel: str, event: EventId) -> None:
+        assert channel == "c"
+        self.in_hand.append(event.sequence)
+
+    def settled(self, channel: str, event: EventId, again: bool) -> None:
+        assert channel == "c"
+        self.events.append((event.sequence, again))
 
     def done(self, receiver: str, sequence: int, outcome: Outcome = "delivered") -> None:
         self.settling.watch(receiver)(header(sequence), outcome)
@@ -35,7 +44,7 @@ class Told:
 
 def test_an_event_is_settled_when_the_last_receiver_is_done_with_it_however() -> None:
     told = Told()
-    told.settling.expect(EventId("s", 1, 7), ["a", "b"])
+    told.settling.expect(header(7), ["a", "b"])
     told.done("a", 7)
     told.settling.taken_in(header(7))
     assert told.events == []
@@ -46,7 +55,7 @@ def test_an_event_is_settled_when_the_last_receiver_is_done_with_it_however() ->
 
 def test_receivers_that_are_done_before_it_is_taken_in_wait_for_inline_ones() -> None:
     told = Told()
-    told.settling.expect(EventId("s", 1, 7), ["a"])
+    told.settling.expect(header(7), ["a"])
     told.done("a", 7, "failed")
     assert told.events == []
     told.settling.taken_in(header(7))
@@ -75,8 +84,48 @@ def test_of_events_that_came_again_each_is_told_before_the_next_is_called(
         notes = station.channel("c", Note)
         notes.subscribe(lambda _: calls.append([number for number, _ in told.events]), inline=True)
         notes.settling = told.settling
-        intake = notes.neighbours.intake("link", on_settled=told.settling.tell)
+        intake = notes.neighbours.intake("link", supervisor=told)
         items = [(Note(n), header(n, redelivered=redelivered), 0) for n in (1, 2, 3)]
         assert intake.take_in(items) == 3
     assert calls == told_before
     assert told.events == [(n, redelivered) for n in (1, 2, 3)]
+
+
+class Handing:
+    """A channel of a worker, with consumers that are not called but take what they are handed."""
+
+    def __init__(self, station: hg.Station, consumers: int) -> None:
+        self.told = Told()
+        notes = station.channel("c", Note)
+        notes.settling = self.told.settling
+        notes.observer = self.told.settling
+        self.consumers = [notes.consumer() for _ in range(consumers)]
+        self.intake = notes.neighbours.intake("link", supervisor=self.told)
+
+    def take_in(self, *numbers: int, redelivered: bool) -> int:
+        return self.intake.take_in([(Note(n), header(n, redelivered=redelivered), 0) for n in numbers])
+
+
+def test_an_event_that_came_again_is_handed_over_when_all_receivers_are_done_with_the_one_before() -> None:
+    with hg.Station() as station:
+        handing = Handing(station, consumers=2)
+        first, second = handing.consumers
+        assert handing.take_in(1, 2, redelivered=True) == 1
+        assert handing.told.in_hand == [1]
+        assert first.pull(0) == Note(1)
+        assert handing.take_in(2, redelivered=True) == 0
+        assert second.pull(0) == Note(1)
+        assert handing.told.events == [(1, True)]
+        assert handing.take_in(2, redelivered=True) == 1
+        assert handing.told.in_hand == [1, 2]
+
+
+def test_what_came_once_waits_for_those_that_came_again_and_not_for_others() -> None:
+    with hg.Station() as station:
+        handing = Handing(station, consumers=1)
+        assert handing.take_in(1, redelivered=True) == 1
+        assert handing.take_in(2, 3, redelivered=False) == 0
+        assert handing.consumers[0].pull(0) == Note(1)
+        assert handing.take_in(2, 3, redelivered=False) == 2
+        assert handing.take_in(4, redelivered=True) == 0
+        assert handing.told.in_hand == [1]
