@@ -67,6 +67,12 @@ class Rows:
                 cursor, slowest = at, row
         return cursor, slowest
 
+    def reliable(self) -> dict[int, int]:
+        """The cursors of reliable readers, by row."""
+        states, cursors = self._states.tolist(), self._cursors.tolist()
+        found = enumerate(zip(states, cursors, strict=True))
+        return {row: cursor for row, (state, cursor) in found if state == RELIABLE}
+
     def revoke(self, row: int) -> None:
         """Wait for this reader no longer."""
         self._words[ROWS + row * ROW_WORDS + ROW_STATE] = REVOKED

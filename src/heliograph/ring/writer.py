@@ -10,8 +10,9 @@
 No reader is asked on the way of an event. The writer *claims* an eighth of a lap at a time, and only then
 looks at the cursors of reliable readers; up to there it writes without a look at anybody. When the slowest is
 too far behind, `append` waits for `timeout` seconds (None: without end) and raises `RingFull`. A reader that
-holds the writer up for longer than `lease` seconds without moving is overtaken, and a dead one is forgotten
-at once. An owner that wants to know what such a reader did not get sets `on_ended`.
+holds the writer up, and was not seen to move for longer than `lease` seconds, is overtaken; a dead one is
+forgotten at once. Each has its own clock, so that several who stand still are waited for together. An owner
+that wants to know what such a reader did not get sets `on_ended`.
 """
 
 from __future__ import annotations
@@ -89,6 +90,15 @@ class WriterStats:
     readers: tuple[ReaderSeen, ...]
 
 
+@dataclass(slots=True)
+class Standing:
+    """A reader that has not read all: where it is, since when it was seen there, and how long it may be."""
+
+    cursor: int
+    since_ns: int
+    patience_ns: int
+
+
 class RingWriter:
     """See the module."""
 
@@ -116,9 +126,9 @@ class RingWriter:
         self._usable = 0  # the end of the claim or of the lap, whichever comes first
         self._claims = 0
         self._wakes = 0
-        self._held_up_by = (-1, -1)  # the row and cursor that the writer waits for, and since when
-        self._held_up_since = 0
-        self._patience_ns = self._lease_ns
+        self._held_up_by = -1  # the row that the writer waits for
+        self._standing: dict[int, Standing] = {}
+        self._hurried: set[int] = set()
         self._is_closing = False
         self._closed = False
         self.name = name
@@ -127,7 +137,8 @@ class RingWriter:
         self.on_ended: Callable[[int, int, list[bytes]], None] | None = None
         """Told the row of a reader whose lease is over, the sequence of the first record that it has not
         read, and all of those records. It reads no more. Whoever was appending gets `RingFull`, so that
-        nothing is written between what was told and what the owner does about it."""
+        nothing is written between what was told and what the owner does about it. Who appends without any
+        time to wait ends nobody: to find what was not read takes long."""
         self.is_missed_by: Callable[[int, list[bytes]], bool] = lambda _row, _unread: True
         """Asked when `SHORT_LEASE` is over: whether the reader in a row would miss any of these records. One
         that would not is ended then."""
@@ -253,7 +264,12 @@ class RingWriter:
     @property
     def held_up_by(self) -> int:
         """The row of the reader that keeps the ring full; -1 when there is room."""
-        return self._held_up_by[0]
+        return self._held_up_by
+
+    def hurry(self, row: int) -> None:
+        """Wait no longer for the reader in that row, once it holds the writer up."""
+        self._hurried.add(row)
+        kernel.wake(self._segment.address_of_bell(ROOM_BELL))
 
     def is_read_by(self, row: int) -> bool:
         """Whether there is a reliable reader in that row, which has not been overtaken."""
@@ -300,7 +316,9 @@ class RingWriter:
 
     def _acquire(self, timeout: float | None) -> None:
         if not self._lock.acquire(True, -1 if timeout is None else timeout):
-            raise RingFull(str(self.path), timeout or 0.0, self._rows.process(max(0, self._held_up_by[0])))
+            if self._is_closing:  # whoever has the lock may let go of the rows any moment
+                raise RingClosed(str(self.path), "this writer was closed")
+            raise RingFull(str(self.path), timeout or 0.0, self._rows.process(max(0, self._held_up_by)))
 
     @contextmanager
     def _locked(self, timeout: float | None) -> Iterator[None]:
@@ -395,7 +413,7 @@ class RingWriter:
         if free_until < end:
             self._wait_until_free(end, timeout)
             free_until = self._free_until()
-        self._held_up_by = (-1, -1)
+        self._held_up_by = -1
         # Before the first byte is written there: who reads one of those bytes afterwards sees this, too.
         self._claimed = self._words[CLAIMED] = min(wanted, free_until)
         at = MARKS + self._claims % MARK_COUNT * MARK_WORDS
@@ -414,21 +432,34 @@ class RingWriter:
         def is_free() -> bool:
             return self._is_closing or self._free_until() >= end
 
-        while not self._waiter.wait(is_free, min(limit_ns, self._lease_end()), self._rows.reap):
-            lease_end, row = self._lease_end(), self._held_up_by[0]
+        def is_over() -> bool:
+            return is_free() or self._held_up_by in self._hurried
+
+        while not (
+            self._waiter.wait(is_over, min(limit_ns, self._lease_end()), self._rows.reap) and is_free()
+        ):
+            lease_end, row = self._lease_end(), self._held_up_by
             now = self._clock.monotonic_ns()
-            if row >= 0 and now >= lease_end and self.on_ended is not None:
-                if self._patience_ns < self._lease_ns and self.is_missed_by(row, self._unread(row)):
-                    self._patience_ns = self._lease_ns
-                    continue
-                self._end(row, self.on_ended)
-                raise RingFull(str(self.path), (now - started) / 1e9, self._rows.process(row))
-            if row >= 0 and now >= lease_end:
+            if row >= 0 and now >= lease_end and self.on_ended is None:
                 self._rows.revoke(row)
+            elif row >= 0 and now >= lease_end and timeout != 0:
+                self._end_if_over(row)
             elif row >= 0 and now >= limit_ns:
                 raise RingFull(str(self.path), (now - started) / 1e9, self._rows.process(row))
         if self._is_closing:
             raise RingClosed(str(self.path), "this writer was closed")
+
+    def _end_if_over(self, row: int) -> None:
+        """A reader has stood still for as long as one that misses nothing may: end it, or wait for longer."""
+        standing, on_ended = self._standing[row], self.on_ended
+        assert on_ended is not None
+        is_short = row not in self._hurried and standing.patience_ns < self._lease_ns
+        if is_short and self.is_missed_by(row, self._unread(row)):
+            standing.patience_ns = self._lease_ns
+            return
+        self._end(row, on_ended)
+        waited = (self._clock.monotonic_ns() - standing.since_ns) / 1e9
+        raise RingFull(str(self.path), waited, self._rows.process(row))
 
     def _end(self, row: int, on_ended: Callable[[int, int, list[bytes]], None]) -> None:
         cursor = self._rows.end(row)
@@ -458,14 +489,24 @@ class RingWriter:
 
     def _lease_end(self) -> int:
         """When the slowest reader loses its lease, should it not move until then."""
-        cursor, row = self._rows.slowest(self._position, self._mask + 1)
-        if (row, cursor) != self._held_up_by:
-            self._held_up_by = (row, cursor)
-            self._held_up_since = self._clock.monotonic_ns()
-            self._patience_ns = self._lease_ns
-            if self.on_ended is not None:
-                self._patience_ns = min(self._lease_ns, int(SHORT_LEASE * 1e9))
-        return self._held_up_since + self._patience_ns
+        now = self._clock.monotonic_ns()
+        readers = self._rows.reliable()
+        self._hurried &= readers.keys()
+        self._standing = {
+            row: standing
+            if (standing := self._standing.get(row)) is not None and standing.cursor == cursor
+            else Standing(cursor, now, self._first_patience_ns())
+            for row, cursor in readers.items()
+            if cursor < self._position
+        }
+        row = self._held_up_by = self._rows.slowest(self._position, self._mask + 1)[1]
+        standing = self._standing.get(row)
+        if standing is None:
+            return now + self._lease_ns
+        return now if row in self._hurried else standing.since_ns + standing.patience_ns
+
+    def _first_patience_ns(self) -> int:
+        return self._lease_ns if self.on_ended is None else min(self._lease_ns, int(SHORT_LEASE * 1e9))
 
 
 def _as_bytes(part: Buffer) -> memoryview:

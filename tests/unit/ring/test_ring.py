@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -24,6 +24,7 @@ from heliograph.ring.writer import MAX_BATCH
 from tests.ring_support import (
     LIMIT,
     PORTS,
+    Later,
     folder_for_a_test,
     needs_rings,
     open_files,
@@ -40,12 +41,12 @@ folder = pytest.fixture(folder_for_a_test)
 SIXTEEN_SLOTS_OF_EVENTS = 16
 
 
-def fill(writer: RingWriter) -> int:
+def fill(writer: RingWriter, timeout: float = 0) -> int:
     """Append small events until the ring is full; returns how many went in."""
     n = 0
     while True:
         try:
-            writer.append(n.to_bytes(8, "little"), timeout=0)
+            writer.append(n.to_bytes(8, "little"), timeout=timeout)
         except RingFull:
             return n
         n += 1
@@ -268,6 +269,8 @@ def test_who_is_ended_did_not_get_what_the_owner_of_the_writer_was_told(folder: 
         writer.append(b"seen")
         assert reader.read(0) == b"seen"
         written = fill(writer)
+        assert not told, "who has no time to wait ends nobody"
+        assert fill(writer, LIMIT) == 0
         assert told == [(1, [i.to_bytes(8, "little") for i in range(written)])]
         writer.append(b"after")
         with pytest.raises(LeaseLost) as caught:
@@ -276,6 +279,63 @@ def test_who_is_ended_did_not_get_what_the_owner_of_the_writer_was_told(folder: 
         assert (reader.stats().received, reader.stats().lost) == (1, written)
         with pytest.raises(RingClosed):
             reader.read(0)
+        assert not writer.is_read_by(reader.row)
+
+
+def test_several_who_stand_still_are_waited_for_together(folder: RingFolder) -> None:
+    ended: list[int] = []
+    with small_writer(folder, lease=3_600.0) as writer, ExitStack() as stack:
+        writer.on_ended = lambda row, _first, _unread: ended.append(row)
+        later = Later.of(writer)
+        readers = [stack.enter_context(reader_of(folder)) for _ in range(4)]
+        for reader in readers:  # each stands elsewhere
+            writer.append(b"event")
+            for one in readers[readers.index(reader) + 1 :]:
+                assert one.read(0) == b"event"
+        fill(writer)
+        later.by_ns = 3_600 * 10**9
+        for n in range(len(readers)):
+            fill(writer, LIMIT)
+            assert ended == [reader.row for reader in readers[: n + 1]]
+
+
+def test_a_reader_is_not_taken_for_one_that_stands_still_because_there_was_nothing_to_read(
+    folder: RingFolder,
+) -> None:
+    with small_writer(folder, lease=3_600.0) as writer, reader_of(folder) as slow, reader_of(folder) as idle:
+        later = Later.of(writer)
+        fill(writer)
+        assert len(idle.read_many(99, 0)) == SIXTEEN_SLOTS_OF_EVENTS
+        fill(writer)
+        later.by_ns = 3_600 * 10**9
+        writer.append(b"event", timeout=LIMIT)
+        assert not writer.is_read_by(slow.row)
+        assert writer.is_read_by(idle.row)
+        fill(writer)
+        assert writer.is_read_by(idle.row), "its lease begins when it has something to read"
+
+
+def test_who_is_hurried_is_ended_as_soon_as_it_holds_the_writer_up_and_not_before(folder: RingFolder) -> None:
+    ended: list[int] = []
+    with small_writer(folder, lease=3_600.0) as writer, reader_of(folder) as reader:
+        writer.on_ended = lambda row, _first, _unread: ended.append(row)
+        writer.hurry(reader.row)
+        fill(writer)
+        assert len(reader.read_many(99, 0)) == SIXTEEN_SLOTS_OF_EVENTS, "it may still read"
+        fill(writer)
+        assert not ended
+        with pytest.raises(RingFull):
+            writer.append(b"event", timeout=LIMIT)
+        assert ended == [reader.row]
+
+
+def test_a_writer_that_waits_already_hears_that_it_need_not(folder: RingFolder) -> None:
+    with small_writer(folder, lease=3_600.0) as writer, reader_of(folder) as reader:
+        fill(writer)
+        hurry = threading.Timer(0.05, writer.hurry, (reader.row,))
+        hurry.start()
+        writer.append(b"event", timeout=LIMIT)
+        hurry.join()
         assert not writer.is_read_by(reader.row)
 
 
@@ -332,7 +392,7 @@ def test_whenever_a_reader_is_ended_nothing_is_lost_that_was_not_told(folder: Ri
             reading.start()
             for i in range(1_000):
                 with suppress(RingFull):
-                    writer.append(b"%d" % i, timeout=0)
+                    writer.append(b"%d" % i, timeout=0.0001)
                 if told:
                     break
             if not told:
