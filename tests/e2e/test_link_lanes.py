@@ -65,7 +65,7 @@ class Stuck:
 
     def _take(self, track: Track) -> None:
         self.seen.append(track.id)
-        self.go_on.wait(LIMIT)
+        self.go_on.wait(3 * LIMIT)
 
 
 def test_a_lane_is_made_when_a_channel_first_needs_it(domain: str) -> None:
