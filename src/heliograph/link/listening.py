@@ -150,6 +150,7 @@ class Listening:
 
     def _listen(self) -> None:
         own, now, patience_ns, late = self._own, self._now, self.patience_ns, self._left_out.total()
+        body: bytes | memoryview
         try:
             while True:
                 soon = False  # what callbacks wrote is answered soon, if it was a question
@@ -164,10 +165,12 @@ class Listening:
                         self._take_run(memoryview(data), until)
                         continue
                     # Looked up anew for each: what one says or calls may change it.
-                    head = bytes(data[:HEAD])  # it may be a view
+                    if len(data) < SMALL:
+                        head, body = data[:HEAD], data[HEAD:]
+                    else:  # the reader may have given a view
+                        head, body = bytes(data[:HEAD]), memoryview(data)[HEAD:]
                     take = self._takers.get(head) or self._taker(head)
                     if take is not None:
-                        body = data[HEAD:] if len(data) < SMALL else memoryview(data)[HEAD:]
                         take(body, until, len(records) > 1 and now() >= until)
                         lone += 1
                 self.taken += lone
