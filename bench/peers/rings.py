@@ -288,7 +288,10 @@ def trips(size: Size) -> Benchmark:
             ),
         ),
         close=started.close,
-        note=processor_times(ways, some_trips, some) + skipped(),
+        note="Stations that block sleep at rest, but look up to 100 µs for the answer to what they wrote: "
+        "here they are awake, where rivals that block sleep each time. "
+        + processor_times(ways, some_trips, some)
+        + skipped(),
     )
 
 
