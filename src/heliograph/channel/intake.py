@@ -28,8 +28,10 @@ T = TypeVar("T", bound=Event)
 
 ROOM_LIMIT = 0.5
 """Seconds between two looks at whether the channel is still there, while a queue is full."""
-MOST_CALLS = 64
-"""Inline calls between two looks at the clock; the first looks come sooner, so that slow ones are noticed."""
+MOST_CALLS = 16
+"""Inline calls between two looks at the clock; the first looks come sooner, so that slow ones are noticed.
+
+Few enough that calls which suddenly take half a second stay within the lease of a reader of a broadcast."""
 
 
 class FeedIntake:

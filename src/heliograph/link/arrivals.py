@@ -34,12 +34,14 @@ class Arrivals:
         on_pause: Callable[[str, bool], None],
         on_acked: Callable[[EventId], None],
         *,
+        on_left_out: Callable[[int], None],
         supervisor: Supervisor | None = None,
     ) -> None:
         self.channel = channel
         self.intake = channel.neighbours.intake(f"link from {peer}", on_acked, supervisor)
         self._tasks = tasks
         self._on_pause = on_pause
+        self._on_left_out = on_left_out
         self.name = f"channel {channel.name} from station {peer}"
         self._closed = False
         self._lock = tasks.lock(f"aside of {channel.name}")
@@ -71,6 +73,7 @@ class Arrivals:
             self.aside.clear()
         self.intake.close()
         if left:
+            self._on_left_out(left)
             log.warning("%s: %d events of the session before had no room and are dropped", self.name, left)
 
     @property
@@ -80,6 +83,7 @@ class Arrivals:
     def _put_aside(self, events: Sequence[Item]) -> None:
         with self._lock:
             if self._closed:
+                self._on_left_out(len(events))
                 log.warning("%s: %d events came too late", self.name, len(events))
                 return
             self.aside.extend(events)

@@ -72,7 +72,7 @@ class Peer:
         self.missed: Counter[str] = Counter()
         """Events of its broadcast that it says did not come here, by channel."""
         self.left_out: Counter[str] = Counter()
-        """Those that came too late to be handed on."""
+        """Events that came too late to be handed on."""
         self.fell_behind: Counter[str] = Counter()
         """Those of its best-effort broadcast that were overtaken here."""
         self._tallies: list[Counter[str]] = []
@@ -259,6 +259,7 @@ class Gates:
                 self._tasks,
                 lambda channel_name, paused: link.post(m.Flow(channel_name, paused)),
                 lambda event: link.post(m.Acked(name, (event,))),
+                on_left_out=lambda events: peer.left_out.update({name: events}),
                 supervisor=self._told_by(peer, channel),
             )
         except (Closed, ForkedStation):

@@ -113,7 +113,8 @@ class LinkStats(msgspec.Struct, frozen=True):
     overtaken: Mapping[str, int] = NOTHING
     """Events of this station's broadcast that the other one did not get, for it stood still; by channel."""
     missed: Mapping[str, int] = NOTHING
-    """Events of the other station's broadcast that this one did not get, for it stood still; by channel."""
+    """Events of the other station that this one did not get, for it stood still, or that came too late to be
+    handed on; by channel."""
 
 
 class Link:
