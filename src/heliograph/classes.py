@@ -1,4 +1,5 @@
-"""Event classes for formats that this program never saw: what `helio pub` and the sink for Spark write with.
+"""Event classes for formats that this program never saw: what `helio pub` and the sink for Spark write with,
+and in which keepers keep events of versions that they have no class of.
 
 A description names every field and its type, so a class can be made of it that has the very same format. It
 does not say which fields have defaults, so all are required.
@@ -9,15 +10,19 @@ from __future__ import annotations
 import enum
 import typing
 from datetime import datetime
+from functools import lru_cache
 from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import heliograph.annotations as marks
 from heliograph import fieldtypes as ft
+from heliograph.codec import decoder, encoder
 from heliograph.errors import FormatError
-from heliograph.event import Event, EventMeta, format_of
+from heliograph.event import Event, EventMeta, format_of, info_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from heliograph.formats import Format
 
 _PLAIN: Final[dict[str, Any]] = {
@@ -30,8 +35,9 @@ _PLAIN: Final[dict[str, Any]] = {
 }
 
 
+@lru_cache(maxsize=1024)
 def class_for(fmt: Format) -> type[Event]:
-    """An event class of exactly this format; FormatError when there can be none."""
+    """An event class of exactly this format, the same one for all; FormatError when there can be none."""
     annotations = {field.name: _annotation(field.type) for field in fmt.fields}
     try:
         made = EventMeta(
@@ -48,6 +54,33 @@ def class_for(fmt: Format) -> type[Event]:
     if format_of(cls).id != fmt.id:
         raise FormatError(f"no class here has the format {fmt}; it may be of a machine of another byte order")
     return cls
+
+
+def is_made(cls: type[Event]) -> bool:
+    """Whether a class was made here: no program has it, and none of its fields has a default."""
+    return cls.__module__ == __name__
+
+
+def version_class(fmt: Format, own: type[Event]) -> type[Event]:
+    """The class for events exactly as they were pushed: this one if it has that format, else one made of it.
+
+    Where there can be none, as for a native layout of another byte order, they are read as this class.
+    """
+    if info_of(own).format.id == fmt.id:
+        return own
+    try:
+        return class_for(fmt)
+    except FormatError:
+        return own
+
+
+def in_class_of(event: Event, types: Iterable[type[Event]]) -> Event:
+    """An event in the version of its class that these have; IncompatibleFormats when it cannot be."""
+    cls, name = type(event), info_of(type(event)).name
+    for own in types:
+        if own is not cls and info_of(own).name == name:
+            return decoder(info_of(cls).format, own)(encoder(cls).encode(event))
+    return event
 
 
 def _annotation(kind: ft.FieldType) -> Any:

@@ -96,6 +96,17 @@ def compare(
     return Comparison(tuple(walk.problems), tuple(walk.ignored), tuple(walk.defaulted), tuple(walk.widened))
 
 
+def go_together(one: Format, other: Format) -> bool:
+    """Whether events of one can be read as the other, if whatever is missing has a default there."""
+    for writer, reader in ((one, other), (other, one)):
+        walk = _Lenient(frozenset(), "default")
+        walk.keys(writer, reader)
+        walk.records(writer, reader, ROOT, "")
+        if not walk.problems:
+            return True
+    return False
+
+
 def defaults_of(cls: type[Event]) -> frozenset[str]:
     """The fields of an event class that have a default, also inside nested events, as dotted paths."""
     return frozenset(_defaults(cls, ""))
@@ -204,6 +215,13 @@ class _Walk:
 
     def _refuse(self, path: str, writer: ft.FieldType, reader: ft.FieldType, reason: str) -> None:
         self.problems.append(f"{path}: {writer} of the writer cannot be read as {reader}: {reason}")
+
+
+class _Lenient(_Walk):
+    """For formats alone, of whose defaults nothing is known."""
+
+    def _missed(self, *_: object) -> None:
+        """It may have one."""
 
 
 def _misfit(writer: ft.FieldType, reader: ft.FieldType) -> str | None:

@@ -449,13 +449,19 @@ class Station:
 
     def keep_for_others(self) -> None:
         """Keep persistent channels that stations of the domain without a folder open and nobody keeps."""
-        from heliograph.link.keepers import keep_for  # noqa: PLC0415 - few stations keep for others
+        from heliograph.link.keepers import ForOthers  # noqa: PLC0415 - few stations keep for others
 
         if self._keeping is None or self.mesh is None:
             raise NotPossible(
                 "keep_for_others", "needs a folder and a domain: hg.Station('data', domain='a')"
             )
-        self.mesh.answer("keep", partial(keep_for, self.channel, self._keeping.remember))
+        for_others = ForOthers(self.channel, self._types_of, self._keeping.remember, self.ports.tasks)
+        self.mesh.keeper.carry = for_others.carry
+        self.mesh.answer("keep", for_others.asked)
+
+    def _types_of(self, name: str) -> tuple[type[Event], ...]:
+        channel = self._channels.get(name)
+        return () if channel is None else channel.types
 
     def _recorded(self, name: str, qos: QoS | None) -> QoS | None:
         """How a new channel is kept in the domain, where it would be kept by nobody; None: it is not."""

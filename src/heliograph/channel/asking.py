@@ -332,6 +332,10 @@ def _wants_the_same(one: Selection, other: Selection) -> bool:
 def bury(grave: Channel[Any], consumer: str, item: Item, attempts: int) -> None:
     """Push a dead event to the dead-letter channel, with where it comes from in its headers."""
     event, header, _ = item
+    if type(event) not in grave.types:
+        from heliograph.classes import in_class_of  # noqa: PLC0415 - most are of the keeper's own class
+
+        event = in_class_of(event, grave.types)
     where = {
         "dead.channel": header.channel,
         "dead.consumer": consumer,

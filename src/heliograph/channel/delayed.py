@@ -318,9 +318,14 @@ class DurableDelayed(Delayed):
                 self._unread.append((row, header))
 
     def _restored(self, row: Waiting, header: Header, cls: type[Event]) -> bool:
-        """Have one row wait again; False when it cannot be read: it stays in the journal."""
+        """Have one row wait again, as it was pushed; False when it cannot be read: it stays where it is."""
+        from heliograph.classes import is_made, version_class  # noqa: PLC0415 - rarely does anything wait so long
+
         try:
-            event = decoder(Format.from_description(row.format), cls)(row.body)
+            fmt = Format.from_description(row.format)
+            if not is_made(cls):
+                decoder(fmt, cls)(row.body)  # as it is refused when it is pushed, if the class cannot be it
+            event = decoder(fmt, version_class(fmt, cls))(row.body)
         except Exception as error:  # noqa: BLE001 - whatever is in that row, the others go on
             self._channel.report(self.lane.name, header, error)
             return False

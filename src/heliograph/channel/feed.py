@@ -111,10 +111,14 @@ class Feed:
             for item in items:
                 event, header, _ = item
                 route = routes.get(event.__class__)
-                if route is None:
-                    continue
                 assert header.offset is not None
                 following[partition] = header.offset
+                if route is None:
+                    # Another version of a class: each lane reads it, as its own or as it was pushed.
+                    for reader in self._lanes:
+                        reader.fall_behind(partition, header.offset, rings)
+                    following[partition] = header.offset + 1
+                    continue
                 lanes = () if route.queued is None else route.queued(event, header)
                 if self.passing is not None:
                     self.passing(item, [lane.name for lane in lanes])
@@ -187,10 +191,13 @@ class JournalLane(Lane):
         conditions: what the consumer wants, for events that are read instead of routed.
         ends: whether it ends, when it has done so in all of them.
         begin: where it begins in partitions that are met later; None: it wants none of those.
+        of_version: the condition for another version of a class than it named; None: it wants none.
         on_gap: told when what it was about to read is gone or damaged; it goes on behind the gap.
     """
 
     _is_shared = False
+    as_kept = False
+    """Whether it hands events on in the versions in which they were pushed, as gateways do."""
 
     def __init__(
         self,
@@ -201,6 +208,7 @@ class JournalLane(Lane):
         feed: Feed,
         conditions: Mapping[type[Event], Condition | AnyOf],
         begin: Begin | None = None,
+        of_version: Callable[[type[Event]], Condition | AnyOf | None] = lambda _: None,
         on_gap: Callable[[HeliographError], object],
         tasks: Tasks,
         **lane: Any,
@@ -209,6 +217,8 @@ class JournalLane(Lane):
         self._tasks = tasks
         self._feed = feed
         self._conditions = conditions
+        self._of_version = of_version
+        self._versions: dict[type[Event], Condition | AnyOf] = {}
         self._begin = begin
         self._on_gap = on_gap
         self._places = {place.partition.partition: place for place in places}
@@ -422,7 +432,7 @@ class JournalLane(Lane):
             if position is None:
                 self._find(place)
                 return True
-            items, reached = place.partition.read(position, READ_AHEAD, place.until)
+            items, reached = place.partition.read(position, READ_AHEAD, place.until, as_kept=self.as_kept)
         except (HistoryGone, HistoryDamaged) as gap:
             with self._lock:
                 place.position = gap.next_available
@@ -498,8 +508,15 @@ class JournalLane(Lane):
             rings.append(self)
 
     def _wants(self, item: Item) -> bool:
-        condition = self._conditions.get(type(item[0]))
+        cls = type(item[0])
+        condition = self._conditions.get(cls) or self._versions.get(cls) or self._wanted_version(cls)
         return condition is not None and condition.holds(item[0], item[1])
+
+    def _wanted_version(self, cls: type[Event]) -> Condition | AnyOf | None:
+        condition = self._of_version(cls)
+        if condition is not None:
+            self._versions[cls] = condition
+        return condition
 
     # Bands: of one partition they are in the order of offsets.
 

@@ -13,6 +13,7 @@ import msgspec
 
 from heliograph.channel.feed import Feed, JournalLane
 from heliograph.channel.places import NOW, Cursors, Place, Point, Span
+from heliograph.channel.selection import for_version
 from heliograph.errors import NotPossible, QueryFailed
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class Journalled:
             feed=self.feed,
             conditions=selection.conditions,
             begin=span.later,
+            of_version=partial(for_version, selection),
             on_gap=lambda gap: self._services.on_error(name, None, gap),
             clock=self._services.ports.clock,
             tasks=self._services.ports.tasks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 
 import msgspec
@@ -184,6 +185,21 @@ def conditions_for(
     if problem is not None and not found:
         raise problem
     return found
+
+
+def for_version(selection: Selection, cls: type[Event]) -> Condition | None:
+    """The condition for another version of a class that was selected; None when none of its name was.
+
+    A version that lacks what the filter reads does not meet it.
+    """
+    name = info_of(cls).name
+    if not any(info_of(own).name == name for own in selection.conditions):
+        return None
+    with suppress(ExpressionError):
+        condition = conditions_for([cls], selection.tree, selection.sources)[cls]
+        assert isinstance(condition, Condition)
+        return condition
+    return None
 
 
 def check_names(channel: str, types: Iterable[type[Event]]) -> None:

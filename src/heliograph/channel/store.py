@@ -160,11 +160,17 @@ class Partition(Protocol):
         """The first offset that is still kept."""
         ...
 
-    def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
+    def read(
+        self, start: int, most: int, below: int | None = None, *, as_kept: bool = False
+    ) -> tuple[list[Item], int]:
         """Events from an offset on, and the offset to go on at; nothing new when it comes back unchanged.
 
         Events of types that the channel does not carry here are passed over. Raises HistoryGone with the
         exact range when retention was faster.
+
+        They come in the channel's classes; `as_kept`, for other stations, each in the version of its class
+        that it was pushed in. So do they where the channel's own class was made of a format: no program has
+        it.
         """
         ...
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.event import Event
+    from heliograph.formats import Format
     from heliograph.journal.cursors import Cursor
     from heliograph.journal.leftout import LeftOut
     from heliograph.journal.limits import Limits
@@ -123,7 +124,7 @@ class JournalStore:
         self._missing = missing
         self._tell = on_durable
         self._formats = FormatRegistry()
-        self._registered: set[type[Event]] = set()
+        self._format_ids: dict[type[Event], bytes] = {}
         make_folder(ports.disk, f"{folder}/{escaped(channel)}")
         place = f"{folder}/{escaped(channel)}/{partition}"
         # Most channels never have a durable consumer; those of earlier lives hold what they have not read.
@@ -144,7 +145,7 @@ class JournalStore:
         # One reader for all lanes of this process that are behind, one at a time.
         self._reading = ports.tasks.lock(f"reader of {channel}")
         self._reader = PartitionReader(ports.disk, place, formats=self._formats)
-        self._decoders: dict[bytes, tuple[type[Event], Callable[[Any], Event]] | None] = {}
+        self._decoders: dict[tuple[bytes, bool], tuple[type[Event], Callable[[Any], Event]] | None] = {}
         self._suppliers = NamedSuppliers(
             self._known_cursors, self._rows, lambda: self.watermark, self._writer.between
         )
@@ -299,37 +300,37 @@ class JournalStore:
 
     def _run(self, bulk: Bulk) -> Run:
         cls, first, places = bulk.events[0].__class__, bulk.first, bulk.places
-        self._register(cls)
         in_order = places[-1] - places[0] == len(places) - 1
         return Run(
             first.supplier,
             first.epoch,
             first.sequence,
             first.source_ts,
-            first.format_id,
+            self._format_id(cls),
             list(map(encoder(cls).encode, bulk.events)),
             first.priority,
             places[0] if in_order else places,
             first.lifetime_ns,
         )
 
-    def _register(self, cls: type[Event]) -> None:
-        if cls not in self._registered:
-            self._formats.register(info_of(cls).format)
-            self._registered.add(cls)
+    def _format_id(self, cls: type[Event]) -> bytes:
+        """The format that events of a class are written in; its description goes before the first of them."""
+        found = self._format_ids.get(cls)
+        if found is None:
+            found = self._format_ids[cls] = self._formats.register(info_of(cls).format)
+        return found
 
     def _records(self, items: Sequence[Item]) -> list[Record]:
         records = []
         for event, header, _ in items:
             cls = event.__class__
-            self._register(cls)
             records.append(
                 Record(
                     header.supplier,
                     header.epoch,
                     header.sequence,
                     header.source_ts,
-                    header.format_id,
+                    self._format_id(cls),
                     encoder(cls).encode(event),
                     header.priority,
                     header.station_seq,
@@ -342,13 +343,12 @@ class JournalStore:
         return records
 
     def forget(self, gone: Tombstone, level: Level) -> Receipt:
-        self._register(gone.cls)
         record = Record(
             gone.supplier,
             gone.epoch,
             gone.sequence,
             gone.source_ts,
-            info_of(gone.cls).format.id,
+            self._format_id(gone.cls),
             b"",
             station_seq=gone.station_seq,
             kind=TOMBSTONE,
@@ -357,7 +357,9 @@ class JournalStore:
         check = partial(self._suppliers.held, gone)
         return self._writer.append([record], level=level, attachment=(), check=check)
 
-    def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
+    def read(
+        self, start: int, most: int, below: int | None = None, *, as_kept: bool = False
+    ) -> tuple[list[Item], int]:
         with self._reading:
             runs, reached = self._reader.read_on(start, most, below=below)
         rows = (
@@ -365,7 +367,7 @@ class JournalStore:
             for rows in runs
             for offset, record in enumerate(rows.records, rows.first)
         )
-        return [item for row in rows if (item := self._item(row)) is not None], reached
+        return [item for row in rows if (item := self._item(row, as_kept)) is not None], reached
 
     def standing(self, on_gap: Callable[[HistoryDamaged], object]) -> list[Item]:
         """The last event of each key that has not been forgotten, in the order of their offsets.
@@ -457,10 +459,10 @@ class JournalStore:
             header.headers,
         )
 
-    def _item(self, row: JournalRecord) -> Item | None:
+    def _item(self, row: JournalRecord, as_kept: bool = False) -> Item | None:
         """An event as it was pushed, or None when it is of a type that nobody here knows."""
         record = row.record
-        reader = self._decoder(record.format_id)
+        reader = self._decoder(record.format_id, as_kept)
         if reader is None or record.kind != EVENT:
             return None
         cls, decode = reader
@@ -494,11 +496,19 @@ class JournalStore:
         left = row.append_ts + row.record.lifetime_ns - self._ports.clock.time_ns()
         return max(1, self._ports.clock.monotonic_ns() + left)
 
-    def _decoder(self, format_id: bytes) -> tuple[type[Event], Callable[[Any], Event]] | None:
-        found = self._decoders.get(format_id)
+    def _decoder(self, format_id: bytes, as_kept: bool) -> tuple[type[Event], Callable[[Any], Event]] | None:
+        found = self._decoders.get((format_id, as_kept))
         if found is None:
             wire = self._formats[format_id]
-            for cls in self._types():
-                if info_of(cls).name == wire.name:
-                    found = self._decoders[format_id] = (cls, decoder(wire, cls, self._missing))
+            for own in self._types():
+                if info_of(own).name == wire.name:
+                    cls = own if info_of(own).format.id == format_id else _class_of(wire, own, as_kept)
+                    found = self._decoders[format_id, as_kept] = (cls, decoder(wire, cls, self._missing))
         return found
+
+
+def _class_of(wire: Format, own: type[Event], as_kept: bool) -> type[Event]:
+    """The class to read another version of the channel's own class in."""
+    from heliograph.classes import is_made, version_class  # noqa: PLC0415 - most histories hold one version
+
+    return version_class(wire, own) if as_kept or is_made(own) else own

@@ -146,6 +146,7 @@ class Gateway(QueuedReceiver):
             # The other station takes a history up by offsets: here no event may overtake another. The queues
             # of its consumers go by priority.
             self.lane.priority = channel.qos.priority
+            self.lane.as_kept = True
 
     def bind(self, sender: Sender) -> None:
         """Send through this link from now on."""

@@ -23,10 +23,12 @@ from heliograph.qos import conflicts, policies_of, qos_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.core import Channel
     from heliograph.event import Event
     from heliograph.formats import Format
     from heliograph.link.mesh import Mesh
     from heliograph.link.questions import Reply
+    from heliograph.ports import Tasks
     from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
@@ -128,23 +130,51 @@ def _ask(mesh: Mesh, channel: str, types: tuple[type[Event], ...], qos: QoS, ask
     return False
 
 
-def keep_for(
-    open_channel: Callable[..., object],
-    remember: Callable[[str, QoS, list[Format]], object],
-    station: int,
-    body: msgspec.Raw,
-    reply: Reply,
-) -> None:
-    """Keep a channel that another station asks for, with classes made of the formats that it names."""
-    from heliograph.classes import class_for  # noqa: PLC0415 - few stations keep for others
+class ForOthers:
+    """Keeps what stations without a folder open, in classes made of the formats that they name.
 
-    ask: Any = m.decoded(_keep_ask, body, f"station {station:016x}")
-    registry = FormatRegistry()
-    formats = [registry.learn(*row) for row in ask.formats]
-    qos = qos_of(ask.policies)
-    if not qos.journalled:
-        raise NotPossible(ask.channel, "only persistent channels are kept")
-    open_channel(ask.channel, *map(class_for, formats), qos=qos)
-    remember(ask.channel, qos, formats)
-    log.info("keeps %s, as station %016x asked for", ask.channel, station)
-    reply(None)
+    Args:
+        open_channel: opens a channel of this station, or has it carry further types.
+        types: gives the types of one that is open; else none.
+        remember: writes down what a channel carries, for when this station is started again.
+        tasks: has the lock.
+    """
+
+    def __init__(
+        self,
+        open_channel: Callable[..., Channel[Any]],
+        types: Callable[[str], tuple[type[Event], ...]],
+        remember: Callable[[str, QoS, list[Format]], object],
+        tasks: Tasks,
+    ) -> None:
+        self._open_channel = open_channel
+        self._types = types
+        self._remember = remember
+        # Of several that ask at once, the first has the classes made.
+        self._lock = tasks.lock("kept for others")
+
+    def asked(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        """Keep a channel that another station asks for."""
+        ask: Any = m.decoded(_keep_ask, body, f"station {station:016x}")
+        registry = FormatRegistry()
+        formats = [registry.learn(*row) for row in ask.formats]
+        qos = qos_of(ask.policies)
+        if not qos.journalled:
+            raise NotPossible(ask.channel, "only persistent channels are kept")
+        self._keep(ask.channel, formats, qos)
+        log.info("keeps %s, as station %016x asked for", ask.channel, station)
+        reply(None)
+
+    def carry(self, channel: Channel[Any], formats: list[Format]) -> None:
+        """Have a channel carry events of these types as well."""
+        self._keep(channel.name, formats, None)
+
+    def _keep(self, name: str, formats: list[Format], qos: QoS | None) -> None:
+        """What it carries already it carries in any version."""
+        from heliograph.classes import class_for  # noqa: PLC0415 - few stations keep for others
+
+        with self._lock:
+            carried = {info_of(cls).name for cls in self._types(name)}
+            new = {fmt.name: fmt for fmt in formats if fmt.name not in carried}
+            channel = self._open_channel(name, *map(class_for, new.values()), qos=qos)
+            self._remember(name, channel.qos, [info_of(cls).format for cls in channel.types])

@@ -13,6 +13,7 @@ import msgspec
 
 from heliograph.channel.delayed import Later  # noqa: TC001 - msgspec reads it at run time
 from heliograph.channel.history import meets
+from heliograph.channel.selection import Selection, for_version
 from heliograph.errors import (
     CursorHeld,
     HistoryDamaged,
@@ -20,15 +21,17 @@ from heliograph.errors import (
     NotPossible,
     QueryFailed,
 )
-from heliograph.link.pages import MAX_PAGE, Page, PageReader, cut_page
+from heliograph.link.pages import MAX_PAGE, KeptReader, Page, cut_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.lane import Item
     from heliograph.channel.pipeline import AnyOf, Condition
     from heliograph.channel.store import Level, Store, StoreReceipt
     from heliograph.event import Event
+    from heliograph.formats import Format
     from heliograph.link.questions import Questions, Reply
     from heliograph.link.runs import EventWriter
 
@@ -100,7 +103,9 @@ class Keeper:
         self._channel = channel
         self._writer = writer
         self._wanted = wanted
-        self._readers: dict[str, PageReader] = {}
+        self._readers: dict[str, KeptReader] = {}
+        self.carry: Callable[[Channel[Any], list[Format]], object] | None = None
+        """Has a channel carry events of further types, in a station that keeps for others."""
         self._cursors: dict[tuple[int, str, str], Any] = {}
         self._suppliers: dict[tuple[int, str, str], Any] = {}
         for topic, responder in (
@@ -146,8 +151,8 @@ class Keeper:
         try:
             while not wanted and reached != start and start - ask.start < MAX_PAGE:
                 start = ask.start if reached < 0 else reached
-                items, reached = store.read(start, min(ask.most, MAX_PAGE), ask.below)
-                wanted = items if conditions is None else [i for i in items if meets(conditions, i)]
+                items, reached = store.read(start, min(ask.most, MAX_PAGE), ask.below, as_kept=True)
+                wanted = items if conditions is None else [i for i in items if _is_wanted(conditions, i)]
         except (HistoryGone, HistoryDamaged) as gap:
             if start == ask.start:
                 kind = "gone" if isinstance(gap, HistoryGone) else "damaged"
@@ -162,7 +167,11 @@ class Keeper:
         store = self._store(ask.channel)
         channel = self._channel(ask.channel)
         assert channel is not None
-        reader = self._readers.setdefault(ask.channel, PageReader(ask.channel, channel.qos.missing))
+        reader = self._readers.setdefault(ask.channel, KeptReader(ask.channel, channel.qos.missing))
+        if self.carry is not None:
+            formats = map(reader.wire_of, ask.page.runs)
+            if new := [fmt for fmt in formats if fmt.name not in channel.type_names]:
+                self.carry(channel, new)
         items = reader.items(ask.page, channel.types, f"{station:016x}")
         asked = sum(run.length for run in ask.page.runs)
         if asked != 1 and (ask.later is not None or ask.push_id is not None):
@@ -172,7 +181,8 @@ class Keeper:
             raise NotPossible(
                 ask.channel,
                 f"the station that keeps it can read {len(items)} of {asked} events that were pushed, so it "
-                "keeps none of them: open it there with their types, in versions that go together",
+                "keeps none of them: open it there with their types, in versions that go together, or have "
+                "a station keep it that keeps for others",
             )
         level: Level = "journal" if ask.level == "journal" else "synced"
 
@@ -222,3 +232,10 @@ class Keeper:
         if cursor is not None:
             cursor.close()
         reply(None)
+
+
+def _is_wanted(conditions: Mapping[type[Event], Condition | AnyOf], item: Item) -> bool:
+    """Whether anybody there may want it; of another version than this station's class, they decide."""
+    if type(item[0]) in conditions:
+        return meets(conditions, item)
+    return for_version(Selection(dict(conditions)), type(item[0])) is not None

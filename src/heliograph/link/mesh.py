@@ -115,7 +115,7 @@ class Mesh:
         )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
-        self._keeper = Keeper(self._questions, channel, self._writer, self._wanted)
+        self.keeper = Keeper(self._questions, channel, self._writer, self._wanted)
         self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
         self._elsewhere = Elsewhere(self._questions, channel, self._writer, self._wanted, ports.tasks)
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)

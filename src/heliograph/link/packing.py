@@ -134,7 +134,8 @@ class Packer:
 
     def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
         """One batch, or several where the events are large."""
-        several = len(gateway.channel.types) > 1
+        # A history may hold several versions of one class.
+        several = len(gateway.channel.types) > 1 or not isinstance(gateway.lane, GatewayLane)
         runs: list[tuple[Any, int, int, bytes]] = []
         for cls, run in runs_of(items, several=several):
             sound, form, records = sound_run(self._writer, gateway, cls, run)

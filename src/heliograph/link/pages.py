@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from heliograph.event import info_of
+from heliograph.evolution import go_together
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
 from heliograph.link.runs import Stream
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.lane import Item
     from heliograph.event import Event
+    from heliograph.formats import Format
     from heliograph.link.runs import EventWriter
     from heliograph.qos import Missing
 
@@ -103,10 +105,51 @@ class PageReader:
     def items(self, page: Page, types: tuple[type[Event], ...], peer: str) -> list[Item]:
         found: list[Item] = []
         for run in page.runs:
-            stream = self._streams.get(run.format_id)
-            if stream is None:
-                stream = Stream(self._channel, self._formats.learn(run.format_id, run.description))
-                self._streams[run.format_id] = stream
-            records = m.Run(run.form, 0, run.length, memoryview(run.records))
-            found += stream.read(records, types, peer, missing=self._missing)
+            found += self._of_run(run, types, peer)
         return found
+
+    def _of_run(self, run: PageRun, types: tuple[type[Event], ...], peer: str) -> Sequence[Item]:
+        stream = self._streams.get(run.format_id)
+        if stream is None:
+            stream = Stream(self._channel, self.wire_of(run))
+            self._streams[run.format_id] = stream
+        return stream.read(_records(run), types, peer, missing=self._missing)
+
+    def wire_of(self, run: PageRun) -> Format:
+        if run.format_id in self._formats:
+            return self._formats[run.format_id]
+        return self._formats.learn(run.format_id, run.description)
+
+
+class KeptReader(PageReader):
+    """Likewise for who keeps them: in the versions in which they were pushed, so that nothing is lost.
+
+    They must go together with this station's classes. Where those were made of a format, as no program here
+    has them, it is the formats that must.
+    """
+
+    def __init__(self, channel: str, missing: Missing = "default") -> None:
+        super().__init__(channel, missing)
+        self._versions: dict[bytes, tuple[Stream, type[Event]]] = {}
+
+    def _of_run(self, run: PageRun, types: tuple[type[Event], ...], peer: str) -> Sequence[Item]:
+        wire = self.wire_of(run)
+        own = next((cls for cls in types if info_of(cls).name == wire.name), None)
+        if own is None or info_of(own).format.id == run.format_id:
+            return super()._of_run(run, types, peer)
+        from heliograph.classes import is_made, version_class  # noqa: PLC0415 - most have the same version
+
+        if not is_made(own):
+            readable = super()._of_run(run, types, peer)
+            if len(readable) != run.length:
+                return readable
+        elif not go_together(wire, info_of(own).format):
+            return []
+        if run.format_id not in self._versions:
+            self._versions[run.format_id] = (Stream(self._channel, wire), version_class(wire, own))
+        stream, cls = self._versions[run.format_id]
+        return stream.read(_records(run), (cls,), peer, missing=self._missing)
+
+
+def _records(run: PageRun) -> m.Run:
+    return m.Run(run.form, 0, run.length, memoryview(run.records))

@@ -112,7 +112,14 @@ class RemotePartition:
     def earliest(self) -> int:
         return self._ask_marks().earliest
 
-    def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
+    def read(
+        self,
+        start: int,
+        most: int,
+        below: int | None = None,
+        *,
+        as_kept: bool = False,  # noqa: ARG002 - what others keep is handed on by them
+    ) -> tuple[list[Item], int]:
         """As a store does; QueryFailed while the keeper is away or silent: that is no end of history."""
         link = self._link(0)
         ask = ReadAsk(self._channel, start, most, below)

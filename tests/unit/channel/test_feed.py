@@ -54,7 +54,10 @@ class Kept:
         routes = cast("Any", {Reading: SimpleNamespace(queued=lambda *_: tuple(self.lanes))})
         self.feed.use(routes, routes)
 
-    def read(self, start: int, most: int, below: int | None = None) -> tuple[list[Item], int]:
+    def read(
+        self, start: int, most: int, below: int | None = None, *, as_kept: bool = False
+    ) -> tuple[list[Item], int]:
+        assert not as_kept, "for other stations only"
         if self.faults:
             raise self.faults.pop(0)
         end = min(len(self.items), start + most, len(self.items) if below is None else below)
