@@ -460,7 +460,8 @@ def test_a_station_that_comes_while_the_last_one_leaves_is_heard(
         assert other.wait_matched(1, LIMIT)
         broadcast, ours, joined = broadcast_of(a), a.channel("x", Track), []
         wanted: dict[type[hg.Event], Condition] = {Track: Condition()}
-        coming = Thread(target=lambda: joined.append(broadcast.admit(2, ours, wanted)))
+        first, second = aired.Hearer(1, 1), aired.Hearer(2, 2)
+        coming = Thread(target=lambda: joined.append(broadcast.admit(second, ours, wanted)))
         close = Aired.close
 
         def close_slowly(self: Aired) -> None:
@@ -468,15 +469,15 @@ def test_a_station_that_comes_while_the_last_one_leaves_is_heard(
             coming.join(0.2)  # the time in which it could come between
             close(self)
 
-        last = broadcast.admit(1, ours, wanted)
+        last = broadcast.admit(first, ours, wanted)
         with monkeypatch.context() as patched:
             patched.setattr(Aired, "close", close_slowly)
-            broadcast.leave(1, last)
+            broadcast.leave(first, last)
         coming.join(LIMIT)
         assert ours.receivers() == tuple(joined)
         ours.push(Track(1))
         assert ours.stats().balanced
-        broadcast.leave(2, joined[0])
+        broadcast.leave(second, joined[0])
 
 
 def test_nothing_is_counted_for_stations_that_are_gone(domain: str) -> None:
@@ -488,7 +489,9 @@ def test_nothing_is_counted_for_stations_that_are_gone(domain: str) -> None:
                 assert ours.wait_matched(1, LIMIT)
                 ours.push(Track(1))
                 assert consumer.pull(LIMIT) == Track(1)
-            assert wait_until(lambda: not broadcast_of(a)._sent)
+            assert a.mesh is not None
+            assert wait_until(lambda: a.mesh is not None and not a.mesh.stats())
+            assert not broadcast_of(a)._gateways
 
 
 def test_without_room_for_a_broadcast_links_serve_and_say_why(

@@ -59,6 +59,27 @@ def lane_of(channel: Channel[Any]) -> int:
     return HIGH if channel.qos.priority >= HIGH_PRIORITY else NORMAL
 
 
+NOT_SAID: Final = 1 << 63
+
+
+class Hearer:
+    """One session of a station as reader of a lane; its next one is another, in a row of its own."""
+
+    __slots__ = ("is_ended", "is_over", "row", "sent", "station", "takes")
+
+    def __init__(self, station: int, row: int) -> None:
+        self.station = station
+        self.row = row
+        self.takes: set[str] = set()
+        """The channels of which it gets what is written behind all that has been made."""
+        self.sent = 0
+        """Events of channels that it has left."""
+        self.is_over = False
+        """Whether its session has ended; it may still read what was written till then."""
+        self.is_ended = False
+        """Whether it was overtaken."""
+
+
 class Aired(Gateway):
     """The gateway of a channel to all stations that read the ring."""
 
@@ -73,17 +94,18 @@ class Aired(Gateway):
         self.lane.line = sender
         self.lane.gateway = self
         self.lane.default_priority = channel.qos.priority
-        self.wants: dict[int, Mapping[type[Event], Any]] = {}
+        self.wants: dict[Hearer, Mapping[type[Event], Any]] = {}
         """What each station wants."""
-        self.paused_by: set[int] = set()
+        self.paused_by: set[Hearer] = set()
         self.heads: dict[type[Event], tuple[bytes, int]] = {}
         """How a lone event of a class begins, and its stream; said in the ring before."""
-        self.sent_before: dict[int, int] = {}
+        self.sent_before: dict[Hearer, int] = {}
         """How many were sent before each station came."""
         self.made = 0
         """Events of records that were made, but for those that pushing threads wrote from rows."""
-        self.overtaken_until = 0
-        """Of records of the ring below this one, those that a station did not get are counted."""
+        self.overtaken_until = NOT_SAID
+        """Records of the ring below this are those of an earlier gateway of the channel, or what a station
+        did not get of them is counted."""
 
     @property
     def sent(self) -> int:
@@ -99,7 +121,7 @@ class Aired(Gateway):
 
     def held_up_by(self) -> set[int]:
         """The stations that its events wait for now."""
-        return set(self.paused_by) or self.broadcast.held_up_by()
+        return {hearer.station for hearer in tuple(self.paused_by)} or self.broadcast.held_up_by()
 
     def all_wants(self) -> dict[type[Event], Any]:
         """What any station wants, by event type."""

@@ -7,7 +7,8 @@ So a channel never changes its carrier within a session, and no order is to be k
 
 A station whose reader stood still beyond its lease was overtaken, and has missed events. Its session is ended
 at once, it is told how many of which channel as soon as it can be, and it is offered no ring any more. One
-that would miss nothing is overtaken sooner, and may read again.
+that would miss nothing is overtaken sooner, and may read again. If the session of that reader was over
+already, because its station was struck off or has begun anew, no other session of the station is ended.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.event import Event
-    from heliograph.link.aired import Aired
+    from heliograph.link.aired import Aired, Hearer
     from heliograph.link.arrivals import Arrivals
     from heliograph.link.gates import Peer
     from heliograph.link.link import LinkStats
@@ -133,8 +134,8 @@ class Airing:
     # A session begins
 
     def begin(self, peer: Peer) -> list[m.Message]:
-        """What to say first to a station with which a session begins."""
-        peer.reads.clear()
+        """What to say first to a station with which a session begins; it has left the last one."""
+        self._end_session(peer, is_gone=False)
         peer.owes.clear()
         peer.reasons.clear()
         peer.is_expelled = False
@@ -160,13 +161,15 @@ class Airing:
         lane = answer.lane
         if lane not in peer.owes:
             return False
-        is_read = answer.reads and self._broadcasts[lane].is_read_by(peer.link.station, answer.row)
-        if is_read:
-            peer.reads.add(lane)
-        elif answer.reads:
-            peer.reasons[lane] = OVERTAKEN
-        else:
+        if not answer.reads:
             peer.reasons[lane] = f"the other station: {answer.reason[: m.MAX_REASON]}"
+        else:
+            hearer = self._broadcasts[lane].read_by(peer.link.station, answer.row)
+            if hearer is not None:
+                peer.reads[lane] = hearer
+            if hearer is None or hearer.is_ended:  # after it is known: whoever ends it looks there
+                peer.reads.pop(lane, None)
+                peer.reasons[lane] = OVERTAKEN
         peer.owes.discard(lane)
         return True
 
@@ -176,7 +179,7 @@ class Airing:
             case m.RingOffer():
                 peer.link.post(self._offered(peer, message))
             case m.RingGap(lane=lane) if lane in peer.reads:
-                self._broadcasts[lane].repeat(peer.link.station)
+                self._broadcasts[lane].repeat(peer.reads[lane])
             case m.Missed():
                 self._has_missed(peer, message)
 
@@ -233,24 +236,27 @@ class Airing:
         return lane_of(channel) in peer.reads and not carries(channel)
 
     def admit(self, peer: Peer, channel: Channel[Any], conditions: Mapping[type[Event], Any]) -> Aired:
-        return self._broadcasts[lane_of(channel)].admit(peer.link.station, channel, conditions)
+        lane = lane_of(channel)
+        return self._broadcasts[lane].admit(peer.reads[lane], channel, conditions)
 
     def change(self, peer: Peer, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
-        gateway.broadcast.change(peer.link.station, gateway, conditions)
+        gateway.broadcast.change(peer.reads[gateway.broadcast.lane], gateway, conditions)
 
     def leave(self, peer: Peer, gateway: Aired) -> None:
-        station = peer.link.station
-        waited = gateway.broadcast.leave(station, gateway)
-        if waited and station in self._leaving:
-            self._leaving[station][gateway.channel.name] += waited
+        waited = gateway.broadcast.leave(peer.reads[gateway.broadcast.lane], gateway)
+        if waited and peer.is_expelled:
+            self._add_missed(peer.link.station, Counter({gateway.channel.name: waited}))
 
     def pause(self, peer: Peer, gateway: Aired, *, paused: bool) -> None:
-        gateway.broadcast.pause(peer.link.station, gateway, paused=paused)
+        hearer = peer.reads.get(gateway.broadcast.lane)
+        if hearer is not None:
+            gateway.broadcast.pause(hearer, gateway, paused=paused)
 
     def stats(self, peer: Peer) -> LinkStats:
         """Of the link to a station, and of what reaches it by broadcast."""
         stats = peer.link.stats()
-        sent = sum(broadcast.sent_to(peer.link.station) for broadcast in tuple(self._lines))
+        reads = tuple(peer.reads.items())
+        sent = peer.sent_by_ring + sum(self._broadcasts[lane].sent_to(hearer) for lane, hearer in reads)
         reason = self._why_none(peer) or next(iter(peer.reasons.values()), NOT_YET if peer.owes else NOT_USED)
         return msgspec.structs.replace(
             stats,
@@ -282,35 +288,45 @@ class Airing:
 
     def finish(self, peer: Peer) -> None:
         """The other station is gone: what it has written is taken in, however long that takes."""
+        self._end_session(peer, is_gone=True)
         for listening in tuple(peer.listening.values()):
             listening.finish()
 
     def end(self, peer: Peer) -> None:
         """Take in what the other station has written by now, and read its rings no more."""
-        peer.reads.clear()
         peer.owes.clear()
         while peer.listening:
             _, listening = peer.listening.popitem()
             listening.drain(DRAIN_LIMIT)
 
-    def _expel(self, station: int) -> None:
-        """A station was overtaken: end its session, and serve the others again as soon as it has left."""
-        peer = self._peer_of(station)
-        if peer is not None:
-            peer.is_expelled = True
-            self._leave(peer)
-        for broadcast in tuple(self._lines):
-            broadcast.released(station)
-        missed = self._leaving.pop(station, Counter())
-        self._missed[station] = self._missed.get(station, Counter()) + missed
-        log.error(
-            "station %016x stood still for longer than its lease of the broadcast; it is linked anew, and "
-            "did not get: %s",
-            station,
-            _by_channel(self._missed[station]),
-        )
-        if peer is not None:
-            peer.link.begin_anew()
+    def _expel(self, lane: int, hearer: Hearer) -> None:
+        """A reader was overtaken: end its session, and serve the others again as soon as it has left."""
+        peer = self._peer_of(hearer.station)
+        is_its_session = peer is not None and peer.reads.get(lane) is hearer
+        try:
+            if peer is not None and is_its_session:
+                peer.is_expelled = True
+                self._leave(peer)
+        finally:  # whatever happens, the others are served, and the station is told
+            self._broadcasts[lane].released(hearer)
+            missed = self._publish_missed(hearer.station)
+            log.error(
+                "station %016x stood still for longer than it is waited for; %s did not get: %s",
+                hearer.station,
+                "it is linked anew, and" if is_its_session else "its last session",
+                _by_channel(missed),
+            )
+            if peer is not None and is_its_session:
+                peer.link.begin_anew()
+            elif peer is not None and missed:
+                peer.link.post(m.Missed(dict(missed)))
+
+    def _publish_missed(self, station: int) -> Counter[str]:
+        """All that a station has missed by now."""
+        with self._lock:
+            missed = self._missed.get(station, Counter()) + self._leaving.pop(station, Counter())
+            self._missed[station] = missed
+            return missed
 
     def _has_missed(self, peer: Peer, told: m.Missed) -> None:
         """Another station says that this one was overtaken."""
@@ -325,8 +341,7 @@ class Airing:
 
     def forget(self, peer: Peer, *, is_dead: bool) -> None:
         """A station is gone; while it lives it may come back, and is to hear what it missed."""
-        for broadcast in tuple(self._lines):
-            broadcast.forget(peer.link.station)
+        self._end_session(peer, is_gone=True)
         if is_dead:
             self._missed.pop(peer.link.station, None)
 
@@ -360,14 +375,27 @@ class Airing:
                     peer.reasons[lane] = str(error)
                     log.warning("station %s hears less by broadcast: %s", peer.link.name, error)
                     return None
-                broadcast = Broadcast(ring, self._ports, self._writer, self._stream_of, self._overtaken)
+                on_overtaken = partial(self._overtaken, lane)
+                broadcast = Broadcast(ring, self._ports, self._writer, self._stream_of, on_overtaken)
                 self._broadcasts[lane] = broadcast
                 self._lines.append(broadcast)
             return self._broadcasts.get(lane)
 
-    def _overtaken(self, station: int, missed: Counter[str]) -> None:
-        self._leaving[station] = self._leaving.get(station, Counter()) + missed
-        self._ports.tasks.spawn("overtaken station", lambda: self._expel(station))
+    def _overtaken(self, lane: int, hearer: Hearer, missed: Counter[str]) -> None:
+        self._add_missed(hearer.station, missed)
+        self._ports.tasks.spawn("overtaken station", lambda: self._expel(lane, hearer))
+
+    def _add_missed(self, station: int, missed: Counter[str]) -> None:
+        """Known to others when the station has left its channels: till then there is more to come."""
+        with self._lock:
+            self._leaving[station] = self._leaving.get(station, Counter()) + missed
+
+    def _end_session(self, peer: Peer, *, is_gone: bool) -> None:
+        """A station has left all channels: what it hears from now on is another session."""
+        while peer.reads:
+            lane, hearer = peer.reads.popitem()
+            peer.sent_by_ring += self._broadcasts[lane].sent_to(hearer)
+            self._broadcasts[lane].end_session(hearer, is_gone=is_gone)
 
     def _failed(self, peer: Peer, lane: int, listening: Listening, reason: str) -> None:
         """Events may be lost: begin a new session, without rings."""

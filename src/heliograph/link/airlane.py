@@ -141,6 +141,7 @@ class AirLane(GatewayLane):
         self._suppliers: dict[tuple[str, int], SupplierRows] = {}
         self.written = 0
         """Events that pushing threads wrote, each under the lock of the channel's entry."""
+        self._overtaken = 0
         self.takes_rows = self.limit >= MOST_ROWS
 
     def rows_of(self, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader) -> SupplierRows:
@@ -185,10 +186,13 @@ class AirLane(GatewayLane):
                 self._quiet.notify_all()
 
     def count_overtaken(self, events: int) -> None:
-        """Of what was written, a station did not get so many: it stood still."""
+        """Of what was written, a station did not get so many: it stood still.
+
+        They are told apart when they are asked for: pushing threads count what is delivered without the
+        lane's lock.
+        """
         with self._lock:
-            self._delivered -= events
-            self._dropped["overtaken"] += events
+            self._overtaken += events
 
     def spill(self) -> None:
         """Let rows wait as items, before those that come now. Under the lock of the channel's entry."""
@@ -237,8 +241,11 @@ class AirLane(GatewayLane):
 
     def _counts(self, from_history: int = 0) -> LaneCounts:
         counts = super()._counts(from_history)
-        delivered, pending = counts.delivered + self.written, counts.pending + self._count_rows()
-        return msgspec.structs.replace(counts, delivered=delivered, pending=pending)
+        delivered = counts.delivered + self.written - self._overtaken
+        pending, dropped = counts.pending + self._count_rows(), counts.dropped
+        if self._overtaken:
+            dropped = {**dropped, "overtaken": self._overtaken}
+        return msgspec.structs.replace(counts, delivered=delivered, pending=pending, dropped=dropped)
 
     def _count_rows(self) -> int:
         return sum([len(of.rows) for of in self._suppliers.values()]) // ROW

@@ -15,8 +15,11 @@ What a stream is, and for which stations a channel's events are, is said in the 
 `Takes`). So it is in order with the events, and there is no instant at which an event belongs to somebody who
 does not know yet.
 
+A reader is a session of a station, in a row of the ring (`heliograph.link.aired.Hearer`). When a session is
+over its reader may still read what was written till then, while the next one reads in another row.
+
 A reader that stands still beyond its lease is ended by the ring. From that instant nothing is written until
-its station has left all channels (`_held`): so what it did not get is what it had not read, what was about to
+its session has left all channels (`_held`): so what it did not get is what it had not read, what was about to
 be written, and what waits in the queues of its channels as it leaves them.
 
 Locks: `_joining` orders changes of who takes what; it comes before the locks of channels. `_sending` is held
@@ -33,7 +36,7 @@ from heliograph.channel.rows import ROW
 from heliograph.errors import RingClosed, RingFull
 from heliograph.event import info_of
 from heliograph.link import messages as m
-from heliograph.link.aired import BEST_EFFORT, Aired
+from heliograph.link.aired import BEST_EFFORT, NOT_SAID, Aired, Hearer
 from heliograph.link.airlane import AirLane
 from heliograph.link.gateway import GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
@@ -74,7 +77,7 @@ class Broadcast:
         ring: where to write; nobody else does.
         writer: turns events into runs.
         stream_of: the number of the stream of a channel and a format.
-        on_overtaken: told of a station that stood still, and how many events of which channel it did not get;
+        on_overtaken: told of a reader that stood still, and how many events of which channel it did not get;
             by whoever writes, so it must not wait. `released` ends what begins with it.
     """
 
@@ -84,7 +87,7 @@ class Broadcast:
         ports: Ports,
         writer: EventWriter,
         stream_of: Callable[[str, bytes], int],
-        on_overtaken: Callable[[int, Counter[str]], None],
+        on_overtaken: Callable[[Hearer, Counter[str]], None],
     ) -> None:
         self.ring = ring
         self.lane = ring.name.lane
@@ -100,13 +103,11 @@ class Broadcast:
         self._wake = ports.tasks.signal("broadcast")
         self._armed = False
         self._gateways: dict[str, Aired] = {}
-        self._sent: Counter[int] = Counter()
-        self._readers: dict[int, int] = {}
-        self._takes: dict[int, set[str]] = {}
-        self._left: dict[tuple[int, str], m.Takes] = {}
+        self._readers: dict[int, Hearer] = {}
+        self._left: dict[tuple[Hearer, str], int] = {}
         self._channels: dict[int, str] = {}
-        self._held: set[int] = set()
-        self._told: deque[tuple[m.Takes, Aired | None]] = deque()
+        self._held: set[Hearer] = set()
+        self._told: deque[tuple[Hearer, str, bool, Aired | int]] = deque()
         self._ready: deque[Gateway] = deque()
         self._rows: deque[SupplierRows] = deque()
         self._unsent: deque[bytes] = deque()
@@ -115,23 +116,28 @@ class Broadcast:
 
     # Who takes what
 
-    def is_read_by(self, station: int, row: int) -> bool:
-        """A station says that it reads the ring, in that row; whether it does so still."""
+    def read_by(self, station: int, row: int) -> Hearer | None:
+        """A station says that it reads the ring, in that row; None if it does not, or not any more."""
+        hearer = Hearer(station, row)
         if self.lane == BEST_EFFORT:
-            return True  # nobody waits for it
-        self._readers[row] = station
-        return self.ring.is_read_by(row)
+            return hearer  # nobody waits for it
+        known = self._readers.get(row)
+        if not self.ring.is_read_by(row) or (known and known.station != station and not known.is_over):
+            return None
+        self._readers[row] = hearer
+        self.ring.hurry(row, hurried=False)
+        return hearer if self.ring.is_read_by(row) else None
 
-    def admit(self, station: int, channel: Channel[Any], conditions: Mapping[type[Event], Any]) -> Aired:
+    def admit(self, hearer: Hearer, channel: Channel[Any], conditions: Mapping[type[Event], Any]) -> Aired:
         """From here on a station that reads the ring gets what it wants of a channel."""
         with self._joining:
             gateway = self._gateways.get(channel.name)
             is_new = gateway is None or gateway.channel is not channel
             if gateway is None or is_new:
                 gateway = Aired(channel, conditions, self)
-            gateway.wants[station] = conditions
-            gateway.sent_before[station] = gateway.sent
-            self._tell(m.Takes(station, channel.name, takes=True), gateway)
+            gateway.wants[hearer] = conditions
+            gateway.sent_before[hearer] = gateway.sent
+            self._tell(hearer, gateway, takes=True)
             if is_new:
                 channel.neighbours.join_gateway(gateway)
                 self._gateways[channel.name] = gateway
@@ -139,29 +145,30 @@ class Broadcast:
                 channel.neighbours.change_gateway(gateway, gateway.all_wants())
         return gateway
 
-    def repeat(self, station: int) -> None:
+    def repeat(self, hearer: Hearer) -> None:
         """A station has fallen behind, and knows nothing of what was said meanwhile."""
         with self._joining:
-            for told in tuple(self._left.values()):
-                if told.station == station:
-                    self._tell(told)
+            for (who, channel), sent in tuple(self._left.items()):
+                if who is hearer:
+                    self._told.append((hearer, channel, False, sent))
             for gateway in self._gateways.values():
-                if station in gateway.wants:
-                    self._tell(m.Takes(station, gateway.channel.name, takes=True), gateway)
+                if hearer in gateway.wants:
+                    self._tell(hearer, gateway, takes=True)
+        self._pump()
 
-    def change(self, station: int, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
+    def change(self, hearer: Hearer, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
         with self._joining:
-            gateway.wants[station] = conditions
+            gateway.wants[hearer] = conditions
             gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
 
-    def leave(self, station: int, gateway: Aired) -> int:
+    def leave(self, hearer: Hearer, gateway: Aired) -> int:
         """A station wants nothing more of a channel, or is gone; how many events waited for it till then."""
-        self.pause(station, gateway, paused=False)
+        self.pause(hearer, gateway, paused=False)
         with self._joining:
-            if gateway.wants.pop(station, None) is None:
+            if gateway.wants.pop(hearer, None) is None:
                 return 0
-            self._sent[station] += gateway.sent - gateway.sent_before.pop(station)
-            self._tell(m.Takes(station, gateway.channel.name, takes=False), gateway)
+            hearer.sent += gateway.sent - gateway.sent_before.pop(hearer)
+            self._tell(hearer, gateway, takes=False)
             if gateway.wants:
                 return gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
             if self._gateways.get(gateway.channel.name) is gateway:
@@ -169,43 +176,45 @@ class Broadcast:
             gateway.close()  # before another one may take its name and place
             return gateway.counts().dropped.get("closed", 0)
 
-    def released(self, station: int) -> None:
-        """A station that was overtaken has left all channels: go on without it."""
-        # Not under `_sending`: where it was not held, that may be waiting for this very station to read.
-        self._held.discard(station)
+    def released(self, hearer: Hearer) -> None:
+        """A session that was overtaken has left all channels: go on without it."""
+        # Not under `_sending`: nothing is written meanwhile, and nobody needs to wait for it.
+        self._held.discard(hearer)
         self._arm()
 
     def held_up_by(self) -> set[int]:
         """The station whose reader keeps the ring full; none when it has room, or nobody knows."""
-        station = self._readers.get(self.ring.held_up_by)
-        return set() if station is None else {station}
+        hearer = self._readers.get(self.ring.held_up_by)
+        return set() if hearer is None else {hearer.station}
 
-    def forget(self, station: int) -> None:
-        """A station is gone, and is counted for no more."""
-        with self._joining:
-            self._sent.pop(station, None)
-        for row, reader in tuple(self._readers.items()):
-            if reader == station:
-                del self._readers[row]
+    def end_session(self, hearer: Hearer, *, is_gone: bool) -> None:
+        """A session is over, and has left all channels.
+
+        What its reader did not read is still counted, should it be overtaken. If its station was struck off
+        it has been waited for already, and is not any more.
+        """
+        hearer.is_over = True
         for key in tuple(self._left):
-            if key[0] == station:
+            if key[0] is hearer:
                 self._left.pop(key, None)
+        if is_gone and self._readers.get(hearer.row) is hearer:
+            self.ring.hurry(hearer.row)
 
-    def sent_to(self, station: int) -> int:
-        """Events of channels of which a station wants some."""
+    def sent_to(self, hearer: Hearer) -> int:
+        """Events of channels of which a station wants some, or did in this session."""
         with self._joining:
-            gateways = [gateway for gateway in self._gateways.values() if station in gateway.wants]
-            return self._sent[station] + sum(g.sent - g.sent_before[station] for g in gateways)
+            gateways = [gateway for gateway in self._gateways.values() if hearer in gateway.wants]
+            return hearer.sent + sum(g.sent - g.sent_before[hearer] for g in gateways)
 
-    def pause(self, station: int, gateway: Aired, *, paused: bool) -> None:
+    def pause(self, hearer: Hearer, gateway: Aired, *, paused: bool) -> None:
         """Stop writing a channel's events while a consumer of any station is full; never with best effort."""
         if self.lane == BEST_EFFORT:
             return
         with self._joining:
             if paused:
-                gateway.paused_by.add(station)
+                gateway.paused_by.add(hearer)
             else:
-                gateway.paused_by.discard(station)
+                gateway.paused_by.discard(hearer)
             is_over = gateway.paused and not gateway.paused_by
             gateway.paused = bool(gateway.paused_by)
         if is_over:
@@ -365,8 +374,8 @@ class Broadcast:
             finally:
                 self._sending.release()
 
-    def _tell(self, takes: m.Takes, gateway: Aired | None = None) -> None:
-        self._told.append((takes, gateway))
+    def _tell(self, hearer: Hearer, gateway: Aired, *, takes: bool) -> None:
+        self._told.append((hearer, gateway.channel.name, takes, gateway))
         self._pump()
 
     def _list(self, gateway: Gateway) -> None:
@@ -396,38 +405,41 @@ class Broadcast:
 
     def _misses(self, row: int, unread: list[bytes]) -> bool:
         """Whether a reader would miss events if it did not read these, nor what waits behind them."""
-        station = self._readers.get(row)
-        if station is None:
+        hearer = self._readers.get(row)
+        if hearer is None:
             return True  # it has not said yet who it is
-        takes = self._takes.get(station, set())
-        if any(missed_in([*unread, *self._unsent], station, takes, self._channels)):
+        reader = hearer.station, row
+        if any(missed_in([*unread, *self._unsent], reader, hearer.takes, self._channels)):
             return True
-        gateways = [self._gateways.get(channel) for channel in takes]
+        gateways = [self._gateways.get(channel) for channel in hearer.takes]
         return any(gateway is not None and gateway.counts().pending for gateway in gateways)
 
     def _overtaken(self, row: int, first: int, unread: list[bytes]) -> None:
         """The ring has ended a reader, and this is what it did not read, from that record on."""
         self._arm()
-        station = self._readers.pop(row, None)
-        takes = self._takes.pop(station, None) if station is not None else None
-        if station is None or self._closed:
-            return
+        hearer = self._readers.pop(row, None)
+        if hearer is None or self._closed:
+            return  # it has not said who it is: then it gets nothing yet, and will be told that it is late
+        hearer.is_ended = True
         missed: Counter[str] = Counter()
+        reader = hearer.station, row
         for place, channel, events in missed_in(
-            [*unread, *self._unsent], station, takes or set(), self._channels
+            [*unread, *self._unsent], reader, hearer.takes, self._channels
         ):
             missed[channel] += events
             gateway = self._gateways.get(channel)
             if gateway is not None and first + place >= gateway.overtaken_until:
                 assert isinstance(gateway.lane, AirLane)
                 gateway.lane.count_overtaken(events)
-        for gateway in tuple(self._gateways.values()):
-            if takes and gateway.channel.name in takes:
-                gateway.overtaken_until = first + len(unread) + len(self._unsent)
-        self._held.add(station)
+        counted_until = first + len(unread) + len(self._unsent)
+        for channel in missed:
+            gateway = self._gateways.get(channel)
+            if gateway is not None and gateway.overtaken_until < counted_until:
+                gateway.overtaken_until = counted_until
+        self._held.add(hearer)
         # While something is to be told nobody writes events past it.
-        self._told.extend((m.Takes(station, channel, takes=False), None) for channel in takes or ())
-        self._on_overtaken(station, missed)
+        self._told.extend((hearer, channel, False, 0) for channel in hearer.takes)
+        self._on_overtaken(hearer, missed)
 
     def _flush(self, timeout: float | None) -> bool:
         """Write all that waits; False when there was no room for it, or it must not be written yet."""
@@ -487,19 +499,19 @@ class Broadcast:
         """What is to be told, with what stations must know to take a channel from here on."""
         said: list[bytes] = []
         while self._told:
-            told, gateway = self._told.popleft()
-            takes = self._takes.setdefault(told.station, set())
-            (takes.add if told.takes else takes.discard)(told.channel)
-            if not takes:
-                del self._takes[told.station]
-            if gateway is not None:
-                if told.takes:
+            hearer, channel, takes, sent = self._told.popleft()
+            (hearer.takes.add if takes else hearer.takes.discard)(channel)
+            if isinstance(sent, Aired):
+                gateway, sent = sent, sent.aired
+                if takes:
                     said += [m.encode(self._announced(gateway, cls)) for cls in gateway.heads]
-                told = m.Takes(told.station, told.channel, told.takes, gateway.aired)
-            if told.takes:
-                self._left.pop((told.station, told.channel), None)
-            elif self.lane == BEST_EFFORT:
-                self._left[told.station, told.channel] = told
+                if gateway.overtaken_until == NOT_SAID:
+                    gateway.overtaken_until = self.ring.sequence + len(self._unsent)
+            if takes:
+                self._left.pop((hearer, channel), None)
+            elif self.lane == BEST_EFFORT and not hearer.is_over:
+                self._left[hearer, channel] = sent
+            told = m.Takes(hearer.station, channel, takes, sent, hearer.row)
             said.append(m.encode(told))
         return m.run_bytes(m.RECORDS, m.MESSAGES, len(said), m.array_of(said))
 

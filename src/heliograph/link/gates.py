@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.event import Event, EventId
+    from heliograph.link.aired import Hearer
     from heliograph.link.airing import Airing
     from heliograph.link.handed import Handed
     from heliograph.link.link import Link
@@ -63,8 +64,10 @@ class Peer:
         """As `arrivals`, for what comes by its broadcast."""
         self.owes: set[int] = set()
         """The lanes of this station's broadcast that it was offered, and has not answered yet."""
-        self.reads: set[int] = set()
+        self.reads: dict[int, Hearer] = {}
         """Those that it reads."""
+        self.sent_by_ring = 0
+        """Events that were broadcast to it in sessions that are over."""
         self.reasons: dict[int, str] = {}
         """Why it does not read others."""
         self.is_expelled = False

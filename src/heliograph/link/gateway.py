@@ -77,7 +77,8 @@ class GatewayLane(Lane):
         with self._lock:
             before = self.waiting
             priority, items = self._pop_highest(most)
-            self._delivered += len(items)
+            if items:  # else a thread that finds the lane empty may be counting, see `put`
+                self._delivered += len(items)
             if self._waiters:
                 self._room.notify(before - self.waiting)
             if not self.waiting:

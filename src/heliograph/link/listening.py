@@ -244,8 +244,11 @@ class Listening:
             case m.Announce():
                 if message.stream not in self._streams:
                     self._streams[message.stream] = self._new_stream(message)
-            case m.Takes(station=self._station, channel=name, takes=takes):
+            case m.Takes(channel=name, takes=takes) if self._is_for_us(message):
                 (self._channels.add if takes else self._channels.discard)(name)
+
+    def _is_for_us(self, takes: m.Takes) -> bool:
+        return takes.station == self._station and takes.row == self._reader.row
 
     def _new_stream(self, said: m.Announce) -> Stream:
         if len(self._streams) >= MAX_STREAMS:

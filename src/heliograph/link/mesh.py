@@ -454,6 +454,7 @@ class Mesh:
         if peer is None:
             return
         self._airing.end(peer)
+        self.gates.drop(peer)
         with self._lock:
             peer.told_formats.clear()
             peer.streams.clear()
@@ -462,7 +463,6 @@ class Mesh:
                 channel = self._channel(state.name)
                 if channel is not None:
                     link.post(*self._unknown_formats(peer, channel), as_of_now(state, channel))
-        self.gates.drop(peer)
 
     def on_lost(self, link: Link) -> None:
         self._gone(link.station)

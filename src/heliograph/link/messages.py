@@ -199,13 +199,15 @@ class Missed(msgspec.Struct, array_like=True, frozen=True, tag="missed"):
 
 
 class Takes(msgspec.Struct, array_like=True, frozen=True, tag="takes"):
-    """Said in a ring: from here on the events of a channel are for this station too, or no more."""
+    """Said in a ring: from here on the events of a channel are for one of its readers too, or no more."""
 
     station: int
     channel: Name
     takes: bool
     sent: int = 0
     """Events of the channel that stand in the ring before this, from its beginning on."""
+    row: int = -1
+    """Of the reader. A station that has begun anew may have another, which still reads what was before."""
 
 
 class Ask(msgspec.Struct, array_like=True, frozen=True, tag="ask"):

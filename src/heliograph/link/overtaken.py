@@ -30,13 +30,13 @@ def events_in(record: bytes) -> int:
 
 
 def missed_in(
-    records: Sequence[bytes], station: int, takes: set[str], channel_of: Mapping[int, str]
+    records: Sequence[bytes], reader: tuple[int, int], takes: set[str], channel_of: Mapping[int, str]
 ) -> Iterator[tuple[int, str, int]]:
-    """The place of a record, a channel and how many of its events in it were for a station; last ones first.
+    """The place of a record, a channel and how many of its events in it were for a reader; last ones first.
 
     Args:
         records: in the order of the ring.
-        station: that has not read any of them.
+        reader: that has not read any of them: its station and row.
         takes: the channels of which it takes events behind the last one.
         channel_of: by stream.
     """
@@ -50,7 +50,7 @@ def missed_in(
             run = m.read_run(memoryview(record), "this station")
             if run.stream == m.MESSAGES:
                 for message in reversed(m.read_messages(run, "this station")):
-                    if isinstance(message, m.Takes) and message.station == station:
+                    if isinstance(message, m.Takes) and (message.station, message.row) == reader:
                         (takes.discard if message.takes else takes.add)(message.channel)
                 continue
             stream, events = run.stream, run.length

@@ -62,7 +62,7 @@ class Skimming(Listening):
         self._on_gap()
 
     def _take_in(self, message: m.Message) -> None:
-        if isinstance(message, m.Takes) and message.station == self._station:
+        if isinstance(message, m.Takes) and self._is_for_us(message):
             self._settle(message.channel, message.sent)
             if message.takes:
                 self._since[message.channel] = message.sent

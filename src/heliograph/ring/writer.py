@@ -266,10 +266,19 @@ class RingWriter:
         """The row of the reader that keeps the ring full; -1 when there is room."""
         return self._held_up_by
 
-    def hurry(self, row: int) -> None:
-        """Wait no longer for the reader in that row, once it holds the writer up."""
-        self._hurried.add(row)
-        kernel.wake(self._segment.address_of_bell(ROOM_BELL))
+    @property
+    def sequence(self) -> int:
+        """Of the next event."""
+        return self._sequence
+
+    def hurry(self, row: int, *, hurried: bool = True) -> None:
+        """Wait no longer for the reader in that row, once it holds the writer up; or as for others."""
+        if hurried:
+            self._hurried.add(row)
+            if not self._closed:
+                kernel.wake(self._segment.address_of_bell(ROOM_BELL))
+        else:
+            self._hurried.discard(row)
 
     def is_read_by(self, row: int) -> bool:
         """Whether there is a reliable reader in that row, which has not been overtaken."""

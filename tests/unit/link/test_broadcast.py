@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
-from heliograph.link import messages as m
-from heliograph.link.aired import NORMAL
+from heliograph.link.aired import NORMAL, Hearer
 from heliograph.link.broadcast import Broadcast
 from heliograph.link.runs import EventWriter
 from heliograph.ports import Ports, SystemClock, SystemRandom
@@ -70,8 +69,11 @@ def test_what_comes_while_a_pushing_thread_writes_is_written_and_so_is_what_come
         lambda _station, _missed: None,
     )
 
+    hearer = Hearer(7, 1)
+
     def tell(name: str) -> None:
-        broadcast._tell(m.Takes(7, name, takes=True))
+        broadcast._told.append((hearer, name, True, 0))
+        broadcast._pump()
 
     def tell_while_another_writes(name: str) -> None:
         broadcast._sending.acquire()

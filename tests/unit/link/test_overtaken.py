@@ -13,6 +13,7 @@ from heliograph.link.overtaken import LONE, LONE_HEAD, missed_in
 from tests.support import examples
 
 STATION: Final = 7
+ROW: Final = 3
 CHANNELS: Final = {1: "x", 2: "x", 3: "y"}
 
 steps = st.lists(
@@ -20,7 +21,7 @@ steps = st.lists(
         st.tuples(st.just("lone"), st.sampled_from([1, 2, 3])),
         st.tuples(st.just("run"), st.sampled_from([1, 2, 3]), st.integers(1, 50)),
         st.tuples(st.just("large"), st.sampled_from([1, 2, 3]), st.integers(1, 100)),
-        st.tuples(st.just("takes"), st.sampled_from([STATION, 8]), st.sampled_from("xy"), st.booleans()),
+        st.tuples(st.just("takes"), st.sampled_from([ROW, 8]), st.sampled_from("xy"), st.booleans()),
     ),
     max_size=30,
 )
@@ -50,10 +51,11 @@ def test_what_was_not_read_is_counted_as_the_station_took_it(
                 number = 1
             case _:
                 channel, is_taken = str(more[0]), bool(more[1])
-                if of == STATION and (channel in takes) == is_taken:
+                if of == ROW and (channel in takes) == is_taken:
                     continue  # a writer says only what is new
-                records.append(messages(m.Takes(of, channel, takes=is_taken)))
-                if of == STATION:
+                # The other reader is of the same station, in another session.
+                records.append(messages(m.Takes(STATION, channel, takes=is_taken, row=of)))
+                if of == ROW:
                     (takes.add if is_taken else takes.discard)(channel)
                 continue
         if CHANNELS[of] in takes:
@@ -64,11 +66,11 @@ def test_what_was_not_read_is_counted_as_the_station_took_it(
         if last >= first:
             expected[channel] += number
     found = Counter[str]()
-    for _, channel, number in missed_in(records[first:], STATION, takes, CHANNELS):
+    for _, channel, number in missed_in(records[first:], (STATION, ROW), takes, CHANNELS):
         found[channel] += number
     assert found == expected
 
 
 def test_the_place_of_each_record_is_told() -> None:
     records = [LONE_HEAD.pack(LONE, stream) for stream in (1, 3, 9)]
-    assert list(missed_in(records, STATION, {"x", "y"}, CHANNELS)) == [(1, "y", 1), (0, "x", 1)]
+    assert list(missed_in(records, (STATION, ROW), {"x", "y"}, CHANNELS)) == [(1, "y", 1), (0, "x", 1)]

@@ -1,0 +1,224 @@
+"""A station that is struck off, or begins anew, while its reader stands still: sessions are told apart."""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+import heliograph as hg
+from heliograph.link import aired, airing
+from heliograph.ring import RingFolder
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
+from tests.ring_support import PORTS, Later, needs_rings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from heliograph.link.broadcast import Broadcast
+    from heliograph.link.gates import Peer
+
+pytestmark = needs_rings
+
+LEASE = 3_600.0
+QOS = hg.QoS(queue=300, max_blocking=0.05)
+
+
+@pytest.fixture
+def domain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    monkeypatch.setattr(airing, "SLOTS", 1 << 8)
+    monkeypatch.setattr(airing, "LEASE", LEASE)
+    monkeypatch.setattr(airing, "DRAIN_LIMIT", 0.1)
+    name = f"test-{PORTS.random.id64():016x}"
+    yield name
+    folder = RingFolder(name)
+    assert wait_until(lambda: not folder.rings())
+    folder.path.rmdir()
+
+
+def ring_station(domain: str) -> hg.Station:
+    return hg.Station(domain=domain, transport="ring")
+
+
+def broadcast_of(station: hg.Station) -> Broadcast:
+    assert station.mesh is not None
+    return station.mesh._airing._broadcasts[aired.NORMAL]
+
+
+def peer_of(station: hg.Station, other: hg.Station) -> Peer:
+    assert station.mesh is not None
+    return station.mesh._peers[other.id]
+
+
+def hearer_of(station: hg.Station, other: hg.Station) -> aired.Hearer | None:
+    """The session in which another one hears a station by ring, if it does now."""
+    assert station.mesh is not None
+    peer = station.mesh._peers.get(other.id)
+    return None if peer is None else peer.reads.get(aired.NORMAL)
+
+
+def is_broadcast(station: hg.Station, channel: str) -> bool:
+    assert station.mesh is not None
+    return {one.carrier for one in station.mesh.carriers(channel)} == {"broadcast"}
+
+
+def overtaken(station: hg.Station) -> int:
+    assert station.mesh is not None
+    return sum(sum(link.overtaken.values()) for link in station.mesh.stats())
+
+
+def missed(station: hg.Station) -> int:
+    assert station.mesh is not None
+    return sum(sum(link.missed.values()) for link in station.mesh.stats())
+
+
+class Stuck:
+    """An inline callback that stays in its first event until it may go on."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.go_on = Event()
+
+    def __call__(self, track: Track) -> None:
+        self.seen.append(track.id)
+        if len(self.seen) == 1:
+            self.go_on.wait(LIMIT)
+
+
+def push_all(channel: hg.Channel[Track], numbers: range, on_full: Callable[[], object]) -> None:
+    for number in numbers:
+
+        def is_pushed(number: int = number) -> bool:
+            try:
+                channel.push(Track(number))
+            except hg.QueueFull:
+                on_full()
+                return False
+            return True
+
+        assert wait_until(is_pushed)
+
+
+def push_and_be_stuck(channel: hg.Channel[Track], stuck: Stuck) -> None:
+    """The first event is in hand, and 19 are in the ring."""
+    channel.push(Track(0))
+    assert wait_until(lambda: stuck.seen == [0])
+    for i in range(1, 20):
+        channel.push(Track(i))
+    assert channel.settle(LIMIT), "what waits when a station leaves is not for it any more"
+
+
+@pytest.mark.parametrize("how", ["struck off", "begins anew"])
+def test_a_reader_whose_session_is_over_ends_no_other_session_and_what_it_missed_is_known(
+    domain: str, how: str
+) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        ours, stuck, heard = a.channel("x", Track, qos=QOS), Stuck(), []
+        b.channel("x", Track, qos=QOS).subscribe(stuck, inline=True)
+        c.channel("x", Track, qos=QOS).subscribe(lambda track: heard.append(track.id), inline=True)
+        assert ours.wait_matched(2, LIMIT)
+        push_and_be_stuck(ours, stuck)
+        before = hearer_of(a, b)
+        later = Later.of(broadcast_of(a).ring)
+        assert a.mesh is not None
+        if how == "struck off":
+            a.mesh._gone(b.id)
+        else:
+            peer_of(b, a).link.begin_anew()
+        assert wait_until(lambda: hearer_of(a, b) not in (None, before))
+        assert ours.wait_matched(2, LIMIT)
+        session = peer_of(a, b).link.session
+
+        def on_full() -> None:
+            later.by_ns = 0 if how == "struck off" else round(LEASE * 1e9)
+
+        push_all(ours, range(20, 1_020), on_full)
+        assert wait_until(lambda: len(heard) == 1_020)
+        assert wait_until(lambda: len(stuck.seen) == 1_001), "the new session hears all"
+        assert peer_of(a, b).link.session == session, "and is not ended"
+        assert is_broadcast(a, "x")
+        assert wait_until(lambda: missed(b) == overtaken(a) > 0), (missed(b), overtaken(a))
+        stats = ours.stats()
+        assert stats.balanced
+        assert stats.total.dropped == {"overtaken": overtaken(a)}
+        stuck.go_on.set()
+        assert wait_until(lambda: len(stuck.seen) + missed(b) == 1_020), (len(stuck.seen), missed(b))
+        assert stuck.seen == [0, *range(20, 1_020)]
+
+
+def test_a_station_that_is_struck_off_and_goes_on_in_time_reads_what_it_had_been_sent(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, stuck = a.channel("x", Track, qos=QOS), Stuck()
+        b.channel("x", Track, qos=QOS).subscribe(stuck, inline=True)
+        assert ours.wait_matched(1, LIMIT)
+        push_and_be_stuck(ours, stuck)
+        assert a.mesh is not None
+        a.mesh._gone(b.id)
+        stuck.go_on.set()
+        assert wait_until(lambda: stuck.seen == list(range(20)))
+        assert ours.wait_matched(1, LIMIT)
+        assert (missed(b), overtaken(a)) == (0, 0)
+
+
+def test_what_is_forgotten_of_a_session_late_is_not_that_of_the_next_one(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        busy, stuck = Stuck(), Stuck()
+        a.channel("w", Track).subscribe(busy, inline=True)
+        b.channel("x", Track, qos=QOS).subscribe(stuck, inline=True)
+        ours, theirs = a.channel("x", Track, qos=QOS), b.channel("w", Track)
+        assert ours.wait_matched(1, LIMIT)
+        assert theirs.wait_matched(1, LIMIT)
+        theirs.push(Track(0))
+        assert wait_until(lambda: bool(busy.seen)), "so that the old session is dropped late"
+        assert a.mesh is not None
+        old, before = peer_of(a, b), hearer_of(a, b)
+        a.mesh._gone(b.id)
+        assert wait_until(lambda: hearer_of(a, b) not in (None, before))
+        assert ours.wait_matched(1, LIMIT)
+        busy.go_on.set()
+        assert wait_until(lambda: not old.readers)
+        later = Later.of(broadcast_of(a).ring)
+        pushed = push_until_full(ours)
+        later.by_ns = round(LEASE * 1e9)
+        assert wait_until(lambda: overtaken(a) > 0), "it is known whose reader was ended"
+        stuck.go_on.set()
+        assert wait_until(lambda: len(stuck.seen) + missed(b) == pushed), (len(stuck.seen), missed(b))
+        assert ours.wait_matched(1, LIMIT)
+        ours.push(Track(1_000_000))
+        assert wait_until(lambda: stuck.seen[-1] == 1_000_000), "it is not deaf"
+        assert ours.stats().balanced
+
+
+def test_what_an_earlier_gateway_of_a_channel_delivered_is_not_taken_off_the_next_one(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        first, second, third = (a.channel(name, Track, qos=QOS) for name in "xyz")
+        stuck, heard = Stuck(), []
+        b.channel("x", Track, qos=QOS).subscribe(stuck, inline=True)
+        there = b.channel("y", Track, qos=QOS)
+        c.channel("z", Track, qos=QOS).subscribe(lambda track: heard.append(track.id), inline=True)
+        with there.consumer():
+            assert all(channel.wait_matched(1, LIMIT) for channel in (first, second, third))
+            first.push(Track(0))
+            assert wait_until(lambda: stuck.seen == [0])
+            for i in range(100):
+                second.push(Track(i))
+        assert wait_until(lambda: not second.stats().consumers)
+        with there.consumer():
+            assert second.wait_matched(1, LIMIT)
+            later = Later.of(broadcast_of(a).ring)
+            second.push(Track(100))
+            count = broadcast_of(a)._gateways["y"].lane.counts
+
+            def on_full() -> None:
+                later.by_ns = round(LEASE * 1e9)
+
+            push_all(third, range(1_000), on_full)
+            assert wait_until(lambda: overtaken(a) > 0)
+            assert wait_until(lambda: len(heard) == 1_000)
+            assert (count().delivered, count().dropped) == (0, {"overtaken": 1})
+            assert second.stats().balanced
+        stuck.go_on.set()
+        assert wait_until(lambda: missed(b) == overtaken(a))
