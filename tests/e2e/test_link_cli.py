@@ -154,6 +154,15 @@ def test_sub_prints_events_of_formats_it_never_saw(station: hg.Station) -> None:
     ]
 
 
+def test_sub_asks_for_no_more_than_is_offered(station: hg.Station) -> None:
+    tracks = station.channel("air.tracks", Track, qos=hg.QoS(reliability="best-effort"))
+    program = helio("sub", "air.tracks", "--count", "1")
+    assert tracks.wait_matched(1, LIMIT)
+    tracks.push(Track(7))
+    output, problem = program.communicate(timeout=LIMIT)
+    assert msgspec.json.decode(output)["id"] == 7, problem
+
+
 def test_sub_with_json_prints_one_document(station: hg.Station) -> None:
     tracks = station.channel("air.tracks", Track)
     program = helio("sub", "air.tracks", "--count", "2", "--json")

@@ -31,10 +31,10 @@ from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.channel.core import Channel
     from heliograph.channel.deliveries import Delivery
     from heliograph.event import Event
     from heliograph.link.mesh import Mesh
+    from heliograph.qos import QoS
     from heliograph.station import Station
 
 LOOK_EVERY = 0.2
@@ -77,7 +77,7 @@ def pub(
     with Station(domain=domain, name="helio pub") as here:
         classes = _classes(meet_all(here), channel, domain)
         cls = _chosen(classes, type_name, channel) if target is None else _given(classes, target, channel)
-        opened = _open(here, channel, [cls])
+        opened = here.channel(channel, cls)  # reliable, or as it is kept: that meets whatever is asked for
         if deliver_after is not None and not opened.qos.journalled:
             raise CommandFailed(
                 f"--deliver-after: {channel} keeps nothing, and this command ends before that"
@@ -167,7 +167,7 @@ def _deliveries(
         print_problem(f"no station of domain {domain} has a channel {name}; waiting for one (see: helio ls)")
         if not mesh.wait_for(lambda known: bool(known.formats(name)), timeout):
             return
-    channel = _open(here, name, list(_classes(mesh, name, "").values()))
+    channel = here.channel(name, *_classes(mesh, name, "").values(), qos=_least(mesh, name))
     with channel.consumer(where=where, start=start) as consumer:
         idle = 0.0
         while timeout is None or idle < timeout:
@@ -220,9 +220,21 @@ def _given(classes: dict[str, type[Event]], target: str, channel: str) -> type[E
     return cls
 
 
-def _open(here: Station, name: str, types: list[type[Event]]) -> Channel[Event]:
-    """The channel as the others have it: kept by one of them if it is persistent."""
-    return here.channel(name, *types)
+def _least(mesh: Mesh, name: str) -> QoS | None:
+    """What every station that has a channel offers: who asks for that gets the events of all.
+
+    None for one that is kept: it is opened as its keeper has it.
+    """
+    from heliograph.qos import QoS  # noqa: PLC0415 - as above
+
+    states = [state for _, state in _states(mesh, name)]
+    if any(state.durability == "persistent" for state in states):
+        return None
+    is_reliable = all(state.reliability == "reliable" for state in states)
+    return QoS(
+        reliability="reliable" if is_reliable else "best-effort",
+        ack="delivered" if is_reliable and any(state.acks for state in states) else None,
+    )
 
 
 def _states(mesh: Mesh | None, name: str) -> Iterator[tuple[int, Any]]:
