@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
-from heliograph.errors import ExpressionError, InvalidConfiguration, InvalidQoS
+from heliograph.errors import ExpressionError, InvalidConfiguration, InvalidQoS, NotPossible
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY, QoS
 from heliograph.threads import Threads
 from heliograph.timers import MAX_TIMERS
@@ -373,7 +373,10 @@ def _header(line: str) -> tuple[str, ...]:
 
 
 def _text(path: str | os.PathLike[str]) -> str:
-    file = Path(path)
+    try:
+        file = Path(path)
+    except TypeError:
+        raise NotPossible(f"config={path!r:.60}", "is the path of a TOML file") from None
     try:
         if file.stat().st_size > MAX_CONFIGURATION:
             raise InvalidConfiguration(str(path), 1, f"is larger than {MAX_CONFIGURATION:,} bytes")

@@ -277,6 +277,11 @@ def info_of(cls: Any) -> EventInfo:
     info: EventInfo | None = cls.__dict__.get("__event_info__") if isinstance(cls, EventMeta) else None
     if isinstance(cls, str):
         raise FormatError(f"{cls!r:.60} is text, no event class; give the class itself")
+    if info is None and isinstance(cls, type) and cls.__module__ == "builtins":
+        raise FormatError(
+            f"{cls.__name__} is no event class; make it a field of one: "
+            f"`class Reading(hg.Event): value: {cls.__name__}`"
+        )
     if info is None:
         raise FormatError(
             f"{cls!r} is no event class; write `class {getattr(cls, '__name__', 'X')}(hg.Event): ...`"

@@ -152,7 +152,9 @@ def _check_range(qos: QoS, name: str, low: float, high: float) -> None:
     if type(value) not in kinds or not low <= value <= high:
         what = "a whole number" if name in _WHOLE else "a number" if name == "delivery_rate" else "seconds"
         raise InvalidQoS(
-            name, value, f"{what} from {low:g} to {high:g}" + (" or None" if name in _OPTIONAL else "")
+            name,
+            value,
+            f"{what} from {low:,.15g} to {high:,.15g}" + (" or None" if name in _OPTIONAL else ""),
         )
 
 

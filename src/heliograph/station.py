@@ -112,10 +112,6 @@ class Station:
                 f"transport={transport!r:.60}",
                 f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
             )
-        if domain is None and transport != "socket":
-            raise NotPossible(
-                f"transport={transport!r:.60}", "carries events between the stations of a domain: add domain="
-            )
         if domain is None and peer_limit is not None:
             raise NotPossible(
                 f"peer_limit={peer_limit!r:.60}", "is about other stations of a domain: add domain="
@@ -123,6 +119,10 @@ class Station:
         check_limit("Station", "callback_limit", callback_limit)
         self._configuration = load(config, get_args(Carrier))
         transport = self._configuration.transport or transport
+        if domain is None and transport != "socket":
+            raise NotPossible(
+                f"transport={transport!r:.60}", "carries events between the stations of a domain: add domain="
+            )
         priority = self._configuration.priority or priority
         modules = self._configuration.modules
         self.ports = ports or system_ports(folder)

@@ -299,7 +299,7 @@ def _check_separation(
     channel: str, qos: QoS, separation: float, group: str | None, overflow: LanePolicy | None
 ) -> None:
     if type(separation) not in (int, float) or not 0 < separation <= LONGEST_LATENCY:
-        limits = f"seconds above 0, up to {LONGEST_LATENCY:g}"
+        limits = f"seconds above 0, up to {LONGEST_LATENCY:,.15g}"
         raise NotPossible(channel, f"a separation is {limits}, not {separation!r:.60}")
     if qos.journalled or qos.ack == "delivered":
         raise NotPossible(
@@ -330,7 +330,7 @@ def check_order(
             raise NotPossible(channel, f"sub_priority= says nothing to {order!r}; add dispatch='ranked'")
     if latency is not None:
         if type(latency) not in (int, float) or not 0 <= latency <= LONGEST_LATENCY:
-            limits = f"seconds from 0 to {LONGEST_LATENCY:g}"
+            limits = f"seconds from 0 to {LONGEST_LATENCY:,.15g}"
             raise NotPossible(channel, f"a latency is {limits}, not {latency!r:.60}")
         if not uses(order, "latency"):
             raise NotPossible(channel, f"latency= says nothing to {order!r}; add dispatch='deadline'")

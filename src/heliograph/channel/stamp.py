@@ -37,6 +37,10 @@ class Said(TypedDict, total=False):
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_WAIT: Final = 1e9
 """Seconds of a `timeout=`."""
+TIMEOUT: Final = (
+    "timeout= is for push and apush on channels that are persistent or have ack='delivered'; "
+    "elsewhere QoS(max_blocking=...) says how long a push waits for room"
+)
 MAX_DELAY: Final = 1e9
 """Seconds that a delivery can be put off: about 31 years."""
 
@@ -101,7 +105,10 @@ def stamp(
         **unknown: what no push can say.
     """
     if unknown:
-        raise UnknownOption("push", next(iter(unknown)), tuple(Said.__annotations__))
+        option = next(iter(unknown))
+        raise UnknownOption(
+            "push", option, tuple(Said.__annotations__), TIMEOUT if option == "timeout" else ""
+        )
     said = (
         priority,
         source_ts,
@@ -146,7 +153,7 @@ def _own_headers(push_id: str | None, sub_priority: int | None, latency: float |
         own[SUB_PRIORITY] = str(sub_priority)
     if latency is not None:
         if type(latency) not in (int, float) or not 0 <= latency <= LONGEST_LATENCY:
-            raise _refused("latency", f"is seconds from 0 to {LONGEST_LATENCY:g}, not {latency!r:.60}")
+            raise _refused("latency", f"is seconds from 0 to {LONGEST_LATENCY:,.15g}, not {latency!r:.60}")
         own[LATENCY] = str(round(latency * 1e9))
     return own
 
@@ -166,7 +173,9 @@ def _checked_instant(deliver_at: Any, deliver_after: Any) -> tuple[int | None, i
         return due_ns, None
     if deliver_after is not None:
         if type(deliver_after) not in (int, float) or not 0 <= deliver_after <= MAX_DELAY:
-            raise _refused("deliver_after", f"is seconds, from 0 to {MAX_DELAY:g}, not {deliver_after!r:.60}")
+            raise _refused(
+                "deliver_after", f"is seconds, from 0 to {MAX_DELAY:,.15g}, not {deliver_after!r:.60}"
+            )
         return None, round(deliver_after * 1e9)
     return None, None
 
@@ -174,14 +183,14 @@ def _checked_instant(deliver_at: Any, deliver_after: Any) -> tuple[int | None, i
 def check_timeout(channel: str, timeout: Any) -> None:
     """NotPossible for what is no number of seconds, before anything is kept."""
     if timeout is not None and (type(timeout) not in (int, float) or not 0 <= timeout <= LONGEST_WAIT):
-        allowed = f"seconds from 0 on, up to {LONGEST_WAIT:g}, or None to wait"
+        allowed = f"seconds from 0 on, up to {LONGEST_WAIT:,.15g}, or None to wait"
         raise NotPossible(channel, f"timeout={timeout!r:.60}: {allowed}")
 
 
 def check_limit(owner: str, option: str, seconds: Any) -> None:
     """NotPossible for what is no time to wait."""
     if type(seconds) not in (int, float) or not 0 < seconds <= LONGEST_WAIT:
-        raise NotPossible(owner, f"{option}={seconds!r:.60}: seconds above 0, up to {LONGEST_WAIT:g}")
+        raise NotPossible(owner, f"{option}={seconds!r:.60}: seconds above 0, up to {LONGEST_WAIT:,.15g}")
 
 
 def _checked_headers(headers: Mapping[str, str], *, room: int) -> dict[str, str]:

@@ -501,11 +501,13 @@ class Supplier(Generic[T]):
         if self._gone is not None:
             raise self._gone()
         given: Any = type(event)
-        name = (
-            f"{info_of(given).name} ({given.__qualname__})" if issubclass(given, Event) else repr(event)[:60]
-        )
         carried = tuple(f"{info_of(cls).name} ({cls.__qualname__})" for cls in self._channel.types)
-        raise WrongEventType(self._channel.name, name, carried)
+        if issubclass(given, Event):
+            name = f"{info_of(given).name} ({given.__qualname__})"
+            raise WrongEventType(self._channel.name, name, carried)
+        fields = "**fields" if isinstance(event, dict) else "..."
+        instead = " or ".join(f"{cls.__qualname__}({fields})" for cls in self._channel.types)
+        raise WrongEventType(self._channel.name, f"{event!r:.60}", carried, instead)
 
     def as_events(self, events: Any) -> list[T]:
         if hasattr(events, "schema") or hasattr(events, "keys"):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 import msgspec
 
 from heliograph.errors import InvalidPattern
+from heliograph.errors.channel import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,7 @@ DEPTH: Final = 1_000
 KEYS: Final = 10_000
 """Keys that have events waiting at the same time, unless `keys=` says otherwise."""
 
+OPTIONS: Final = ("within", "by", "reuse", "watchdog", "depth", "keys")
 RESERVED: Final = frozenset({"key", "at", "missing"})
 """What a match says besides its events."""
 
@@ -202,7 +204,9 @@ def _node(kind: str, name: str, part: Any) -> Node:
         return part
     if not hasattr(part, "as_stream"):
         raise InvalidPattern(
-            kind, f"has {name}={part!r:.60}; a part is a channel, channel.where(...) or a pattern"
+            kind,
+            f"has {name}={part!r:.60}; a part is a channel, channel.where(...) or a pattern"
+            + did_you_mean(name, OPTIONS),
         )
     return Leaf(part.as_stream())
 

@@ -121,12 +121,24 @@ class WrongEventType(ChannelError):
     """The type that was pushed or asked for."""
     carried: tuple[str, ...]
     """Names of the types that the channel carries."""
+    instead: str = ""
+    """What to push in place of something that is no event."""
 
     def __str__(self) -> str:
+        carries = f"channel {self.name!r} carries {', '.join(self.carried)}, not {self.given}"
+        if self.instead:
+            return f"{carries}, which is no event; write {self.instead}"
         return (
-            f"channel {self.name!r} carries {', '.join(self.carried)}, not {self.given}; "
-            f"opening it with a further class, station.channel({self.name!r}, ...), adds that type"
+            f"{carries}; opening it with a further class, station.channel({self.name!r}, ...), adds that type"
         )
+
+
+def did_you_mean(given: str, known: tuple[str, ...]) -> str:
+    """The end of a sentence about a misspelled option; empty when it resembles none."""
+    from difflib import get_close_matches  # noqa: PLC0415 - loaded when somebody reads the sentence
+
+    near = get_close_matches(given, known, 1)
+    return f"; did you mean {near[0]}=?" if near else ""
 
 
 class UnknownOption(ChannelError, TypeError):
@@ -136,12 +148,11 @@ class UnknownOption(ChannelError, TypeError):
     """What was given."""
     known: tuple[str, ...]
     """What it has."""
+    instead: str = ""
+    """What to write, where it is an option of other calls or channels."""
 
     def __str__(self) -> str:
-        from difflib import get_close_matches  # noqa: PLC0415 - loaded when somebody reads the sentence
-
-        near = get_close_matches(self.option, self.known, 1)
-        hint = f"; did you mean {near[0]}=?" if near else ""
+        hint = f"; {self.instead}" if self.instead else did_you_mean(self.option, self.known)
         return f"{self.name}() has no option {self.option!r}; it has {', '.join(self.known) or 'none'}{hint}"
 
 

@@ -29,6 +29,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from heliograph.errors import NotPossible
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -62,6 +64,8 @@ def join(
     from heliograph.link.silence import check_limit  # noqa: PLC0415 - as above
 
     check_limit(peer_limit)
+    if not isinstance(identity.domain, str):
+        raise NotPossible(f"domain {identity.domain!r:.60}", "a domain is a text, such as 'airspace'")
     rings = None
     if callable(transport):
         made = transport(identity.station)

@@ -1,0 +1,74 @@
+"""Mistakes of the first hour: each is refused where it is written, and the sentence says what to write."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import heliograph as hg
+from tests.e2e.link_support import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Reading(hg.Event, name="mistakes.reading"):
+    value: int
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (lambda c: c.push({"value": 1}), "no event; write Reading(**fields)"),
+        (lambda c: c.push(7), "no event; write Reading(...)"),
+        (lambda c: c.push(Reading(1), timeout=1.0), "elsewhere QoS(max_blocking=...)"),
+        (lambda c: hg.all_of(a=c, withn=2), "did you mean within=?"),
+        (lambda _: hg.QoS(queue=0), "from 1 to 2,147,483,648"),
+    ],
+)
+def test_the_sentence_says_what_to_write(mistake: Callable[[Any], object], sentence: str) -> None:
+    with hg.Station() as station:
+        readings = station.channel("readings", Reading)
+        with pytest.raises(hg.HeliographError, match=re.escape(sentence)):
+            mistake(readings)
+
+
+def test_a_plain_type_is_a_field_and_no_event() -> None:
+    with hg.Station() as station, pytest.raises(hg.FormatError, match="value: int"):
+        station.channel("readings", int)  # type: ignore[type-var] # the mistake
+
+
+def test_a_domain_is_a_text_and_a_configuration_a_file() -> None:
+    with pytest.raises(hg.NotPossible, match="domain 5"):
+        hg.Station(domain=5)  # type: ignore[arg-type] # the mistake
+    with pytest.raises(hg.NotPossible, match="path of a TOML file"):
+        hg.Station(config={"channels": {}})  # type: ignore[arg-type] # the mistake
+
+
+def test_a_configuration_file_cannot_have_a_carrier_without_a_domain_either(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text('[station]\ntransport = "ring"\n')
+    with pytest.raises(hg.NotPossible, match="add domain="):
+        hg.Station(config=file)
+
+
+def test_what_a_callback_has_in_hand_when_closing_gives_up_is_counted_as_what_becomes_of_it() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(_: Reading) -> None:
+        begun.set()
+        assert goes_on.wait(10)
+
+    station = hg.Station()
+    readings = station.channel("readings", Reading)
+    readings.subscribe(slow, name="slow")
+    readings.push_many([Reading(n) for n in range(3)])
+    assert begun.wait(10)
+    assert station.close(timeout=0) == {"readings/slow": 3}
+    goes_on.set()
+    assert wait_until(lambda: readings.stats().total.pending == 0)
+    assert (readings.stats().total.delivered, readings.stats().total.dropped) == (1, {"closed": 2})
