@@ -192,6 +192,66 @@ def test_what_is_forgotten_of_a_session_late_is_not_that_of_the_next_one(domain:
         assert ours.stats().balanced
 
 
+def test_a_station_that_nobody_tells_that_it_was_overtaken_begins_anew(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "SESSION_LIMIT", 0.1)
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, stuck = a.channel("x", Track, qos=QOS), Stuck()
+        b.channel("x", Track, qos=QOS).subscribe(stuck, inline=True)
+        assert ours.wait_matched(1, LIMIT)
+        later = Later.of(broadcast_of(a).ring)
+        before = hearer_of(a, b)
+        push_until_full(ours)
+        broadcast_of(a)._readers.clear()  # so that its writer does not know whom it ends
+        later.by_ns = round(LEASE * 1e9)
+        assert ours.settle(LIMIT)
+        stuck.go_on.set()
+        assert wait_until(lambda: hearer_of(a, b) not in (None, before))
+        assert ours.wait_matched(1, LIMIT)
+        ours.push(Track(1_000_000))
+        assert wait_until(lambda: stuck.seen[-1] == 1_000_000)
+
+
+def test_whatever_goes_wrong_as_a_station_is_dropped_the_others_are_served(
+    domain: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        ours, stuck, heard = a.channel("x", Track, qos=QOS), Stuck(), []
+        b.channel("x", Track, qos=QOS).subscribe(stuck, inline=True)
+        c.channel("x", Track, qos=QOS).subscribe(lambda track: heard.append(track.id), inline=True)
+        assert ours.wait_matched(2, LIMIT)
+        assert a.mesh is not None
+        air, leave = a.mesh._airing, a.mesh._airing._leave
+
+        def leave_badly(peer: Peer) -> None:
+            leave(peer)
+            raise OSError("as a station is dropped")
+
+        monkeypatch.setattr(air, "_leave", leave_badly)
+        later = Later.of(broadcast_of(a).ring)
+        pushed = push_until_full(ours)
+        later.by_ns = round(LEASE * 1e9)
+        assert wait_until(lambda: len(heard) == pushed)
+        stuck.go_on.set()
+        assert wait_until(lambda: missed(b) == overtaken(a) > 0)
+        assert ours.wait_matched(2, LIMIT)
+    assert "as a station is dropped" in caplog.text
+
+
+@pytest.mark.parametrize("row", [-1, 64, 1 << 40, 63])
+def test_a_row_that_a_station_cannot_have_is_refused(domain: str, row: int) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours = a.channel("x", Track, qos=QOS)
+        b.channel("x", Track, qos=QOS).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        broadcast, hearer = broadcast_of(a), hearer_of(a, b)
+        assert hearer is not None
+        assert broadcast.read_by(b.id, row) is None
+        assert broadcast.read_by(b.id + 1, hearer.row) is None, "it is another one's"
+        assert broadcast._readers == {hearer.row: hearer}
+
+
 def test_what_an_earlier_gateway_of_a_channel_delivered_is_not_taken_off_the_next_one(domain: str) -> None:
     with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
         first, second, third = (a.channel(name, Track, qos=QOS) for name in "xyz")

@@ -51,6 +51,9 @@ LOOK_FOR_WRITER_EVERY: Final = 2.0
 DRAIN_LIMIT: Final = 1.0
 """Seconds without progress after which what another station has written is left out when it begins anew."""
 
+SESSION_LIMIT: Final = 5.0
+"""Seconds after which a station that was overtaken begins a new session itself, if the other one has not."""
+
 LEASE: Final = 10.0
 """Seconds for which a reader that stands still may hold up the broadcast: as long as a link is waited for."""
 
@@ -125,6 +128,7 @@ class Airing:
         self._broadcasts: dict[int, Broadcast] = {}
         self._lines: list[Broadcast] = []
         self._closed = False
+        self._closing = ports.tasks.event("end of airing")
 
     @property
     def is_wanted(self) -> bool:
@@ -224,6 +228,7 @@ class Airing:
             arrivals=lambda channel: self._arrivals(peer, channel),
             own=self._lines,
             on_failed=lambda listening, reason: self._failed(peer, lane, listening, reason),
+            on_overtaken=lambda listening: self._expect_session(peer, lane, listening),
             on_ended=lambda: self._end_reading(peer),
             left_out=peer.left_out,
             unreadable=peer.tally(),
@@ -353,6 +358,7 @@ class Airing:
         with self._lock:
             self._closed = True
             broadcasts = tuple(self._lines)
+        self._closing.set()
         clock = self._ports.clock
         deadline = clock.monotonic_ns() + round(timeout * 1e9)
         for broadcast in broadcasts:
@@ -396,6 +402,18 @@ class Airing:
             lane, hearer = peer.reads.popitem()
             peer.sent_by_ring += self._broadcasts[lane].sent_to(hearer)
             self._broadcasts[lane].end_session(hearer, is_gone=is_gone)
+
+    def _expect_session(self, peer: Peer, lane: int, listening: Listening) -> None:
+        """The other station goes on without this one: it says what was missed, and begins a new session."""
+
+        def insist() -> None:
+            if not self._closing.wait(SESSION_LIMIT) and peer.listening.get(lane) is listening:
+                log.error(
+                    "station %s said nothing of what this one missed; it is linked anew", peer.link.name
+                )
+                peer.link.begin_anew()
+
+        self._ports.tasks.spawn("overtaken by another station", insist)
 
     def _failed(self, peer: Peer, lane: int, listening: Listening, reason: str) -> None:
         """Events may be lost: begin a new session, without rings."""

@@ -78,6 +78,7 @@ class Listening:
         arrivals: the way in for a channel's events; None when it is not open here.
         own: this station's own broadcasts, which are told that something came.
         on_failed: told why it ended before its time.
+        on_overtaken: told that the other station goes on without this reader.
         on_ended: told, last, that nothing more comes.
         left_out: where to count what came too late to be handed on, by channel.
         unreadable: likewise what does not fit this station's class.
@@ -95,6 +96,7 @@ class Listening:
         arrivals: Callable[[str], Arrivals | None],
         own: Sequence[Line],
         on_failed: Callable[[Listening, str], None],
+        on_overtaken: Callable[[Listening], None],
         on_ended: Callable[[], None],
         left_out: Counter[str],
         unreadable: Counter[str],
@@ -106,6 +108,7 @@ class Listening:
         self._arrivals = arrivals
         self._own = own
         self._on_failed = on_failed
+        self._on_overtaken = on_overtaken
         self._on_ended = on_ended
         self._streams: dict[int, Stream] = {}
         self._channels: set[str] = set()
@@ -178,7 +181,8 @@ class Listening:
             log.debug("broadcast of station %s ended: %s", self._peer, end)
         except (RingError, BadFrame) as error:
             if self._reader.was_ended:
-                return  # the other station knows, says what this one missed, and begins a new session
+                self._on_overtaken(self)
+                return
             log.error("broadcast of station %s is read no more: %s", self._peer, error)  # noqa: TRY400 - the sentence says all
             self._on_failed(self, str(error))
         except BaseException as error:  # whatever it is, the other station must not write for nobody
