@@ -43,6 +43,7 @@ from heliograph.ports import Ports, seconds_until, system_ports
 from heliograph.qos import QoS, differences
 from heliograph.timers import Timers
 from heliograph.trouble import reporter, run_all
+from heliograph.wording import station_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,7 +129,9 @@ class Station:
         self.ports = ports or system_ports(folder)
         self.id = self.ports.random.id64()
         station_seq = count(1).__next__
-        self._keeping = None if self.ports.disk is None else Keeping(self.ports, journal, station_seq)
+        self._keeping: Keeping | None = None
+        if self.ports.disk is not None:
+            self._keeping = Keeping(self.ports, journal, station_seq, owner=station_text(self.id, name))
         self._pools = Pools(
             self.ports.clock,
             self.ports.tasks,
@@ -452,16 +455,9 @@ class Station:
         from heliograph.link.keepers import ForOthers  # noqa: PLC0415 - few stations keep for others
 
         if self._keeping is None or self.mesh is None:
-            raise NotPossible(
-                "keep_for_others", "needs a folder and a domain: hg.Station('data', domain='a')"
-            )
-        for_others = ForOthers(self.channel, self._types_of, self._keeping.remember, self.ports.tasks)
-        self.mesh.keeper.carry = for_others.carry
-        self.mesh.answer("keep", for_others.asked)
-
-    def _types_of(self, name: str) -> tuple[type[Event], ...]:
-        channel = self._channels.get(name)
-        return () if channel is None else channel.types
+            needed = "needs a folder and a domain: hg.Station('data', domain='a')"
+            raise NotPossible("keep_for_others", needed)
+        ForOthers(self.channel, self._channels.get, self._keeping.remember, self.mesh, self.ports.tasks)
 
     def _recorded(self, name: str, qos: QoS | None) -> QoS | None:
         """How a new channel is kept in the domain, where it would be kept by nobody; None: it is not."""

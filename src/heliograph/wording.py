@@ -1,9 +1,10 @@
-"""Lists in errors that stay short, however many names somebody sends, and hints at what was meant.
+"""Lists in errors that stay short, however many names somebody sends, hints at what was meant, and who it is.
 
 listed(["a", "b"])                   a, b
 listed(fmt.by_name)                  id, lat, lon, speed, region, alt, squawk, seen and 992 more
 listed(twins, joint=" or ")          alt or height
 hint("queuex", ("queue", "ack"))     ; did you mean queue?
+station_text(7, "tower")             station 0000000000000007 (tower)
 """
 
 from __future__ import annotations
@@ -43,3 +44,8 @@ def brief(value: object) -> str:
         return text
     half = (_LONGEST - 3) // 2
     return f"{text[:half]}...{text[-half:]}"
+
+
+def station_text(station: int, name: str) -> str:
+    """How a station is called where somebody looks for it."""
+    return f"station {station:016x} ({name})" if name else f"station {station:016x}"

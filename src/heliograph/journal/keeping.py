@@ -70,6 +70,7 @@ class Keeping:
         limits: of every partition.
         station_seq: numbers the events that the station takes in.
         note: `FOR_A_MOMENT` for somebody who will call `take_in` and let go again.
+        owner: who holds what consumers and suppliers of this station hold.
     """
 
     def __init__(
@@ -78,11 +79,13 @@ class Keeping:
         limits: Limits | None = None,
         station_seq: Callable[[], int] = lambda: 0,
         note: str = AS_A_STATION,
+        owner: str = "this station",
     ) -> None:
         assert ports.disk is not None
         self._ports = ports
         self._limits = limits
         self._station_seq = station_seq
+        self._owner = owner
         self._disk = ports.disk
         self._inbox = Inbox(ports)
         self._lock = self._locked(note)
@@ -120,6 +123,7 @@ class Keeping:
                 self._ports,
                 channel,
                 self.partition,
+                owner=self._owner,
                 folder=CHANNELS,
                 cursor_folder=CONSUMERS,
                 types=types,
@@ -148,6 +152,7 @@ class Keeping:
             self._ports,
             channel,
             self.partition,
+            owner=self._owner,
             folder=DELAYED,
             cursor_folder=f"{DELAYED}-{CONSUMERS}",
             types=lambda: types,

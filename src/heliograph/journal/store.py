@@ -93,6 +93,7 @@ class JournalStore:
 
     Args:
         channel: whose events.
+        owner: whoever holds a consumer's place or a supplier's name, unless it is another station.
         folder: below which channels have their folders.
         cursor_folder: likewise for the places of their durable consumers.
         types: gives the event classes that the channel carries at this moment.
@@ -109,6 +110,7 @@ class JournalStore:
         channel: str,
         partition: str,
         *,
+        owner: str,
         folder: str,
         cursor_folder: str,
         types: Callable[[], tuple[type[Event], ...]],
@@ -129,7 +131,7 @@ class JournalStore:
         place = f"{folder}/{escaped(channel)}/{partition}"
         # Most channels never have a durable consumer; those of earlier lives hold what they have not read.
         self._cursor_folder = f"{cursor_folder}/{escaped(channel)}"
-        self._owner = f"station {ports.random.id64():016x}"
+        self._owner = owner
         self._cursors: CursorStore | None = None
         if ports.disk.exists(self._cursor_folder):
             self._cursors = CursorStore(ports, self._cursor_folder)

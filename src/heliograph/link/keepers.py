@@ -135,25 +135,29 @@ class ForOthers:
 
     Args:
         open_channel: opens a channel of this station, or has it carry further types.
-        types: gives the types of one that is open; else none.
+        opened: one that is open, by its name, or None.
         remember: writes down what a channel carries, for when this station is started again.
+        mesh: of this station; there it answers from now on.
         tasks: has the lock.
     """
 
     def __init__(
         self,
         open_channel: Callable[..., Channel[Any]],
-        types: Callable[[str], tuple[type[Event], ...]],
+        opened: Callable[[str], Channel[Any] | None],
         remember: Callable[[str, QoS, list[Format]], object],
+        mesh: Mesh,
         tasks: Tasks,
     ) -> None:
         self._open_channel = open_channel
-        self._types = types
+        self._opened = opened
         self._remember = remember
         # Of several that ask at once, the first has the classes made.
         self._lock = tasks.lock("kept for others")
+        mesh.keeper.carry = self._carry
+        mesh.answer("keep", self._asked)
 
-    def asked(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+    def _asked(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         """Keep a channel that another station asks for."""
         ask: Any = m.decoded(_keep_ask, body, f"station {station:016x}")
         registry = FormatRegistry()
@@ -165,7 +169,7 @@ class ForOthers:
         log.info("keeps %s, as station %016x asked for", ask.channel, station)
         reply(None)
 
-    def carry(self, channel: Channel[Any], formats: list[Format]) -> None:
+    def _carry(self, channel: Channel[Any], formats: list[Format]) -> None:
         """Have a channel carry events of these types as well."""
         self._keep(channel.name, formats, None)
 
@@ -174,7 +178,8 @@ class ForOthers:
         from heliograph.classes import class_for  # noqa: PLC0415 - few stations keep for others
 
         with self._lock:
-            carried = {info_of(cls).name for cls in self._types(name)}
+            opened = self._opened(name)
+            carried = () if opened is None else opened.type_names
             new = {fmt.name: fmt for fmt in formats if fmt.name not in carried}
             channel = self._open_channel(name, *map(class_for, new.values()), qos=qos)
             self._remember(name, channel.qos, [info_of(cls).format for cls in channel.types])

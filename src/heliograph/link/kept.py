@@ -22,6 +22,7 @@ from heliograph.errors import (
     QueryFailed,
 )
 from heliograph.link.pages import MAX_PAGE, KeptReader, Page, cut_page
+from heliograph.wording import station_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +92,7 @@ class Keeper:
         channel: a channel of this station by its name, or None.
         writer: turns events into runs.
         wanted: tells what a station wants of a channel, so that nothing else is sent.
+        name_of: the name of a station that has one, else nothing.
     """
 
     def __init__(
@@ -99,10 +101,12 @@ class Keeper:
         channel: Callable[[str], Channel[Any] | None],
         writer: EventWriter,
         wanted: Wanted,
+        name_of: Callable[[int], str],
     ) -> None:
         self._channel = channel
         self._writer = writer
         self._wanted = wanted
+        self._name_of = name_of
         self._readers: dict[str, KeptReader] = {}
         self.carry: Callable[[Channel[Any], list[Format]], object] | None = None
         """Has a channel carry events of further types, in a station that keeps for others."""
@@ -127,6 +131,9 @@ class Keeper:
         for held in (self._cursors, self._suppliers):
             for key in [key for key in held if key[0] == station]:
                 held.pop(key).close()
+
+    def _who(self, station: int) -> str:
+        return station_text(station, self._name_of(station))
 
     def _store(self, name: str) -> Store:
         channel = self._channel(name)
@@ -199,8 +206,8 @@ class Keeper:
         key = (station, name, consumer)
         held = [other for other in self._cursors if other[1:] == key[1:] and other != key]
         if held:
-            raise CursorHeld(consumer, f"station {held[0][0]:016x}")
-        cursor = self._cursors[key] = self._store(name).cursor(consumer, f"station {station:016x}")
+            raise CursorHeld(consumer, self._who(held[0][0]))
+        cursor = self._cursors[key] = self._store(name).cursor(consumer, self._who(station))
         reply(Progress(cursor.position, cursor.acks, cursor.reach, cursor.epoch, dict(cursor.attempts)))
 
     def _commit(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
@@ -215,7 +222,7 @@ class Keeper:
 
     def _open_supplier(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, supplier, _ = _place(body)
-        lease = self._store(name).supplier(supplier, f"station {station:016x}")
+        lease = self._store(name).supplier(supplier, self._who(station))
         self._suppliers[station, name, supplier] = lease
         reply((lease.epoch, lease.last_sequence))
 

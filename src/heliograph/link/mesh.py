@@ -115,7 +115,7 @@ class Mesh:
         )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
-        self.keeper = Keeper(self._questions, channel, self._writer, self._wanted)
+        self.keeper = Keeper(self._questions, channel, self._writer, self._wanted, self._name_of)
         self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
         self._elsewhere = Elsewhere(self._questions, channel, self._writer, self._wanted, ports.tasks)
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
@@ -528,6 +528,10 @@ class Mesh:
         peer = self._peers.get(station)
         gateway = None if peer is None else peer.gateways.get(name)
         return None if gateway is None else dict(gateway.selection.conditions)
+
+    def _name_of(self, station: int) -> str:
+        peer = self._peers.get(station)
+        return "" if peer is None else peer.link.peer.name
 
     def _format_of(self, station: int, format_id: bytes) -> Format | None:
         peer = self._peers.get(station)

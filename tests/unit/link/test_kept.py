@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.errors import CursorHeld
 from heliograph.event import info_of
 from heliograph.link.keepers import KeepAsk
 from heliograph.qos import policies_of
@@ -168,6 +169,18 @@ def test_a_keeper_with_classes_of_its_own_says_what_to_do_about_further_types(tm
         carried = missions(one, Old, Alarm)
         with pytest.raises(hg.NotPossible, match="open it there with their types"):
             carried.push(Alarm(1))
+
+
+def test_who_finds_a_consumer_taken_reads_which_station_has_it(tmp_path: Path) -> None:
+    with (
+        hg.Station(tmp_path / "data", domain="air", name="tower") as keeper,
+        hg.Station(domain="air", name="radar") as other,
+    ):
+        here, there = missions(keeper, Old), missions(other, Old)
+        with here.consumer(name="billing"), pytest.raises(CursorHeld, match=rf"{keeper.id:016x} \(tower\)"):
+            there.consumer(name="billing")
+        with there.consumer(name="billing"), pytest.raises(CursorHeld, match=rf"{other.id:016x} \(radar\)"):
+            here.consumer(name="billing")
 
 
 @pytest.mark.parametrize("second", [Old, New, Alarm])
