@@ -185,7 +185,7 @@ class NotMatched(ChannelError):
         where = (
             f"go from here to station {self.station}" if self.to_it else f"come from station {self.station}"
         )
-        remedy = "give both stations classes" if self.type else "open it in both with a qos="
+        remedy = "give both stations classes" if self.type else "open it in both with qos="
         return f"{self.name}: no {what} {where}: {self.reason}; {remedy} that go together"
 
 
