@@ -75,6 +75,25 @@ def missed(station: hg.Station) -> int:
     return sum(sum(link.missed.values()) for link in station.mesh.stats())
 
 
+def end_lease(station: hg.Station, hearer: aired.Hearer | None, later: Later) -> None:
+    """Once it is seen that a reader holds the writer up; and only its lease."""
+    assert hearer is not None
+    ring = broadcast_of(station).ring
+    if hearer.is_ended:
+        later.by_ns = 0
+    elif ring.held_up_by == hearer.row and hearer.row in ring._standing:
+        later.by_ns = round(LEASE * 1e9)
+
+
+def end_lease_of(station: hg.Station, other: hg.Station) -> None:
+    """The same for one whose reader keeps the ring full now."""
+    ring, hearer = broadcast_of(station).ring, hearer_of(station, other)
+    assert hearer is not None
+    later = Later.of(ring)
+    assert wait_until(lambda: ring.held_up_by == hearer.row and hearer.row in ring._standing)
+    later.by_ns = round(LEASE * 1e9)
+
+
 class Stuck:
     """An inline callback that stays in its first event until it may go on."""
 
@@ -85,7 +104,7 @@ class Stuck:
     def __call__(self, track: Track) -> None:
         self.seen.append(track.id)
         if len(self.seen) == 1:
-            self.go_on.wait(LIMIT)
+            self.go_on.wait(3 * LIMIT)
 
 
 def push_all(channel: hg.Channel[Track], numbers: range, on_full: Callable[[], object]) -> None:
@@ -133,7 +152,8 @@ def test_a_reader_whose_session_is_over_ends_no_other_session_and_what_it_missed
         session = peer_of(a, b).link.session
 
         def on_full() -> None:
-            later.by_ns = 0 if how == "struck off" else round(LEASE * 1e9)
+            if how == "begins anew":  # who was struck off has no lease
+                end_lease(a, before, later)
 
         push_all(ours, range(20, 1_020), on_full)
         assert wait_until(lambda: len(heard) == 1_020)
@@ -180,9 +200,8 @@ def test_what_is_forgotten_of_a_session_late_is_not_that_of_the_next_one(domain:
         assert ours.wait_matched(1, LIMIT)
         busy.go_on.set()
         assert wait_until(lambda: not old.readers)
-        later = Later.of(broadcast_of(a).ring)
         pushed = push_until_full(ours)
-        later.by_ns = round(LEASE * 1e9)
+        end_lease_of(a, b)
         assert wait_until(lambda: overtaken(a) > 0), "it is known whose reader was ended"
         stuck.go_on.set()
         assert wait_until(lambda: len(stuck.seen) + missed(b) == pushed), (len(stuck.seen), missed(b))
@@ -200,11 +219,10 @@ def test_a_station_that_nobody_tells_that_it_was_overtaken_begins_anew(
         ours, stuck = a.channel("x", Track, qos=QOS), Stuck()
         b.channel("x", Track, qos=QOS).subscribe(stuck, inline=True)
         assert ours.wait_matched(1, LIMIT)
-        later = Later.of(broadcast_of(a).ring)
         before = hearer_of(a, b)
         push_until_full(ours)
         broadcast_of(a)._readers.clear()  # so that its writer does not know whom it ends
-        later.by_ns = round(LEASE * 1e9)
+        end_lease_of(a, b)
         assert ours.settle(LIMIT)
         stuck.go_on.set()
         assert wait_until(lambda: hearer_of(a, b) not in (None, before))
@@ -229,9 +247,8 @@ def test_whatever_goes_wrong_as_a_station_is_dropped_the_others_are_served(
             raise OSError("as a station is dropped")
 
         monkeypatch.setattr(air, "_leave", leave_badly)
-        later = Later.of(broadcast_of(a).ring)
         pushed = push_until_full(ours)
-        later.by_ns = round(LEASE * 1e9)
+        end_lease_of(a, b)
         assert wait_until(lambda: len(heard) == pushed)
         stuck.go_on.set()
         assert wait_until(lambda: missed(b) == overtaken(a) > 0)
@@ -272,10 +289,8 @@ def test_what_an_earlier_gateway_of_a_channel_delivered_is_not_taken_off_the_nex
             second.push(Track(100))
             count = broadcast_of(a)._gateways["y"].lane.counts
 
-            def on_full() -> None:
-                later.by_ns = round(LEASE * 1e9)
-
-            push_all(third, range(1_000), on_full)
+            hearer = hearer_of(a, b)
+            push_all(third, range(1_000), lambda: end_lease(a, hearer, later))
             assert wait_until(lambda: overtaken(a) > 0)
             assert wait_until(lambda: len(heard) == 1_000)
             assert (count().delivered, count().dropped) == (0, {"overtaken": 1})
