@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import tomllib
 from collections import defaultdict
@@ -26,6 +27,10 @@ settings.register_profile(
     "heliograph", deadline=None, derandomize=not IS_FUZZING, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("heliograph")
+
+# Shells start what runs in the background with interrupts ignored, and programs of tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def suite_of(path: Path) -> str:

@@ -14,11 +14,9 @@ from tests.e2e.link_support import wait_until
 LIMIT = 30
 
 PROGRAM = """
-import signal
 import sys
 import heliograph as hg
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have it ignored in the background
 
 class Track(hg.Event, name="interrupt.track"):
     id: int
