@@ -107,7 +107,15 @@ class Stuck:
             self.go_on.wait(3 * LIMIT)
 
 
-def push_all(channel: hg.Channel[Track], numbers: range, on_full: Callable[[], object]) -> None:
+def push_all(
+    channel: hg.Channel[Track], numbers: range, on_full: Callable[[], object], heard: list[int]
+) -> None:
+    """Push, and wait until all is heard that was pushed here or before; what was queued needs room too."""
+
+    def is_heard() -> bool:
+        on_full()
+        return len(heard) == numbers.stop
+
     for number in numbers:
 
         def is_pushed(number: int = number) -> bool:
@@ -119,6 +127,7 @@ def push_all(channel: hg.Channel[Track], numbers: range, on_full: Callable[[], o
             return True
 
         assert wait_until(is_pushed)
+    assert wait_until(is_heard)
 
 
 def push_and_be_stuck(channel: hg.Channel[Track], stuck: Stuck) -> None:
@@ -155,8 +164,7 @@ def test_a_reader_whose_session_is_over_ends_no_other_session_and_what_it_missed
             if how == "begins anew":  # who was struck off has no lease
                 end_lease(a, before, later)
 
-        push_all(ours, range(20, 1_020), on_full)
-        assert wait_until(lambda: len(heard) == 1_020)
+        push_all(ours, range(20, 1_020), on_full, heard)
         assert wait_until(lambda: len(stuck.seen) == 1_001), "the new session hears all"
         assert peer_of(a, b).link.session == session, "and is not ended"
         assert is_broadcast(a, "x")
@@ -290,9 +298,8 @@ def test_what_an_earlier_gateway_of_a_channel_delivered_is_not_taken_off_the_nex
             count = broadcast_of(a)._gateways["y"].lane.counts
 
             hearer = hearer_of(a, b)
-            push_all(third, range(1_000), lambda: end_lease(a, hearer, later))
+            push_all(third, range(1_000), lambda: end_lease(a, hearer, later), heard)
             assert wait_until(lambda: overtaken(a) > 0)
-            assert wait_until(lambda: len(heard) == 1_000)
             assert (count().delivered, count().dropped) == (0, {"overtaken": 1})
             assert second.stats().balanced
         stuck.go_on.set()
