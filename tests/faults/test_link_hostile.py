@@ -162,7 +162,7 @@ def test_another_version_is_refused_with_a_sentence(
         caller.send(greeting[:6] + (99).to_bytes(2, "little") + greeting[8:])
         assert b"version 99" in caller.socket.recv(65_536)
         assert caller.is_hung_up()
-    assert "speaks version 99 of the link protocol, this station 2" in caplog.text
+    assert f"speaks version 99 of the link protocol, this station {m.VERSION}" in caplog.text
     assert_unharmed(station)
 
 
