@@ -564,10 +564,11 @@ class Station:
             self.mesh.tell(channel)
 
     def _channel_closed(self, channel: Channel[Any]) -> None:
+        if self._channels.get(channel.name) is not channel:
+            return  # it could not be opened, and is closed under the lock
         with self._lock:
-            # What a station closes it still tells of.
-            if self._closed or self._channels.get(channel.name) is not channel:
-                return
+            if self._closed:
+                return  # what a station closes it still tells of
             del self._channels[channel.name]
         if self.mesh is not None:
             self.mesh.forget(channel.name)
