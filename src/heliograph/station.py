@@ -37,7 +37,7 @@ from heliograph.errors import (
 from heliograph.event import Event
 from heliograph.journal.keeping import Keeping
 from heliograph.journal.limits import Limits
-from heliograph.link import Carrier, Identity, join
+from heliograph.link import Carrier, Identity, check_joining, join
 from heliograph.options import insist_on_known, names_options
 from heliograph.ports import Ports, seconds_until, system_ports
 from heliograph.qos import QoS, differences
@@ -108,22 +108,11 @@ class Station:
     ) -> None:
         if journal is not None and not isinstance(journal, Limits):
             raise TypeError(f"journal= is hg.Limits(...), not {journal!r:.60}")
-        if not callable(transport) and transport not in get_args(Carrier):
-            raise NotPossible(
-                f"transport={transport!r:.60}",
-                f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
-            )
-        if domain is None and peer_limit is not None:
-            raise NotPossible(
-                f"peer_limit={peer_limit!r:.60}", "is about other stations of a domain: add domain="
-            )
+        check_joining(domain, transport, peer_limit)
         check_limit("Station", "callback_limit", callback_limit)
         self._configuration = load(config, get_args(Carrier))
         transport = self._configuration.transport or transport
-        if domain is None and transport != "socket":
-            raise NotPossible(
-                f"transport={transport!r:.60}", "carries events between the stations of a domain: add domain="
-            )
+        check_joining(domain, transport, peer_limit)
         priority = self._configuration.priority or priority
         modules = self._configuration.modules
         self.ports = ports or system_ports(folder)

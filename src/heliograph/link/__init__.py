@@ -27,7 +27,7 @@ Rooms, from the outside in:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from heliograph.errors import NotPossible
 
@@ -50,6 +50,25 @@ class Identity(NamedTuple):
     station: int
     name: str
     domain: str
+
+
+def check_joining(
+    domain: str | None, transport: Callable[[int], Transport] | Carrier, peer_limit: float | None
+) -> None:
+    """Refuse what no station could join a domain by, and what is about a domain where there is none."""
+    if not callable(transport) and transport not in get_args(Carrier):
+        raise NotPossible(
+            f"transport={transport!r:.60}",
+            f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
+        )
+    if domain is None and peer_limit is not None:
+        raise NotPossible(
+            f"peer_limit={peer_limit!r:.60}", "is about other stations of a domain: add domain="
+        )
+    if domain is None and transport != "socket":
+        raise NotPossible(
+            f"transport={transport!r:.60}", "carries events between the stations of a domain: add domain="
+        )
 
 
 def join(

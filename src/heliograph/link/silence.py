@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from heliograph.channel.stamp import LONGEST_WAIT
 from heliograph.errors import NotPossible
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ LEAST: Final = 1.0
 
 def check_limit(limit: float | None) -> None:
     """NotPossible for a limit that a station in good health could miss."""
-    if limit is not None and (type(limit) not in (int, float) or not limit >= LEAST):
+    if limit is not None and (type(limit) not in (int, float) or not LEAST <= limit <= LONGEST_WAIT):
         raise NotPossible(
-            f"peer_limit={limit!r:.60}", f"stations beat twice a second: it is at least {LEAST:g} seconds"
+            f"peer_limit={limit!r:.60}",
+            f"stations beat twice a second: it is {LEAST:g} to {LONGEST_WAIT:,.15g} seconds",
         )
 
 
