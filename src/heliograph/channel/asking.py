@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from heliograph.channel.consumer import Consumer, Shared
+from heliograph.channel.deadletters import give_up, open_grave
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking, Terms, Wish, agree
 from heliograph.channel.moving import Found, MovingDesk
-from heliograph.errors import CursorHeld, GivenUp, NotPossible, QueryFailed
-from heliograph.event import OWN_HEADERS, Event
-from heliograph.qos import QoS
+from heliograph.errors import CursorHeld, NotPossible, QueryFailed
+from heliograph.event import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -290,11 +290,8 @@ class Asking(Generic[T]):
 
     def _grave(self, terms: Terms) -> Channel[Any] | None:
         """The channel for dead letters, if there is to be one."""
-        if terms.dead_letter is None:
-            return None
-        qos = QoS(durability="persistent") if self._journal is not None else QoS()
-        grave = self._services.open_channel(terms.dead_letter, self._channel.types, qos)
-        if self._journal is not None and not grave.qos.journalled:
+        grave = open_grave(self._channel, self._services, terms.dead_letter)
+        if grave is not None and self._journal is not None and not grave.qos.journalled:
             raise NotPossible(
                 self._channel.name,
                 f"dead_letter={terms.dead_letter!r} is open and not persistent: what could not be delivered "
@@ -308,14 +305,8 @@ class Asking(Generic[T]):
         grave = self._grave(terms)
 
         def open_desk(name: str, lane: Lane, taken: Sequence[Item]) -> HostDesk:
-            def give_up(item: Item, attempts: int) -> None:
-                if grave is None:
-                    error = GivenUp(name, str(item[1].id), attempts)
-                    self._services.on_error(name, item[1], error)
-                else:
-                    bury(grave, name, item, attempts)
-
-            return self._services.open_desk(name, lane, terms, cursors=cursors, taken=taken, bury=give_up)
+            bury = partial(give_up, grave, self._services, name)
+            return self._services.open_desk(name, lane, terms, cursors=cursors, taken=taken, bury=bury)
 
         return open_desk
 
@@ -326,26 +317,4 @@ def _wants_the_same(one: Selection, other: Selection) -> bool:
         and one.sources == other.sources
         and one.conditions.keys() == other.conditions.keys()
         and one.priority == other.priority
-    )
-
-
-def bury(grave: Channel[Any], consumer: str, item: Item, attempts: int) -> None:
-    """Push a dead event to the dead-letter channel, with where it comes from in its headers."""
-    event, header, _ = item
-    if type(event) not in grave.types:
-        from heliograph.classes import in_class_of  # noqa: PLC0415 - most are of the keeper's own class
-
-        event = in_class_of(event, grave.types)
-    where = {
-        "dead.channel": header.channel,
-        "dead.consumer": consumer,
-        "dead.id": str(header.id),
-        "dead.attempts": str(attempts),
-    }
-    grave.push(
-        event,
-        priority=header.priority,
-        source_ts=header.source_ts,
-        correlation_id=header.correlation_id,
-        headers={**{n: v for n, v in (header.headers or {}).items() if n not in OWN_HEADERS}, **where},
     )

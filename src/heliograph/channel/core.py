@@ -16,9 +16,10 @@ from weakref import WeakSet
 
 from heliograph.channel.accounts import Accounts
 from heliograph.channel.admins import ConsumerAdmin, SupplierAdmin, guard, points_of
-from heliograph.channel.asking import Asked, Asking, bury
+from heliograph.channel.asking import Asked, Asking
 from heliograph.channel.calling import DECORATES, Calling, decorator
 from heliograph.channel.consumer import Consumer, Shared
+from heliograph.channel.deadletters import give_up, open_grave
 from heliograph.channel.delayed import delayed_for
 from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.feed import JournalLane
@@ -49,11 +50,10 @@ from heliograph.channel.selection import (
 from heliograph.channel.stamp import check_timeout
 from heliograph.channel.supplier import Supplier
 from heliograph.channel.watching import MonitoredDurableSupplier, MonitoredSupplier, Watching
-from heliograph.errors import Closed, ForkedStation, GivenUp, NotPossible
+from heliograph.errors import Closed, ForkedStation, NotPossible
 from heliograph.event import Event, Header, info_of
 from heliograph.options import insist_on_known, names_options
 from heliograph.ports import seconds_until
-from heliograph.qos import QoS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from heliograph.channel.store import Store, SupplierLease
     from heliograph.channel.supplier import Receipt
     from heliograph.errors import NotMatched
+    from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
 
@@ -578,13 +579,8 @@ class Channel(Generic[T]):
                         self._journal.feed.count_again()
 
     def _give_up(self, item: Item, attempts: int, lacking: tuple[str, ...]) -> None:
-        name = ", ".join(lacking)
-        if self.qos.dead_letter is None:
-            self._services.on_error(name, item[1], GivenUp(name, str(item[1].id), attempts))
-        else:
-            qos = QoS(durability="persistent") if self._journal is not None else QoS()
-            grave = self._services.open_channel(self.qos.dead_letter, self.types, qos)
-            bury(grave, name, item, attempts)
+        grave = open_grave(self, self._services, self.qos.dead_letter)
+        give_up(grave, self._services, ", ".join(lacking), item, attempts)
 
     # Inside
 
