@@ -101,6 +101,10 @@ def test_a_face_of_a_typed_channel_carries_its_events(station: hg.Station) -> No
 
 def test_a_supplier_may_push_though_nobody_is_there(events: cos.EventChannel) -> None:
     entry(events).push("into the void")
+    peer = Peer()
+    events.for_consumers().obtain_push_supplier().connect_push_consumer(peer)
+    entry(events).push("to the peer")
+    assert peer.got.get(timeout=LIMIT) == "to the peer"  # and what nobody heard does not come later
 
 
 CONNECT = {

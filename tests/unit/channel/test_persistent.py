@@ -484,7 +484,8 @@ def test_a_folder_is_free_again_though_a_forked_child_lives(tmp_path: Path) -> N
             os.read(ready, 1)
             os._exit(0)
     try:
-        hg.Station(tmp_path / "data").close()
+        with hg.Station(tmp_path / "data") as again:
+            assert again.channel("air.tracks", Track, qos=PERSISTENT).push(Track(1))
     finally:
         os.close(go)
         os.waitpid(child, 0)

@@ -286,7 +286,7 @@ def test_sqlglot_reads_what_we_write() -> None:
     for _ in range(150):
         text = Writer(choose).condition(3)
         # It has no backslash-free strings in this dialect and no `%0`; both are differences we want.
-        sqlglot.parse_one(text.replace("\\", ""), read="spark")
+        assert sqlglot.parse_one(text.replace("\\", ""), read="spark").sql(dialect="spark")
 
 
 @pytest.mark.parametrize(
