@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 LIBRARIES = ("msgspec", "numpy", "orjson", "protobuf", "fastavro", "pyarrow")
+
+
+def variables() -> dict[str, str]:
+    """For processes that benchmarks start: they find `bench`, and rivals where this process finds them."""
+    folders = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ import tempfile
 import threading
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 import heliograph as hg
+from bench.environment import variables
 from bench.harness import Benchmark, Case, Fact, Size, Target, benchmark
 
 if TYPE_CHECKING:
@@ -145,13 +145,12 @@ def pin(core: int) -> Callable[[], None]:
 
 
 def other_process(*arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen(
         [sys.executable, "-m", "bench.peers.links", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=variables(),
     )
 
 

@@ -21,6 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
 import heliograph as hg
+from bench.environment import variables
 from bench.harness import Benchmark, Case, Fact, Size, Target, benchmark
 from bench.peers.hosts import LIMIT, SIZE, WAYS, End, RingEnd, open_end, ways_here, ways_missing
 from bench.peers.links import TRIPS, Caller, Ping, serve
@@ -176,12 +177,11 @@ class Stations:
 
 
 def other_process(*arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen(
         [sys.executable, "-m", "bench.peers.rings", *arguments],
         stdin=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=variables(),
     )
 
 

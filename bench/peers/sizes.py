@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import heliograph as hg
+from bench.environment import variables
 from bench.harness import Benchmark, Case, Size, Target, benchmark
 from bench.peers.hosts import LIMIT, SIZE, RingEnd
 
@@ -141,11 +142,10 @@ class Copy:
 
 def other(started: ExitStack, kind: str, where: str, core: int, pass_fds: tuple[int, ...] = ()) -> None:
     """Start the other process, which ends when this side has closed its end."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.peers.sizes", kind, where, str(core)],
         stdin=subprocess.PIPE,
-        env=environment,
+        env=variables(),
         pass_fds=pass_fds,
     )
     started.callback(process.communicate, timeout=LIMIT)
