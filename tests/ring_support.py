@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from heliograph.errors import NoRoomForRing
 from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks
 from heliograph.ring import RingFolder, RingReader, RingWriter, missing
 
@@ -60,3 +61,16 @@ class Later:
 
     def monotonic_ns(self) -> int:
         return PORTS.clock.monotonic_ns() + self.by_ns
+
+
+def without_room_for(lane: int, monkeypatch: pytest.MonkeyPatch) -> NoRoomForRing:
+    """Let the machine have no memory for rings of one lane; returns what stations are told then."""
+    create, error = RingFolder.create, NoRoomForRing("ring", 2, 1)
+
+    def small(self: RingFolder, station: int, which: int, *args: Any, **more: Any) -> Any:
+        if which == lane:
+            raise error
+        return create(self, station, which, *args, **more)
+
+    monkeypatch.setattr(RingFolder, "create", small)
+    return error

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import heliograph as hg
+from heliograph.ring import RingFolder
+from tests.ring_support import PORTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pytest
@@ -57,3 +59,16 @@ def push_until_full(channel: hg.Channel[Track]) -> int:
         except hg.QueueFull:
             return i
     raise AssertionError("nothing stopped the supplier")
+
+
+def ring_station(domain: str, **more: Any) -> hg.Station:
+    return hg.Station(domain=domain, transport="ring", **more)
+
+
+def domain_with_rings() -> Iterator[str]:
+    """The body of a fixture: when its stations have left, no ring of theirs may be there."""
+    name = f"test-{PORTS.random.id64():016x}"
+    yield name
+    folder = RingFolder(name)
+    assert wait_until(lambda: not folder.rings())
+    folder.path.rmdir()

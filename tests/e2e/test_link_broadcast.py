@@ -12,13 +12,19 @@ from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at 
 
 import heliograph as hg
 from heliograph.channel.pipeline import Condition
-from heliograph.errors import NoRoomForRing
 from heliograph.link import aired, airing
 from heliograph.link.aired import Aired
-from heliograph.ring import RingFolder
 from heliograph.ring.writer import SHORT_LEASE
-from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
-from tests.ring_support import PORTS, Later, needs_rings
+from tests.e2e.link_support import (
+    LIMIT,
+    Track,
+    domain_with_rings,
+    own_meeting_folder,
+    push_until_full,
+    ring_station,
+    wait_until,
+)
+from tests.ring_support import Later, needs_rings, without_room_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,15 +51,7 @@ class Numbers(hg.Event, name="air.numbers"):
 @pytest.fixture
 def domain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     own_meeting_folder(monkeypatch, tmp_path)
-    name = f"test-{PORTS.random.id64():016x}"
-    yield name
-    folder = RingFolder(name)
-    assert wait_until(lambda: not folder.rings())
-    folder.path.rmdir()
-
-
-def ring_station(domain: str, **more: Any) -> hg.Station:
-    return hg.Station(domain=domain, transport="ring", **more)
+    yield from domain_with_rings()
 
 
 def carriers(station: hg.Station, channel: str) -> list[tuple[str, str]]:
@@ -497,20 +495,13 @@ def test_nothing_is_counted_for_stations_that_are_gone(domain: str) -> None:
 def test_without_room_for_a_broadcast_links_serve_and_say_why(
     domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = RingFolder.create
-
-    def small(self: RingFolder, station: int, lane: int, *args: Any, **more: Any) -> Any:
-        if lane == aired.NORMAL:
-            raise NoRoomForRing("ring", 2, 1)
-        return create(self, station, lane, *args, **more)
-
-    monkeypatch.setattr(RingFolder, "create", small)
+    error = without_room_for(aired.NORMAL, monkeypatch)
     with ring_station(domain) as a, ring_station(domain) as b:
         ours, consumer = a.channel("x", Track), b.channel("x", Track).consumer()
         assert ours.wait_matched(1, LIMIT)
         ours.push(Track(1))
         assert consumer.pull(LIMIT) == Track(1)
-        assert wait_until(lambda: carriers(a, "x") == [("ring", str(NoRoomForRing("ring", 2, 1)))])
+        assert wait_until(lambda: carriers(a, "x") == [("ring", str(error))])
 
 
 def test_a_channel_that_nobody_wants_is_written_no_more_until_somebody_does(domain: str) -> None:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import heliograph as hg
-from heliograph.errors import NoRoomForRing
 from heliograph.link import aired, airing
 from heliograph.ring import RingFolder
-from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
-from tests.ring_support import PORTS, Later, needs_rings
+from tests.e2e.link_support import (
+    LIMIT,
+    Track,
+    domain_with_rings,
+    own_meeting_folder,
+    push_until_full,
+    ring_station,
+    wait_until,
+)
+from tests.ring_support import Later, needs_rings, without_room_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,15 +35,7 @@ HIGH = hg.QoS(priority=5)
 @pytest.fixture
 def domain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     own_meeting_folder(monkeypatch, tmp_path)
-    name = f"test-{PORTS.random.id64():016x}"
-    yield name
-    folder = RingFolder(name)
-    assert wait_until(lambda: not folder.rings())
-    folder.path.rmdir()
-
-
-def ring_station(domain: str) -> hg.Station:
-    return hg.Station(domain=domain, transport="ring")
+    yield from domain_with_rings()
 
 
 def lanes_of(domain: str, station: hg.Station) -> list[int]:
@@ -209,18 +208,11 @@ def test_a_station_that_leaves_a_best_effort_channel_behind_time_knows_what_it_m
 def test_without_room_for_one_lane_its_channels_go_by_link_and_say_why(
     domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = RingFolder.create
-
-    def small(self: RingFolder, station: int, lane: int, *args: Any, **more: Any) -> Any:
-        if lane == aired.HIGH:
-            raise NoRoomForRing("ring", 2, 1)
-        return create(self, station, lane, *args, **more)
-
-    monkeypatch.setattr(RingFolder, "create", small)
+    error = without_room_for(aired.HIGH, monkeypatch)
     with ring_station(domain) as a, ring_station(domain) as b:
         for name, qos, carrier in (
             ("x", hg.QoS(), "broadcast"),
-            ("urgent", HIGH, str(NoRoomForRing("ring", 2, 1))),
+            ("urgent", HIGH, str(error)),
         ):
             ours, consumer = a.channel(name, Track, qos=qos), b.channel(name, Track, qos=qos).consumer()
             assert ours.wait_matched(1, LIMIT)

@@ -9,9 +9,16 @@ import pytest
 
 import heliograph as hg
 from heliograph.link import aired, airing
-from heliograph.ring import RingFolder
-from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
-from tests.ring_support import PORTS, Later, needs_rings
+from tests.e2e.link_support import (
+    LIMIT,
+    Track,
+    domain_with_rings,
+    own_meeting_folder,
+    push_until_full,
+    ring_station,
+    wait_until,
+)
+from tests.ring_support import Later, needs_rings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,15 +39,7 @@ def domain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     monkeypatch.setattr(airing, "SLOTS", 1 << 8)
     monkeypatch.setattr(airing, "LEASE", LEASE)
     monkeypatch.setattr(airing, "DRAIN_LIMIT", 0.1)
-    name = f"test-{PORTS.random.id64():016x}"
-    yield name
-    folder = RingFolder(name)
-    assert wait_until(lambda: not folder.rings())
-    folder.path.rmdir()
-
-
-def ring_station(domain: str) -> hg.Station:
-    return hg.Station(domain=domain, transport="ring")
+    yield from domain_with_rings()
 
 
 def broadcast_of(station: hg.Station) -> Broadcast:
