@@ -66,6 +66,7 @@ class Sealed:
         self._channel = channel
         self._joined = joined
         self._types = types
+        self._readable: dict[tuple[Any, ...], bool] = {}
 
     def can_read(self, file: SealedFile) -> bool:
         """Whether Spark alone can give the rows of a file the columns that are wanted."""
@@ -73,11 +74,15 @@ class Sealed:
             return True
         if file.layout not in ("unified", "structs"):
             return False
-        try:
-            self._typed(file, self._joined)
-        except NotBySpark:
-            return False
-        return True
+        alike = file.layout, tuple(fmt.id for fmt in file.formats)
+        if alike not in self._readable:  # asked once for all of them: each column is some calls into Java
+            try:
+                self._typed(file, self._joined)
+            except NotBySpark:
+                self._readable[alike] = False
+            else:
+                self._readable[alike] = True
+        return self._readable[alike]
 
     def frames(self, files: Iterable[SealedFile]) -> list[DataFrame]:
         """The rows of these files, each of which `can_read` allows."""
