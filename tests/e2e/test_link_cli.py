@@ -154,8 +154,9 @@ def test_sub_prints_events_of_formats_it_never_saw(station: hg.Station) -> None:
     ]
 
 
-def test_sub_asks_for_no_more_than_is_offered(station: hg.Station) -> None:
-    tracks = station.channel("air.tracks", Track, qos=hg.QoS(reliability="best-effort"))
+@pytest.mark.parametrize("offered", [hg.QoS(reliability="best-effort"), hg.QoS(ack="delivered")])
+def test_sub_asks_for_no_more_than_is_offered(station: hg.Station, offered: hg.QoS) -> None:
+    tracks = station.channel("air.tracks", Track, qos=offered)
     program = helio("sub", "air.tracks", "--count", "1")
     assert tracks.wait_matched(1, LIMIT)
     tracks.push(Track(7))
