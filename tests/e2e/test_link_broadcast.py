@@ -14,6 +14,7 @@ import heliograph as hg
 from heliograph.channel.pipeline import Condition
 from heliograph.link import aired, airing
 from heliograph.link.aired import Aired
+from heliograph.link.apart import LARGE
 from heliograph.ring.writer import SHORT_LEASE
 from tests.e2e.link_support import (
     LIMIT,
@@ -41,6 +42,21 @@ AIR = "link to all who read the ring"
 class Image(hg.Event, name="air.image"):
     id: int
     pixels: NDArray[np.float32]
+
+
+class Picture(hg.Event, name="air.picture"):
+    id: int
+    data: NDArray[np.uint8]
+
+
+class NativePicture(hg.Event, name="air.native-picture", body="native"):
+    id: int
+    data: NDArray[np.uint8]
+
+
+class Blob(hg.Event, name="air.blob"):
+    id: int
+    data: bytes
 
 
 class Numbers(hg.Event, name="air.numbers"):
@@ -208,6 +224,30 @@ def test_arrays_cross_also_when_they_are_larger_than_the_ring(domain: str, size:
             assert got.id == i
             assert got.pixels.shape == (size,)
             assert (got.pixels == np.arange(i, size + i)).all()
+
+
+@pytest.mark.parametrize("reliability", ["reliable", "best-effort"])
+@pytest.mark.parametrize("kind", [Picture, NativePicture, Blob])
+def test_large_and_small_events_come_whole_and_in_order_around_every_limit(
+    domain: str, monkeypatch: pytest.MonkeyPatch, kind: type[Any], reliability: Any
+) -> None:
+    """Through a ring of 512 KiB, or of 128 for best effort; in pieces if they are larger than half of it."""
+    monkeypatch.setattr(airing, "SLOTS", 1 << 13)
+    half = (1 << 18) if reliability == "reliable" else (1 << 16)
+    sizes = [10, *(limit + by for limit in (LARGE, half) for by in (-200, -96, -60, -32, 0, 40))] * 2
+    if reliability == "reliable":
+        sizes.append(3 * half)
+    qos = hg.QoS(reliability=reliability)
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours, consumer = a.channel("images", kind, qos=qos), b.channel("images", kind, qos=qos).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        for i, size in enumerate(sizes):
+            data = np.full(size, i, dtype=np.uint8)
+            ours.push(kind(i, data.tobytes() if kind is Blob else data))
+            got = consumer.pull(LIMIT)
+            assert got is not None
+            assert (got.id, len(got.data), set(bytes(got.data))) == (i, size, {i})
+        assert b_missed(b, a) == 0
 
 
 def test_a_full_queue_pauses_its_channel_and_no_other(domain: str) -> None:

@@ -19,6 +19,7 @@ Rooms, from the outside in:
     ring         and through shared memory, where both sides want it
     broadcast    live events in a ring for all stations of the host      listening   and out of it
     aired        which channels are broadcast, and in which lane         skimming    where they may get lost
+    apart        large events in it                         taking      one event, into a channel
     airing       who hears whom by broadcast                overtaken   and who did not get what
     silence      who is there and says nothing
     meeting      the folder where they find each other

@@ -119,6 +119,10 @@ class Aired(Gateway):
         assert isinstance(self.lane, AirLane)
         return self.made + self.lane.written
 
+    def count_made(self) -> None:
+        """An event was written by itself, and not from rows."""
+        self.made += 1
+
     def held_up_by(self) -> set[int]:
         """The stations that its events wait for now."""
         return {hearer.station for hearer in tuple(self.paused_by)} or self.broadcast.held_up_by()

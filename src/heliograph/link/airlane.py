@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.rows import MakeHeader
     from heliograph.event import Event
+    from heliograph.link.runs import Said
 
 MOST_ROWS: Final = 256
 """Rows of all suppliers from which on they are queued, and queues from which on there are rows at all."""
@@ -116,6 +117,10 @@ class SupplierRows:
             self.armed = True
             self._arm_rows(self)
 
+    def said(self, sequence: int, source_ts: int, place: int) -> Said:
+        """What is said of the event of a row."""
+        return self.supplier, self.epoch, sequence, source_ts, self.priority, place, None, None
+
     def as_items(self, rows: list[Any]) -> list[Item]:
         make, supplier, epoch = self.make_header, self.supplier, self.epoch
         by_row = zip(*(rows[place::ROW] for place in range(ROW)), strict=True)
@@ -184,6 +189,9 @@ class AirLane(GatewayLane):
         if self._rows_awaited:
             with self._lock:
                 self._quiet.notify_all()
+
+    def count_one_written(self) -> None:
+        self.count_written(1)
 
     def count_overtaken(self, events: int) -> None:
         """Of what was written, a station did not get so many: it stood still.

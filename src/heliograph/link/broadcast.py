@@ -10,6 +10,7 @@ A record is a run, as in a frame of a link, or a lone event:
     u8 form, u32 stream, u32 count, u32 size, msgpack       see `heliograph.link.messages`
     u8 LONE, u32 stream, msgpack                            [body, supplier, epoch, sequence, source_ts,
                                                              priority, station_seq, correlation_id, headers]
+    u8 APART, u32 stream, ...                               a large one: see `heliograph.link.apart`
 
 What a stream is, and for which stations a channel's events are, is said in the ring as well (`Announce`,
 `Takes`). So it is in order with the events, and there is no instant at which an event belongs to somebody who
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.rows import ROW
@@ -38,11 +40,13 @@ from heliograph.event import info_of
 from heliograph.link import messages as m
 from heliograph.link.aired import BEST_EFFORT, NOT_SAID, Aired, Hearer
 from heliograph.link.airlane import AirLane
+from heliograph.link.apart import LARGE
 from heliograph.link.gateway import GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
 from heliograph.link.messages import encode
 from heliograph.link.overtaken import LONE, LONE_HEAD, events_in, missed_in
-from heliograph.link.packing import MOST_AT_ONCE, bytes_or_none, runs_of, sound_run
+from heliograph.link.packing import MOST_AT_ONCE, made_or_none, runs_of, sound_run
+from heliograph.link.runs import said_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,17 +57,14 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.link.airlane import RowGateway, SupplierRows
     from heliograph.link.gateway import Gateway
-    from heliograph.link.runs import EventWriter
-    from heliograph.ports import Ports
+    from heliograph.link.runs import EventWriter, Said
+    from heliograph.ports import Buffer, Ports
     from heliograph.ring import RingWriter
 
 log = logging.getLogger(__name__)
 
 TOGETHER_NS: Final = 50_000
 """Events that are pushed within so long after a record was written may wait for each other."""
-LARGE: Final = 1 << 16
-"""Bytes from which on an event is copied into the ring from where it was encoded, and not encoded again when
-that needs a look at the readers."""
 A_MOMENT: Final = 0.0005
 """Seconds between two looks of the broadcast's own task at whether a pushing thread is done."""
 FLUSH_LIMIT: Final = 1.0
@@ -243,17 +244,25 @@ class Broadcast:
     def send_now(self, gateway: Gateway, item: Item) -> bool:
         """Write an event that was pushed this instant; False when it has to be queued, or in a burst."""
         assert isinstance(gateway, Aired)
-        if not self._is_quiet() or not self._sending.acquire(blocking=False):
+        event, header, _ = item
+        head = gateway.heads.get(event.__class__)
+        if head is None or not self._is_quiet():
+            return False
+        return self._send_lone(gateway, head, event, said_of(header), gateway.count_made)
+
+    def _send_lone(
+        self, gateway: RowGateway, head: tuple[bytes, int], event: Any, said: Said, count: Callable[[], None]
+    ) -> bool:
+        """Write an event by itself, from where its arrays lie; False when that cannot be now."""
+        if not self._sending.acquire(blocking=False):
             return False
         try:
-            event, header, _ = item
-            head = gateway.heads.get(event.__class__)
-            if head is None or self._unsent or self._told or gateway.paused:
+            if self._unsent or self._told or gateway.paused:
                 return False
-            record = bytes_or_none(self._writer.lone, event, header)
-            if record is None or not self._append(head[0] + record):
+            parts = made_or_none(self._writer.lone, *head, event, said)
+            if parts is None or not self._append(*parts):
                 return False
-            gateway.made += 1
+            count()
             return True
         finally:
             self._sending.release()
@@ -268,7 +277,7 @@ class Broadcast:
             head = gateway.heads.get(cls)
             if head is None or self._unsent or self._told or gateway.paused:
                 return False
-            records = bytes_or_none(self._writer.bulk, cls, bulk)
+            records = made_or_none(self._writer.bulk, cls, bulk)
             if records is None or not self._append(m.run_bytes(m.UNIFORM, head[1], len(bulk), records)):
                 return False
             gateway.made += len(bulk)
@@ -287,7 +296,7 @@ class Broadcast:
             rows, gateway, head = of.rows, of.gateway, of.head
             if head is None or self._unsent or self._told or gateway.paused or not rows:
                 return False
-            record = bytes_or_none(self._record_of, of, head, rows)
+            record = made_or_none(self._record_of, of, head, rows)
             if record is None or not self._append(record):
                 return False
             sent = len(rows) // ROW
@@ -300,7 +309,6 @@ class Broadcast:
     def _one_of(self, of: SupplierRows, head: bytes) -> Callable[[Any, int, int, int], bool]:
         """What writes a lone event of a supplier: the case that somebody waits for, so all is at hand."""
         acquire, release, put, now = self._sending.acquire, self._sending.release, self.ring.put, self._now
-        append = self._append
         unsent, told, gateway, lane = self._unsent, self._told, of.gateway, of.lane
         supplier, epoch, priority = of.supplier, of.epoch, of.priority
 
@@ -310,23 +318,28 @@ class Broadcast:
             try:
                 if unsent or told or gateway.paused:
                     return False
-                said = (event, supplier, epoch, sequence, source_ts, priority, place, None, None)
+                lone = (event, supplier, epoch, sequence, source_ts, priority, place, None, None)
                 try:
-                    body = encode(said)
-                except Exception:  # noqa: BLE001 - as in `bytes_or_none`, without a call
+                    body = encode(lone)
+                except Exception:  # noqa: BLE001 - as in `made_or_none`, without a call
                     return False
                 if len(body) >= LARGE:
-                    if not append(head, body):
+                    if not self._append(head, body):
                         return False
-                elif not put(head + body):
+                elif put(head + body):
+                    self.due_ns = now() + TOGETHER_NS
+                else:
                     return False
-                self.due_ns = now() + TOGETHER_NS
                 lane.written += 1
             finally:
                 release()
             return True
 
         return write_one
+
+    def _send_row(self, of: SupplierRows, head: tuple[bytes, int], event: Any, *row: int) -> bool:
+        """The same for a supplier whose events have arrays, which are written from where they lie."""
+        return self._send_lone(of.gateway, head, event, of.said(*row), of.lane.count_one_written)
 
     def arm_rows(self, of: SupplierRows) -> None:
         """A supplier has something waiting, and leaves it to the broadcast's own task."""
@@ -454,19 +467,23 @@ class Broadcast:
                 return False
         return not self._held
 
-    def _append(self, *parts: bytes, timeout: float | None = 0.0) -> bool:
+    def _append(self, *parts: Buffer, timeout: float | None = 0.0) -> bool:
         """Whether there was room for a record. What is too large for one comes here in pieces."""
-        if sum(map(len, parts)) > self.ring.largest:
+        size = sum(map(len, parts))
+        if size > self.ring.largest:
             return False
         try:
-            if len(parts) > 1 or not self.ring.put(parts[0]):
-                self.ring.append_parts(parts, timeout)
+            if size >= LARGE:  # not summed up: what counts is whether it was written over
+                self.ring.append_parts(parts, timeout, summed=False)
+            elif not self.ring.put(record := b"".join(parts)):
+                self.ring.append_parts((record,), timeout)
         except RingFull:
             return False
         except RingClosed:
             self._closed = True
             return False
-        self.due_ns = self._now() + TOGETHER_NS
+        # What follows a large one has nothing to gain from waiting for others.
+        self.due_ns = self._now() + (TOGETHER_NS if size < LARGE else 0)
         return True
 
     def _make_records(self) -> bool:
@@ -523,12 +540,12 @@ class Broadcast:
         head = self._head(gateway, of.cls)
         if of.head is None:
             of.head = head
-            if self._writer.is_plain(of.cls):
-                of.write_one = self._one_of(of, head[0])
+            plain = self._writer.is_plain(of.cls)
+            of.write_one = self._one_of(of, head[0]) if plain else partial(self._send_row, of, head)
         rows = of.lane.take_rows(of)
         if not rows:
             return bool(self._unsent)
-        record = bytes_or_none(self._record_of, of, head, rows)
+        record = made_or_none(self._record_of, of, head, rows)
         if record is not None and len(record) <= self.ring.largest:
             self._unsent.append(record)
             gateway.made += len(rows) // ROW
@@ -538,7 +555,7 @@ class Broadcast:
 
     def _record_of(self, of: SupplierRows, head: tuple[bytes, int], rows: list[Any]) -> bytes:
         if len(rows) == ROW:
-            return head[0] + self._writer.row(of.supplier, of.epoch, of.priority, rows)
+            return b"".join(self._writer.lone(*head, rows[0], of.said(*rows[1:])))
         records = self._writer.rows(of.supplier, of.epoch, of.priority, rows)
         return m.run_bytes(m.UNIFORM, head[1], len(rows) // ROW, records)
 

@@ -9,24 +9,26 @@ without it has lost events. It says so (`on_failed`), and from then on the link 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from heliograph.errors import BadFrame, DecodeError, FormatError, RingClosed, RingError
+from heliograph.errors import BadFrame, FormatError, RingClosed, RingError
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
+from heliograph.link.apart import APART
 from heliograph.link.overtaken import LONE, LONE_HEAD
 from heliograph.link.runs import Stream
+from heliograph.link.taking import copying_taker, held_taker
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Sequence
 
     from heliograph.channel.rows import Line
-    from heliograph.event import Header
     from heliograph.link.arrivals import Arrivals
-    from heliograph.link.runs import Lone
+    from heliograph.link.taking import Take
     from heliograph.ports import Ports
     from heliograph.ring import RingReader
 
@@ -41,31 +43,6 @@ MAX_STREAMS: Final = 65_536
 SMALL: Final = 512
 """Bytes of a record up to which a copy costs less than a view."""
 HEAD: Final = LONE_HEAD.size
-
-
-Take: TypeAlias = "Callable[[bytes | memoryview, int, bool], None]"
-"""Of a lone event, until when inline callbacks may take, and whether it is later than that."""
-
-
-def _taker(stream: Stream, arrivals: Arrivals, read: Callable[[bytes | memoryview], Lone]) -> Take:
-    """What takes lone events of a stream into this station's channel as it is now."""
-    aside, call, header_of = arrivals.aside, arrivals.intake.call, stream.header_of
-    lone: Any = None
-
-    def take(data: bytes | memoryview, until: int, is_late: bool) -> None:
-        nonlocal lone
-        try:
-            lone = read(data)
-        except (ValueError, RecursionError, DecodeError) as error:
-            stream.left_out(error)
-            return
-        if aside or is_late or not call(lone[0], header):
-            arrivals.add(((lone[0], header_of(lone), 0),), until)
-
-    def header(_: int) -> Header:
-        return header_of(lone)
-
-    return take
 
 
 class Listening:
@@ -113,6 +90,7 @@ class Listening:
         self._streams: dict[int, Stream] = {}
         self._channels: set[str] = set()
         self._takers: dict[bytes, Take] = {}
+        self._held_takers: dict[bytes, Take] = {}
         self._pieces = m.Pieces()
         self._now = ports.clock.monotonic_ns
         tasks = ports.tasks
@@ -128,7 +106,7 @@ class Listening:
 
     def forget(self) -> None:
         """From any thread: channels of this station have come or gone."""
-        self._takers = {}
+        self._takers, self._held_takers = {}, {}
 
     def finish(self) -> None:
         """Take in what is there now, however long that takes, and end; returns at once."""
@@ -163,8 +141,11 @@ class Listening:
                 for line in own:  # first: what callbacks push is the answer, and may be waited for
                     line.due_ns = 0
                 until, lone = now() + patience_ns, 0
+                if self._reader.holds:
+                    self._take_held(memoryview(records[0]), until)
+                    continue
                 for data in records:
-                    if not data or data[0] != LONE:
+                    if not data or (data[0] != LONE and data[0] != APART):
                         self._take_run(memoryview(data), until)
                         continue
                     # Looked up anew for each: what one says or calls may change it.
@@ -196,21 +177,39 @@ class Listening:
             self._ended_with(self._left_out.total() - late)
             self._on_ended()
 
+    def _take_held(self, record: memoryview, until: int) -> None:
+        """Take a large record in from where it lies in the ring."""
+        if record[0] != LONE and record[0] != APART:
+            self._take_run(memoryview(self._reader.copied()), until)  # many events, of which some may wait
+            return
+        head = bytes(record[:HEAD])
+        take = self._held_takers.get(head) or self._held_taker(head)
+        if take is not None:
+            take(record[HEAD:], until, False)
+            self.taken += 1
+
     def _taker(self, head: bytes) -> Take | None:
         """Where lone events of a stream go; None: nowhere here."""
+        return self._made(head, self._takers, copying_taker)
+
+    def _held_taker(self, head: bytes) -> Take | None:
+        """The same for those that are read where they lie."""
+        return self._made(head, self._held_takers, partial(held_taker, ring=self._reader))
+
+    def _made(self, head: bytes, takers: dict[bytes, Take], make: Callable[..., Take | None]) -> Take | None:
         if len(head) < HEAD:
             raise BadFrame(self._peer, "a lone event is cut short")
-        takers = self._takers
-        stream = self._streams.get(LONE_HEAD.unpack(head)[1])
+        form, number = LONE_HEAD.unpack(head)
+        stream = self._streams.get(number)
         arrivals = None if stream is None else self._way_in(stream, 1)
         if stream is None or arrivals is None:
             return None
-        read = stream.lone_reader(arrivals.channel.types, arrivals.channel.qos.missing)
-        if read is None:
+        take = make(stream, arrivals, apart=form == APART)
+        if take is None:
             stream.undecodable += 1
-            return None
-        taker = takers[head] = _taker(stream, arrivals, read)
-        return taker
+        else:
+            takers[head] = take
+        return take
 
     def _take_run(self, record: memoryview, until: int) -> None:
         run = m.read_run(record, self._peer)

@@ -12,6 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from heliograph.link import messages as m
+from heliograph.link.apart import APART
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 LONE: Final = 3
 """The form of an event alone, beside those of runs."""
 LONE_HEAD: Final = struct.Struct("<BI")
+"""Form and stream: how a record of one event begins, a large one too."""
+ALONE: Final = (LONE, APART)
 
 
 def events_in(record: bytes) -> int:
     """How many events, or pieces of one, a record holds."""
-    if record[0] == LONE:
+    if record[0] in ALONE:
         return 1
     run = m.read_run(memoryview(record), "this station")
     return 0 if run.stream == m.MESSAGES else run.length
@@ -44,7 +47,7 @@ def missed_in(
     still_missing = 0  # bytes of an event whose last piece was seen already, and counted
     for place in range(len(records) - 1, -1, -1):
         record = records[place]
-        if record[0] == LONE:
+        if record[0] in ALONE:
             stream, events = LONE_HEAD.unpack_from(record)[1], 1
         else:
             run = m.read_run(memoryview(record), "this station")

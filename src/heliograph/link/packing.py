@@ -6,7 +6,7 @@ One packer belongs to one link and is used under its lock for sending.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from heliograph.event import info_of
 from heliograph.link import messages as m
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from heliograph.link.runs import EventWriter
 
 log = logging.getLogger(__name__)
+
+M = TypeVar("M")
 
 MOST_AT_ONCE: Final = 1_024
 """Events in one frame: enough to share the cost of a system call, few enough for others to have a turn."""
@@ -108,7 +110,7 @@ class Packer:
         stream = self._told.get((lane, gateway.channel.name, item[0].__class__))
         if stream is None or not self.has_room:
             return None
-        record = bytes_or_none(self._writer.record, item)
+        record = made_or_none(self._writer.record, item)
         if record is None or len(record) > FRAME_BYTES:
             return None
         self.events_sent += 1
@@ -124,7 +126,7 @@ class Packer:
         stream = self._told.get((lane, gateway.channel.name, cls))
         if stream is None or not self.has_room:
             return None
-        records = bytes_or_none(self._writer.bulk, cls, bulk)
+        records = made_or_none(self._writer.bulk, cls, bulk)
         if records is None or len(records) > FRAME_BYTES:
             return None
         self.events_sent += len(bulk)
@@ -205,7 +207,7 @@ def runs_of(items: list[Item], *, several: bool) -> list[tuple[Any, list[Item]]]
     return runs
 
 
-def bytes_or_none(make: Callable[..., bytes], *args: Any) -> bytes | None:
+def made_or_none(make: Callable[..., M], *args: Any) -> M | None:
     """What is sent at once; None when that cannot be written, so that it is queued and looked at alone."""
     try:
         return make(*args)

@@ -34,6 +34,7 @@ from heliograph.codec.packed import format_holds
 from heliograph.errors import BadFrame, DecodeError, FormatError
 from heliograph.event import Count, Event, Header, Instant, Name, Priority, UserHeaders, info_of
 from heliograph.evolution import defaults_of
+from heliograph.link.apart import LARGE, laid_out
 from heliograph.link.messages import RECORDS, UNIFORM, Run, count_records, decoded, encode
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
     from heliograph.formats import Format
-    from heliograph.ports import Clock
+    from heliograph.ports import Buffer, Clock
     from heliograph.qos import Missing
 
 log = logging.getLogger(__name__)
@@ -53,11 +54,18 @@ SHARED: Final = 256
 """Encoded bodies that are remembered for other links."""
 
 B = TypeVar("B")
+Said: TypeAlias = "tuple[str, int, int, int, int, int, str | None, Mapping[str, str] | None]"
+"""Supplier, epoch, sequence, source_ts, priority, station_seq, correlation_id, headers."""
 Lone: TypeAlias = "tuple[Any, str, int, int, int, int, int, str | None, Mapping[str, str] | None]"
-"""Event, supplier, epoch, sequence, source_ts, priority, station_seq, correlation_id, headers."""
+"""An event, and what is said of it."""
+said_of: Final[Callable[[Header], Said]] = attrgetter(
+    "supplier", "epoch", "sequence", "source_ts", "priority", "station_seq", "correlation_id", "headers"
+)
 _deadline: Final = itemgetter(2)
 _set: Final = msgspec.structs.force_setattr
 _split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_SAID: Final = (Name, Count, Count, Instant, Priority, Count, Name | None, UserHeaders | None)
+_read_said: Final = msgspec.msgpack.Decoder(tuple[_SAID]).decode  # type: ignore[valid-type]  # made here
 
 
 class Uniform(msgspec.Struct, Generic[B], array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -117,30 +125,22 @@ class EventWriter:
             return encode((item,))
         return self.run(cls, (item,))[1]
 
-    def lone(self, event: Event, header: Header) -> bytes:
-        """One event without lifespan or place in a history, with what its stream does not say of it."""
-        cls = event.__class__
-        return encode(
-            (
-                event if self._plain.get(cls) or self.is_plain(cls) else self._body(cls, event),
-                header.supplier,
-                header.epoch,
-                header.sequence,
-                header.source_ts,
-                header.priority,
-                header.station_seq,
-                header.correlation_id,
-                header.headers,
-            )
-        )
+    def lone(self, head: bytes, stream: int, event: Event, said: Said) -> list[Buffer]:
+        """The record of one event without lifespan or place in a history, in parts that copy no array.
 
-    def row(self, supplier: str, epoch: int, priority: int, row: list[Any]) -> bytes:
-        """As `lone`, of an event that has no header yet: one row of `heliograph.channel.rows`."""
-        event, sequence, source_ts, station_seq = row
-        body: Any = event
-        if not self._plain.get(event.__class__) and not self.is_plain(event.__class__):
-            body = self._body(event.__class__, event)
-        return encode((body, supplier, epoch, sequence, source_ts, priority, station_seq, None, None))
+        Args:
+            head: how it begins, unless it is large.
+            stream: the event's.
+            event: that is alone.
+            said: of it, by what its stream does not say.
+        """
+        cls = event.__class__
+        if self._plain.get(cls) or self.is_plain(cls):
+            return [head, encode((event, *said))]
+        body = encoder(cls).encode_parts(event)
+        if sum(map(len, body)) < LARGE:
+            return [head, encode((b"".join(body), *said))]
+        return laid_out(stream, encode(said), body)
 
     def rows(self, supplier: str, epoch: int, priority: int, rows: list[Any]) -> bytes:
         """Events of one class that have no headers yet, as the bytes of a run of the form UNIFORM."""
@@ -321,6 +321,21 @@ class Stream:
 
         return read_and_convert
 
+    def apart_reader(
+        self, types: tuple[type[Event], ...], missing: Missing
+    ) -> Callable[[bytes | memoryview, bytes | memoryview], Lone] | None:
+        """As `lone_reader`, of what `EventWriter.lone` wrote of a large event: what is said, and its body.
+
+        Arrays are views of the body.
+        """
+        if types != self._prepared_for or missing != self._missing:
+            self._missing = missing
+            self._prepare(types)
+        if self._cls is None:
+            return None
+        decode = decoder(self.wire, self._cls, missing)
+        return lambda said, body: (decode(body), *_read_said(said))
+
     def header_of(self, lone: Lone) -> Header:
         """The header of a lone event."""
         event, supplier, epoch, sequence, source_ts, priority, station_seq, correlation_id, headers = lone
@@ -479,8 +494,7 @@ class Stream:
         self._read_records = msgspec.msgpack.Decoder(list[record]).decode
         self._read_record = msgspec.msgpack.Decoder(record).decode
         self._read_uniform = msgspec.msgpack.Decoder(Uniform[body]).decode
-        said = (Name, Count, Count, Instant, Priority, Count, Name | None, UserHeaders | None)
-        self._read_lone = msgspec.msgpack.Decoder(tuple[body, *said]).decode  # type: ignore[valid-type]  # made here
+        self._read_lone = msgspec.msgpack.Decoder(tuple[body, *_SAID]).decode  # type: ignore[valid-type]  # made here
         self._decode_body = msgspec.msgpack.Decoder(body).decode
         self._key_of = _key_function(info_of(self._cls).key)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.link.arrivals import Arrivals
-    from heliograph.link.listening import Take
     from heliograph.link.runs import Stream
+    from heliograph.link.taking import Take
     from heliograph.ring import RingReader
 
 log = logging.getLogger(__name__)

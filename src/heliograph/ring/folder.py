@@ -74,8 +74,10 @@ class RingFolder:
             reliable: whether it holds the writer back.
             wait: how it waits.
             look_every: seconds after which a reader that sleeps looks whether the writer is alive.
-            reuse: whether it gives a large event as a view of memory that the next read may write over. New
-                memory for each is a page fault for every 4 KiB, which takes longer than to copy them.
+            reuse: whether it gives a large event, by itself, as a view that holds until the next read: a
+                reliable reader where it lies, until `let_go`, another one in memory that is used again and
+                again. New memory for each is a page fault for every 4 KiB, which takes longer than to copy
+                them.
         """
         segment = Segment.open(self._path_of(name))
         try:

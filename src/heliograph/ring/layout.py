@@ -22,7 +22,7 @@ from struct import Struct
 from typing import Final
 
 MAGIC: Final = int.from_bytes(b"HELIRING", "little")
-VERSION: Final = 2
+VERSION: Final = 3
 
 SLOT: Final = 64
 SLOT_BITS: Final = 6

@@ -51,6 +51,14 @@ class Pinned:
         self.is_released = True
         self._reader.unpin(self)
 
+    def let_go(self) -> bool:
+        """As `release`, but also while something still views the bytes; returns whether something does."""
+        for part in self.parts:
+            part.release()
+        self.is_released = True
+        self._reader.unpin(self)
+        return self._lent() is not None
+
     def __enter__(self) -> Self:
         return self
 

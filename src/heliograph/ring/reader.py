@@ -75,8 +75,9 @@ FIRST_LOOKS: Final = 256
 """Looks for the next event, about 15 µs of them, before anything is set up for a longer wait: what comes
 meanwhile is seen at once and costs nothing more."""
 
-REUSED_FROM: Final = 1 << 16
-"""Bytes from which on an event is copied to where the last such event was, for whoever has asked for that."""
+REUSED_FROM: Final = 1 << 15
+"""Bytes from which on an event is given where it lies, or copied to where the last such event was, to whoever
+has asked for that."""
 
 LINGER_NS: Final = 100_000
 """How long something that is expected soon is looked for: longer than it takes the other side to wake
@@ -130,6 +131,7 @@ class RingReader:
         self._waiter = Waiter(segment, SLEEPERS, BELL, ports.clock, wait, look_every=look_every)
         self._ready: deque[bytes] = deque()
         self._pins: deque[Pinned] = deque()
+        self._held: Pinned | None = None
         self._reuses = reuse
         self._scratch: bytearray | None = None
         self._lost = 0
@@ -192,6 +194,27 @@ class RingReader:
             ready.clear()
             return events
         return [ready.popleft() for _ in range(limit)]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the event that was read last is given where it lies: by itself, until `let_go`."""
+        return self._held is not None
+
+    def let_go(self) -> bool:
+        """Give back the room of an event that was given where it lies; whether something still views it.
+
+        The next read does it else. `LeaseLost` when the writer has not waited for it: then what was read of
+        it may not be what was written, and counts as lost.
+        """
+        held, self._held = self._held, None
+        return held is not None and held.let_go()
+
+    def copied(self) -> bytes:
+        """Let go of an event that was given where it lies, for a copy that was whole when it was taken."""
+        assert self._held is not None
+        copy = self._into_scratch(self._held.parts[0])
+        self.let_go()
+        return copy
 
     def pin(self, timeout: float | None = None) -> Pinned | None:
         """The next record, kept from being written over until it is released; None when none came in time."""
@@ -269,6 +292,8 @@ class RingReader:
     def _fill(self, timeout: float | None) -> bool:
         """Copy what is there, waiting for it; False when none came in time."""
         words, limit_ns = self._words, 0
+        if self._held is not None:
+            self.let_go()
         while True:
             position = self._position
             if self._is_ended or position >= self._ends_at:
@@ -375,10 +400,15 @@ class RingReader:
             is_lent = count == LENT | 1
             if is_lent:
                 count = 1
-            if size < REUSED_FROM or not reuse or ready or count != 1:
+            if size < REUSED_FROM or not reuse or count != 1:
                 body = memory[at : at + size]
+            elif position != self._position:
+                break  # it is given by itself
+            elif self.is_reliable:
+                self._hold_next()
+                return
             else:
-                body = self._into_scratch(at, size)
+                body = self._into_scratch(self._segment.view(at, size))
             following = sequence + count
             if crc32c(b"" if is_lent else body, following & MASK32) != crc:
                 reason = "the checksum of a record is wrong"
@@ -405,13 +435,19 @@ class RingReader:
             if words[self._state_at] == ENDED and not self._counts_as_read(*before):
                 ready.clear()
 
-    def _into_scratch(self, at: int, size: int) -> bytes:
-        scratch = self._scratch
+    def _hold_next(self) -> None:
+        """Give the record that is there where it lies."""
+        held = self._held = self._pin_next()
+        assert held is not None  # it has been seen to hold an event
+        self._ready.append(cast("bytes", held.parts[0]))  # who asked for it knows
+
+    def _into_scratch(self, body: memoryview) -> bytes:
+        scratch, size = self._scratch, len(body)
         if scratch is None or len(scratch) < size:
             scratch = self._scratch = bytearray(size)
         view = memoryview(scratch)[:size]
-        view[:] = self._segment.view(at, size)
-        return cast("bytes", view.toreadonly())  # who asked for it knows
+        view[:] = body
+        return cast("bytes", view.toreadonly())  # likewise
 
     def _move_cursor(self) -> None:
         words = self._words
@@ -447,6 +483,9 @@ class RingReader:
         if self._words[CLAIMED] > pinned.position + self._mask + 1:
             raise LeaseLost(str(self.path), pinned.sequence, len(pinned.parts))
         self._move_cursor()
+        if self._words[self._state_at] == ENDED and self._last_cursor() <= pinned.position:
+            self._position, self._sequence = pinned.position, pinned.sequence  # as the writer has counted it
+            raise LeaseLost(str(self.path), pinned.sequence, len(pinned.parts))
 
     def _make_known(self) -> None:
         """Ring for the writer that waits for room, with a value that no other reader rings."""

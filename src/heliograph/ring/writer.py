@@ -200,11 +200,17 @@ class RingWriter:
             self._wake()
         return True
 
-    def append_parts(self, parts: Sequence[Buffer], timeout: float | None = None) -> int:
-        """Write one event that is given in parts, each copied straight to its place; returns its sequence."""
+    def append_parts(
+        self, parts: Sequence[Buffer], timeout: float | None = None, *, summed: bool = True
+    ) -> int:
+        """Write one event that is given in parts, each copied straight to its place; returns its sequence.
+
+        With `summed=False` no sum is taken over its bytes, as in `lend`: of a large event that costs as much
+        as the copy.
+        """
         views = [_as_bytes(part) for part in parts]
         with self._locked(timeout):
-            return self._write(views, 1, timeout)
+            return self._write(views, 1, timeout, summed=summed)
 
     @contextmanager
     def lend(self, size: int, timeout: float | None = None) -> Iterator[memoryview]:
@@ -366,7 +372,9 @@ class RingWriter:
         sizes = array("I", map(len, events)).tobytes()
         self._write([memoryview(sizes), memoryview(b"".join(events))], len(events), timeout)
 
-    def _write(self, views: Sequence[memoryview], count: int, timeout: float | None) -> int:
+    def _write(
+        self, views: Sequence[memoryview], count: int, timeout: float | None, *, summed: bool = True
+    ) -> int:
         """Write one record from its parts, with the lock held."""
         size = sum(map(len, views))
         position = self._make_room(size, timeout)
@@ -374,11 +382,12 @@ class RingWriter:
         memory = self._memory
         start = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
         at, crc = start + HEADER_SIZE, (sequence + count) & MASK32
+        crc = crc if summed else crc32c(b"", crc)
         for view in views:
-            crc = crc32c(view, crc)
+            crc = crc32c(view, crc) if summed else crc
             memory[at : at + len(view)] = view
             at += len(view)
-        _pack_header(memory, start, position, sequence, size, count, crc)
+        _pack_header(memory, start, position, sequence, size, count if summed else LENT | count, crc)
         self._commit(position, size, count)
         return sequence
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heliograph.errors import (
     EventTooLargeForRing,
@@ -31,9 +34,10 @@ from tests.ring_support import (
     reader_of,
     small_writer,
 )
+from tests.support import examples
 
 if TYPE_CHECKING:
-    from heliograph.ring import RingFolder, RingWriter
+    from heliograph.ring import RingFolder, RingReader, RingWriter
 
 pytestmark = needs_rings
 folder = pytest.fixture(folder_for_a_test)
@@ -537,27 +541,145 @@ def test_what_is_in_a_closed_ring_is_read_before_its_end_is_told(folder: RingFol
     writer.close()
 
 
-def test_a_reader_that_reuses_memory_gives_each_large_event_whole_until_the_next_read(
-    folder: RingFolder,
+def large_reader(folder: RingFolder, *, reliable: bool = True) -> RingReader:
+    return folder.open(folder.rings()[-1], PORTS, reliable=reliable, wait="block", reuse=True)
+
+
+def holds(reader: RingReader) -> bool:
+    return reader.holds
+
+
+def read_all(reader: RingReader) -> list[bytes]:
+    """What is there, each large event by itself."""
+    seen: list[bytes] = []
+    while given := reader.read_many(9, 0):
+        assert len(given) == 1 or not any(isinstance(one, memoryview) for one in given)
+        seen += map(bytes, given)
+    return seen
+
+
+sizes = st.one_of(
+    st.integers(0, 600),
+    st.integers(REUSED_FROM - 70, REUSED_FROM + 70),
+    st.integers(2 * REUSED_FROM - 40, 2 * REUSED_FROM - 32),
+)
+
+
+@settings(max_examples=examples(40))
+@given(
+    steps=st.lists(
+        st.tuples(sizes, st.sampled_from(["append", "parts", "unsummed", "lend"]), st.booleans()), max_size=20
+    )
+)
+def test_events_of_any_size_are_read_as_they_were_written_however_and_wherever_they_lie(
+    steps: list[tuple[int, str, bool]],
 ) -> None:
-    large, other = os.urandom(REUSED_FROM), os.urandom(REUSED_FROM + 7)
-    with small_writer(folder, slots=1 << 14) as writer:
-        reader = folder.open(folder.rings()[-1], PORTS, reliable=True, wait="block", reuse=True)
-        with reader:
-            for events in ([large], [other], [b"small", large, large], [large, other, b"small"]):
-                for event in events:
-                    writer.append(event)
-                with writer.lend(REUSED_FROM) as room:
-                    room[:] = large
-                given = reader.read_many(9, LIMIT)
-                assert given == [*events, large]
-                assert [type(one) for one in given if len(one) < REUSED_FROM] == [bytes] * events.count(
-                    b"small"
-                )
-            writer.append(large)
-            (before,) = reader.read_many(9, LIMIT)
-            writer.append(bytes(REUSED_FROM))
-            assert reader.read_many(9, LIMIT) == [before] == [bytes(REUSED_FROM)], "it lies where that lay"
+    """Of up to half of the ring, around its end, by readers that copy and by one that does not."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(contextmanager(folder_for_a_test)())
+        writer = stack.enter_context(small_writer(folder, slots=REUSED_FROM >> 4))
+        assert writer.largest == 2 * REUSED_FROM - 32
+        looking = stack.enter_context(large_reader(folder, reliable=False))
+        waiting = [stack.enter_context(large_reader(folder)), stack.enter_context(reader_of(folder))]
+        unread: list[bytes] = []
+        for number, (size, how, reads) in enumerate(steps):
+            event = (number + 1).to_bytes(1, "little") * size
+            try:
+                write(writer, event, how)
+            except RingFull:
+                assert [read_all(reader) for reader in waiting] == [unread] * 2
+                unread = []
+                write(writer, event, how)
+            unread.append(event)
+            assert read_all(looking) == [event]
+            if reads:
+                assert [read_all(reader) for reader in waiting] == [unread] * 2
+                unread = []
+        assert [read_all(reader) for reader in waiting] == [unread] * 2
+        assert [reader.stats().lost for reader in (looking, *waiting)] == [0, 0, 0]
+
+
+def write(writer: RingWriter, event: bytes, how: str) -> None:
+    half = memoryview(event)[: len(event) // 2], memoryview(event)[len(event) // 2 :]
+    match how:
+        case "append":
+            writer.append(event, timeout=0)
+        case "lend":
+            with writer.lend(len(event), timeout=0) as room:
+                room[:] = event
+        case _:
+            writer.append_parts(half, timeout=0, summed=how == "parts")
+
+
+def test_a_large_event_keeps_its_place_until_it_is_let_go_or_the_next_one_is_read(folder: RingFolder) -> None:
+    first, second, third = (os.urandom(2 * REUSED_FROM - 32) for _ in range(3))
+    with small_writer(folder, slots=REUSED_FROM >> 4) as writer, large_reader(folder) as reader:
+        writer.append_parts((first,), summed=False)
+        (given,) = reader.read_many(9, LIMIT)
+        assert holds(reader)
+        writer.append(second, timeout=0)
+        with pytest.raises(RingFull):
+            writer.append(third, timeout=0)
+        assert given == first
+        assert not reader.let_go()
+        assert not holds(reader)
+        writer.append(third, timeout=0)
+        assert reader.read(0) == second
+        assert reader.read_many(9, 0) == [third]
+        assert reader.copied() == third
+        assert not holds(reader)
+        assert reader.read(0) is None
+        assert reader.stats().received == 3
+
+
+def test_a_large_event_that_somebody_still_views_is_let_go_and_that_is_told(folder: RingFolder) -> None:
+    half = 2 * REUSED_FROM - 32
+    with small_writer(folder, slots=REUSED_FROM >> 4) as writer, large_reader(folder) as reader:
+        writer.append(bytes(half))
+        (given,) = reader.read_many(9, LIMIT)
+        kept = np.frombuffer(memoryview(given)[8:], np.int64)
+        assert reader.let_go()
+        for _ in range(2):
+            writer.append(b"\1" * half, timeout=0)
+        assert kept[0] == 0x0101010101010101, "it shows what lies there now"
+
+
+def test_a_large_event_whose_reader_was_ended_meanwhile_counts_as_lost(folder: RingFolder) -> None:
+    told: list[tuple[int, int]] = []
+    half = bytes(2 * REUSED_FROM - 32)
+    with (
+        small_writer(folder, slots=REUSED_FROM >> 4, lease=3_600.0) as writer,
+        large_reader(folder) as reader,
+    ):
+        later = Later.of(writer)
+        writer.on_ended = lambda _row, first, unread: told.append((first, len(unread)))
+        writer.append(b"before")
+        assert reader.read_many(9, 0) == [b"before"]
+        writer.append(half)
+        assert reader.read_many(9, 0) == [half]
+        for timeout, ended in ((0, []), (LIMIT, [(1, 1)])):
+            with pytest.raises(RingFull):
+                writer.append(half, timeout=timeout)
+            assert told == ended
+            later.by_ns = 3_600 * 10**9
+        for what_says_so in (reader.let_go, partial(reader.read, 0)):
+            with pytest.raises(LeaseLost) as caught:
+                what_says_so()
+            assert (caught.value.first, caught.value.lost) == (1, 1)
+        assert reader.was_ended
+
+
+def test_a_best_effort_reader_gets_each_large_event_whole_where_the_last_one_was(folder: RingFolder) -> None:
+    with (
+        small_writer(folder, slots=1 << 14) as writer,
+        large_reader(folder, reliable=False) as reader,
+    ):
+        writer.append_parts((b"1" * REUSED_FROM,), summed=False)
+        (before,) = reader.read_many(9, LIMIT)
+        assert before == b"1" * REUSED_FROM
+        assert not holds(reader)
+        writer.append(bytes(REUSED_FROM))
+        assert reader.read_many(9, LIMIT) == [before] == [bytes(REUSED_FROM)], "it lies where that lay"
 
 
 def test_a_closed_reader_says_so_however_it_is_asked(folder: RingFolder) -> None:

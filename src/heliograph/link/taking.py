@@ -1,0 +1,81 @@
+"""One event of a broadcast, on its way from the bytes of a record into this station's channel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from heliograph.errors import DecodeError
+from heliograph.link.apart import taken_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.event import Header
+    from heliograph.link.arrivals import Arrivals
+    from heliograph.link.runs import Lone, Stream
+    from heliograph.ring import RingReader
+
+Take: TypeAlias = "Callable[[bytes | memoryview, int, bool], None]"
+"""Of a lone event, until when inline callbacks may take, and whether it is later than that."""
+Read: TypeAlias = "Callable[[bytes | memoryview], Lone]"
+
+UNREADABLE = (ValueError, RecursionError, DecodeError)
+"""What reading an event raises that cannot be one here."""
+
+
+def taker(stream: Stream, arrivals: Arrivals, read: Read) -> Take:
+    """What takes lone events of a stream into this station's channel as it is now."""
+    aside, call, header_of = arrivals.aside, arrivals.intake.call, stream.header_of
+    lone: Any = None
+
+    def take(data: bytes | memoryview, until: int, is_late: bool) -> None:
+        nonlocal lone
+        try:
+            lone = read(data)
+        except UNREADABLE as error:
+            stream.left_out(error)
+            return
+        if aside or is_late or not call(lone[0], header):
+            arrivals.add(((lone[0], header_of(lone), 0),), until)
+
+    def header(_: int) -> Header:
+        return header_of(lone)
+
+    return take
+
+
+def copying_taker(stream: Stream, arrivals: Arrivals, *, apart: bool) -> Take | None:
+    """What takes lone events of a stream, or large ones, from memory that is used again; None: it cannot."""
+    read = _reader(stream, arrivals, apart=apart)
+    return None if read is None else taker(stream, arrivals, read)
+
+
+def held_taker(stream: Stream, arrivals: Arrivals, ring: RingReader, *, apart: bool) -> Take | None:
+    """The same for what lies in the ring: let go of, and known to be whole, before anybody is given it."""
+    read = _reader(stream, arrivals, apart=apart)
+    if read is None:
+        return None
+
+    def read_and_let_go(data: bytes | memoryview) -> Lone:
+        try:
+            return read(data)
+        finally:  # whatever it looked like: if it was written over, that says why
+            ring.let_go()
+
+    return taker(stream, arrivals, read_and_let_go)
+
+
+def _reader(stream: Stream, arrivals: Arrivals, *, apart: bool) -> Read | None:
+    """What reads an event and keeps nothing of the bytes."""
+    types, missing = arrivals.channel.types, arrivals.channel.qos.missing
+    if not apart:
+        return stream.lone_reader(types, missing)
+    read = stream.apart_reader(types, missing)
+    if read is None:
+        return None
+
+    def read_copied(data: bytes | memoryview) -> Lone:
+        said, body = taken_apart(memoryview(data))
+        return read(said, bytes(body))
+
+    return read_copied
