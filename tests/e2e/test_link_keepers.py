@@ -251,8 +251,13 @@ def test_a_group_takes_events_of_all_partitions(channels: list[hg.Channel[Track]
     one.push_many([Track(i) for i in range(50)])
     two.push_many([Track(i) for i in range(50, 100)])
     members = [other.consumer(group="workers", ack="manual") for _ in range(2)]
-    found = [d.event.id for member in members for d in member.deliveries(timeout=0.2) if d.ack()]
-    found += [d.event.id for member in members for d in member.deliveries(timeout=0.2) if d.ack()]
+    found: list[int] = []
+
+    def take_some() -> bool:
+        found.extend(d.event.id for member in members for d in member.deliveries(timeout=0.05) if d.ack())
+        return len(found) >= 100
+
+    assert wait_until(take_some)
     assert sorted(found) == list(range(100))
 
 
