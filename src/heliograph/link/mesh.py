@@ -32,7 +32,7 @@ from heliograph.link.describing import RemoteStation, as_of_now, describe
 from heliograph.link.elsewhere import Elsewhere
 from heliograph.link.gates import Gates, Peer
 from heliograph.link.hosting import GroupHost
-from heliograph.link.keepers import MEET_LIMIT, check_state, find_keepers, recorded
+from heliograph.link.keepers import check_state, find_keepers, recorded
 from heliograph.link.kept import Keeper
 from heliograph.link.link import HEARTBEAT, Link, LinkStats
 from heliograph.link.questions import Questions
@@ -183,7 +183,7 @@ class Mesh:
                         found[format_id] = fmt
         return tuple(found.values())
 
-    def meet_all(self, timeout: float = MEET_LIMIT) -> bool:
+    def meet_all(self, timeout: float = ASK_LIMIT) -> bool:
         """Wait until every station that is there is linked and has told all it had to tell by now."""
         deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
         others = self._transport.others()
