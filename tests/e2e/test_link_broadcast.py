@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
-from heliograph.channel.pipeline import Condition
+from heliograph.channel.condition import Condition
 from heliograph.link import aired, airing
 from heliograph.link.aired import Aired
 from heliograph.link.apart import LARGE

@@ -2,6 +2,8 @@
 
 A journal keeps what such headers share once, a link sends it once, and nobody may be there to receive the
 events; then a million headers would be made for nothing. `Bulk` goes out, `Lot` has come over a link.
+
+What filters said of events before a journal had them goes with them, in a `Bulk` or in `Pushed`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from heliograph.channel.lane import Item
+    from heliograph.channel.pipeline import Asked
+
+
+class Pushed(list["Item"]):
+    """Items, and whom each is for, as far as that could be asked when they were pushed."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, items: Iterable[Item], asked: Sequence[Asked] | None) -> None:
+        super().__init__(items)
+        self.asked = asked
 
 
 class Bulk(Sequence["Item"]):
@@ -28,9 +41,10 @@ class Bulk(Sequence["Item"]):
         places: the place of each in the station's order.
         deadline: when their lifespan ends on the monotonic clock; 0: it does not.
         sequences: of each, where they do not follow the first one's.
+        asked: as in `Pushed`.
     """
 
-    __slots__ = ("deadline", "events", "first", "places", "sequences")
+    __slots__ = ("asked", "deadline", "events", "first", "places", "sequences")
 
     def __init__(
         self,
@@ -39,12 +53,15 @@ class Bulk(Sequence["Item"]):
         places: list[int],
         deadline: int,
         sequences: list[int] | None = None,
+        *,
+        asked: Sequence[Asked] | None = None,
     ) -> None:
         self.events = events
         self.first = first
         self.places = places
         self.deadline = deadline
         self.sequences = sequences
+        self.asked = asked
 
     def __len__(self) -> int:
         return len(self.events)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from heliograph.channel.pipeline import Condition
+from heliograph.channel.condition import Condition
 from heliograph.event import info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from heliograph.channel.condition import AnyOf
     from heliograph.channel.lane import Lane
-    from heliograph.channel.pipeline import AnyOf
     from heliograph.event import Event, Header
     from heliograph.match import Handle, Matcher
 

@@ -33,7 +33,7 @@ from heliograph.formats import Format
 from heliograph.timers import MAX_TIMERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
@@ -70,7 +70,7 @@ class LaterStore(Protocol):
 
     def append_once(
         self,
-        item: Item,
+        items: Sequence[Item],
         push_id: str,
         level: Level,
         timeout: float | None = None,
@@ -124,6 +124,9 @@ class _Due(Supplier[T]):
         self._push_slowly(event, PLAIN, ATTEMPT)
 
     def _header(self, route: Route, event: T, said: Stamp) -> Header:  # noqa: ARG002 - it has been stamped
+        return self._whole
+
+    def _known(self, route: Route, said: Stamp) -> Header:  # noqa: ARG002 - as above
         return self._whole
 
     def _enqueue(self, route: Route, event: T, header: Header, found: Found | None) -> Lane | None:
@@ -352,13 +355,13 @@ class DurableDelayed(Delayed):
                 self._later = self._open(create=True)
             assert self._later is not None
             if later.push_id in self._waiting:
-                return self._later.append_once(row, later.push_id, level, timeout, check)
+                return self._later.append_once([row], later.push_id, level, timeout, check)
             entry = _Entry(event, header, later.push_id)
             entry.kept = _refused
             # The timer comes first: there may be no room for it.
             self._wait(self._clock.monotonic_ns() + later.wait_ns, entry)
             try:
-                receipt = self._later.append_once(row, later.push_id, level, timeout, check)
+                receipt = self._later.append_once([row], later.push_id, level, timeout, check)
             except BaseException:
                 self._cancel(entry)
                 raise

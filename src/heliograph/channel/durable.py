@@ -1,4 +1,8 @@
-"""The way in on a journalled channel: an event goes to the store and, once it is durable, to the feed."""
+"""The way in on a journalled channel: an event goes to the store and, once it is durable, to the feed.
+
+Whom it is for is asked before that, by who pushes: between disk and feed a filter that takes long would hold
+up what others push. There only that is asked which asks for an event's place: its number, its offset.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import msgspec
 
-from heliograph.channel.bulk import Bulk
+from heliograph.channel.bulk import Bulk, Pushed
 from heliograph.channel.delayed import Later
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
 from heliograph.channel.store import Tombstone
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
+    from heliograph.channel.pipeline import Asked
     from heliograph.channel.store import Level, Store, StoreReceipt, SupplierLease
 
 T = TypeVar("T", bound=Event)
@@ -145,10 +150,11 @@ class DurableSupplier(Supplier[T]):
         self._store.wait_ready(timeout)
         if said.postponed:
             return self._keep_for_later(events[0], said, timeout)
+        asked = self._ask_all(events, said)
         with self._lock:
-            items = self._items(events, said)
+            items = Pushed(self._items(events, said), asked)
             if said.id is not None:
-                return self._store.append_once(items[0], said.id, self._level, timeout), items[0][1]
+                return self._store.append_once(items, said.id, self._level, timeout), items[0][1]
             return self._store.append(items, self._level, timeout), items[-1][1]
 
     def _keep_for_later(self, event: T, said: Stamp, timeout: float | None) -> tuple[StoreReceipt, Header]:
@@ -158,6 +164,10 @@ class DurableSupplier(Supplier[T]):
         header = msgspec.structs.replace(header, headers={**(header.headers or {}), PUSH_ID: push_id})
         later = Later(push_id, self._now() + wait_ns, self.epoch, wait_ns)
         return self._channel.delayed.keep((event, header, 0), later, self._level, timeout), header
+
+    def _ask_all(self, events: Sequence[T], said: Stamp) -> list[Asked] | None:
+        """Whom events are for, as far as that can be asked by now; what another station keeps it routes."""
+        return [self._ask(event, said) for event in events] if self._store.kept_here else None
 
     def _items(self, events: Sequence[T], said: Stamp) -> list[Item]:
         """Under the lock: events with their headers."""
@@ -177,9 +187,13 @@ class DurableSupplier(Supplier[T]):
         if len(classes) > 1:
             return self._append(events, PLAIN, timeout)[0]
         (cls,) = classes
-        validate = (self._routes.get(cls) or self._refuse(events[0])).validate
+        route = self._routes.get(cls) or self._refuse(events[0])
         for event in events:
-            validate(event)
+            route.validate(event)
+        asked = None
+        if self._store.kept_here and route.early is not None:
+            found = map(route.early, events, repeat(self._known(route, PLAIN)))
+            asked = list(zip(repeat(route), found, strict=False))
         self._store.wait_ready(timeout)
         with self._lock:
             route = self._routes.get(cls) or self._refuse(events[0])
@@ -190,7 +204,8 @@ class DurableSupplier(Supplier[T]):
             deadline = 0
             if route.lifetime_ns is not None:
                 deadline = self._clock.monotonic_ns() + route.lifetime_ns
-            return self._store.append(Bulk(events, first, places, deadline), self._level, timeout)
+            bulk = Bulk(events, first, places, deadline, asked=asked)
+            return self._store.append(bulk, self._level, timeout)
 
 
 def checked_key(cls: type[Event], key: Sequence[Any]) -> tuple[Any, ...]:

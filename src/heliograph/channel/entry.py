@@ -34,8 +34,8 @@ and an inline callback it reads
 
 Where filters or groups decide which lanes get an event, or where there are many, loops over the lanes that
 `route.queued` finds take the place of the lines for each lane. A lane that is alone is asked by itself.
-Filters that ask nothing of the header are evaluated before `acquire`: one that takes long holds up nobody
-else.
+Filters are evaluated before `acquire`, as far as they can be asked by then: one that takes long holds up
+nobody else.
 
 One push at a time is between `acquire` and `release`, of all suppliers of a channel: lanes only get emptier
 meanwhile, so whoever found room in all of them still has it when it puts. `barred` holds something when these
@@ -119,6 +119,11 @@ class Stamping:
             f"({key}), {station_seq}{rest})"
         )
 
+    def known(self, supplier: str, epoch: int) -> Header:
+        """What filters can be told of all events that say nothing, before these have their places."""
+        header, channel, kind, fmt, priority = self._shared
+        return header(channel, kind, supplier, epoch, 0, 0, fmt, priority)
+
     def function(self) -> Callable[[Any, str, int, int, int, int], Header]:
         source = Source()
         source.line("def stamp(event, supplier, epoch, sequence, source_ts, station_seq):", 0)
@@ -132,6 +137,8 @@ def way_in(route: Route) -> WayIn:
     source = Source()
     header = route.stamping.call(source, "next_sequence()", "now()", "next_station_seq()")
     source.line(f"def way({', '.join(Own._fields)}):", 0)
+    if route.early_needs_header:
+        source.line(f"known = {source.bind(route.stamping.known)}(supplier, epoch)")
     source.line(f"def push(event, said={source.bind(PLAIN)}, max_blocking=None):")
     _check(source, route)
     if not route.has_queue:
@@ -232,23 +239,29 @@ def _put_by_name(source: Source, lanes: tuple[Lane, ...], item: str) -> None:
 
 
 def _ask(source: Source, route: Route) -> str:
-    """Have evaluated what needs no header; the text that says, behind it, who gets an event."""
+    """Have evaluated what can be; the text that says, under the lock, who gets an event."""
     if route.always is not None and len(route.always) <= WRITTEN_OUT:
         return ""
+    known = "None"
+    if route.early_needs_header:
+        known = f"known if said is {source.bind(PLAIN)} else said.on(known)"
     if route.sole is not None:
-        if route.sole[1].needs_header:
-            return f"{source.bind(route.wants)}(event, header)"
-        source.line(f"wanted = {source.bind(route.wants)}(event, None)", 2)
-        return "wanted"
+        before, after = route.wants
+        if before is not None:
+            source.line(f"wanted = {source.bind(before)}(event, {known})", 2)
+        if after is None:
+            return "wanted"
+        rest = f"{source.bind(after)}(event, header)"
+        return rest if before is None else f"wanted and {rest}"
     if route.early is None:
         return f"{source.bind(route.queued)}(event, header)"
-    source.line(f"found = {source.bind(route.early)}(event)", 2)
+    source.line(f"found = {source.bind(route.early)}(event, {known})", 2)
     return "found" if route.late is None else f"{source.bind(route.late)}(event, header, found)"
 
 
 def _put_if_wanted(source: Source, lane: Lane, wanted: str, item: str) -> None:
     name = source.bind(lane)
-    source.line(f"if not {wanted}: passed = True", 4)
+    source.line(f"if not ({wanted}): passed = True", 4)
     source.line(f"elif {name}.waiting < {name}.blocks_at:", 4)
     source.line(item, 5)
     source.line(f"{source.bind(lane.put)}(item)", 5)

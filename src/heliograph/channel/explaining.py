@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from heliograph.channel.admins import OF_SUPPLIER, OF_SUPPLIER_ADMIN
-from heliograph.channel.pipeline import for_source
+from heliograph.channel.condition import for_source
 from heliograph.channel.receiver import InlineSubscription, Receiver
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
 from heliograph.channel.lane import BATCH, Item, Lane
@@ -31,14 +32,18 @@ from heliograph.errors import CursorHeld, DiskError, HeliographError, HistoryDam
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from heliograph.channel.condition import AnyOf, Condition
     from heliograph.channel.ledger import LaneCounts
-    from heliograph.channel.pipeline import AnyOf, Condition, Route
+    from heliograph.channel.pipeline import Asked, Route
     from heliograph.channel.places import Begin
     from heliograph.channel.store import Partition
     from heliograph.event import Event
     from heliograph.ports import Tasks
 
 log = logging.getLogger(__name__)
+
+Offered: TypeAlias = "tuple[Item, Asked | None]"
+"""An event, and whom it is for as far as that was asked."""
 
 GAPS: Final = 1000
 """Gaps that a lane remembers."""
@@ -74,17 +79,45 @@ class Feed:
         self.partitions[own.partition] = own
         self._next[own.partition] = own.watermark
 
-    def durable(self, partition: str, items: Iterable[Item] | None, next_offset: int) -> None:
+    def durable(
+        self,
+        partition: str,
+        items: Iterable[Item] | None,
+        next_offset: int,
+        asked: Iterable[Asked | None] | None = None,
+    ) -> None:
         """These events of a partition, up to an offset, are on disk. Called by who synced or received them.
 
         They are not even looked at while nobody is there. None stands for events that did not come through
-        this process: every lane reads them for itself.
+        this process: every lane reads them for itself. `asked` says whom each is for, as far as its supplier
+        has found out; the others are asked about here, before the lock is taken.
         """
+        events: Iterable[Offered] | None = None
+        try:
+            if items is not None:
+                events = self._ask(partition, items, asked)
+        finally:
+            self._pass_all_on(partition, events, next_offset)
+
+    def _ask(
+        self, partition: str, items: Iterable[Item], asked: Iterable[Asked | None] | None
+    ) -> Iterable[Offered]:
+        routes = self._routes_of(partition)
+        if all(route.early is None for route in routes.values()):
+            return zip(items, repeat(None), strict=False)
+        known = repeat(None) if asked is None else asked
+        return [_offered(item, one, routes) for item, one in zip(items, known, strict=asked is not None)]
+
+    def _routes_of(self, partition: str) -> Mapping[type, Route]:
+        # What another station keeps was sent to the others by that one.
+        return self._routes if partition == self._own else self._arriving
+
+    def _pass_all_on(self, partition: str, events: Iterable[Offered] | None, next_offset: int) -> None:
         rings: list[JournalLane] = []
         try:
             with self.lock:
                 try:
-                    self._pass_on(partition, items, rings)
+                    self._pass_on(partition, events, rings)
                 except Exception:
                     # What was not offered to all is on disk: they read it.
                     self._pass_on(partition, None, rings)
@@ -99,16 +132,15 @@ class Feed:
             # Without the lock: who is rung may take at once, in this task, and a lane that takes may rejoin.
             ring_all(rings)
 
-    def _pass_on(self, partition: str, items: Iterable[Item] | None, rings: list[JournalLane]) -> None:
+    def _pass_on(self, partition: str, events: Iterable[Offered] | None, rings: list[JournalLane]) -> None:
         """Under the lock: offer events one by one; `_next` is the first that not every lane was offered."""
         following = self._next
-        # What another station keeps was sent to the others by that one.
-        routes = self._routes if partition == self._own else self._arriving
-        if items is None:
+        routes = self._routes_of(partition)
+        if events is None:
             for reader in self._lanes:
                 reader.fall_behind(partition, following.get(partition, 0), rings)
-        elif self.passing is not None or any(r.queued is not None for r in routes.values()):
-            for item in items:
+        elif self.passing is not None or any(route.has_queue for route in routes.values()):
+            for item, asked in events:
                 event, header, _ = item
                 route = routes.get(event.__class__)
                 assert header.offset is not None
@@ -119,7 +151,8 @@ class Feed:
                         reader.fall_behind(partition, header.offset, rings)
                     following[partition] = header.offset + 1
                     continue
-                lanes = () if route.queued is None else route.queued(event, header)
+                found = asked[1] if asked is not None and asked[0] is route else None
+                lanes = route.lanes(event, header, found)
                 if self.passing is not None:
                     self.passing(item, [lane.name for lane in lanes])
                 for lane in lanes:
@@ -171,6 +204,14 @@ class Feed:
     def watch(self, lane: JournalLane, partition: str) -> None:
         """Tell this lane when its end there has been passed: the last events may not be for it."""
         self._bounded.add((lane, partition))
+
+
+def _offered(item: Item, asked: Asked | None, routes: Mapping[type, Route]) -> Offered:
+    """An event with whom it is for; asked about unless its supplier did so by the same route."""
+    route = routes.get(item[0].__class__)
+    if route is None or route.early is None or (asked is not None and asked[0] is route):
+        return item, asked
+    return item, (route, route.early(item[0], item[1]))
 
 
 def ring_all(lanes: Iterable[JournalLane]) -> None:

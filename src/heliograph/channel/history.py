@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from heliograph.channel.condition import AnyOf, Condition
     from heliograph.channel.lane import Item, Lane
-    from heliograph.channel.pipeline import AnyOf, Condition
     from heliograph.event import Event
     from heliograph.ports import Clock, Tasks
     from heliograph.qos import QoS

@@ -206,12 +206,12 @@ class Intake(Supplier[T]):
         early = {cls: route.early for cls, route in routes.items() if route.early is not None}
         if not early:
             return repeat((None, None))
-        some = (item[0] for item in islice(_from(arrived, first), self._some))
+        some = islice(_from(arrived, first), self._some)
         return [
-            (routes[event.__class__], early[event.__class__](event))
+            (routes[event.__class__], early[event.__class__](event, header))
             if event.__class__ in early
             else (None, None)
-            for event in some
+            for event, header, _ in some
         ]
 
 

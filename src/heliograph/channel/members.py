@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from heliograph.channel.condition import AnyOf, Condition, for_source
 from heliograph.channel.crowd import MERGED, Crowd
 from heliograph.channel.groups import Group
 from heliograph.channel.history import History
-from heliograph.channel.pipeline import AnyOf, Condition, Route, Target, build_route, for_source
+from heliograph.channel.pipeline import Route, Target, build_route
 from heliograph.channel.receiver import InlineSubscription, QueuedReceiver, Receiver
 from heliograph.channel.selection import Selection, check_coalescing, check_names, conditions_for
 from heliograph.errors import Closed, ExpressionError, NotPossible

@@ -3,12 +3,15 @@
 `build_route` makes, for one event class of a channel, what a push of such an event needs. Nothing about
 configuration is asked while an event passes: a stage that is not configured is not in the code.
 
-    early(event)             who of those wants it whose filters ask nothing of the header: lanes and groups
+    early(event, known)      who may want it, asked before it has its place: lanes and groups
     late(event, header, found)   the lanes, of what `early` has found and of all others
     queued(event, header)    both in one; a group gives the member whose turn it is
     inline(event, header)    calls every inline callback that wants it, and counts what they did
 
-`early` is for a push that holds no lock yet: a filter may take long, and others push meanwhile.
+`early` is for a push that holds no lock yet: a filter may take long, and others push meanwhile. `known` is a
+header that says what is known by then: not when and as which event of its supplier and station it is taken
+in, nor where it is kept. What asks for that is left to `late`; of filters that hold when all of several
+conditions do, only those conditions that ask for it.
 
 The source holds only names made here; callbacks, lanes and sources are bound as values. See
 `heliograph.expr.emit` for how conditions become code.
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 
+from heliograph.channel.condition import AnyOf, Condition
 from heliograph.channel.entry import Stamping, WayIn, way_in
 from heliograph.channel.groups import Group
 from heliograph.codegen import define
@@ -34,91 +38,15 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.receiver import InlineSubscription
     from heliograph.codegen import Source
-    from heliograph.expr.typed import Checked
     from heliograph.qos import QoS
 
-Found: TypeAlias = "list[Lane | Group]"
-"""Who wants an event, of those who can be asked before it has a header."""
+Found: TypeAlias = "list[Lane | Group | Half]"
+"""Who may want an event, of those who can be asked before it has its place."""
+Asked: TypeAlias = "tuple[Route, Found | None]"
+"""The route of an event, and what `Route.early` has found by it."""
 
 STAYS: Final = (Exception, SystemExit)
 """What an inline callback raises is reported and stays with it. The rest is for the thread that pushes."""
-
-
-class Condition(msgspec.Struct, frozen=True, dict=True):
-    """When a receiver wants an event of one type: the filter, and the suppliers it listens to."""
-
-    checked: Checked | None = None
-    sources: frozenset[str] | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it holds for every event."""
-        return self.checked is None and self.sources is None
-
-    @property
-    def needs_each_header(self) -> bool:
-        """Whether one header cannot stand for all events of a class that a supplier pushed together."""
-        if self.checked is None:
-            return False
-        from heliograph.expr.schema import HEADER_FIELDS  # noqa: PLC0415 - only channels with filters load it
-        from heliograph.expr.typed import columns  # noqa: PLC0415 - likewise
-
-        read = [column.steps[0].key for column in columns(self.checked.node) if column.header]
-        return any(HEADER_FIELDS[str(name)].of_each for name in read)
-
-    @cached_property
-    def needs_header(self) -> bool:
-        """Whether it asks for anything but the event."""
-        if self.checked is None:
-            return self.sources is not None
-        from heliograph.expr.typed import columns  # noqa: PLC0415 - only channels with filters load it
-
-        return self.sources is not None or any(column.header for column in columns(self.checked.node))
-
-    def holds(self, event: Event, header: Header) -> bool:
-        """The same answer as the generated code, for one event at a time: history, tests."""
-        if self.sources is not None and header.supplier not in self.sources:
-            return False
-        return self.checked is None or self._evaluate(event, header) is True
-
-    @cached_property
-    def _evaluate(self) -> Callable[..., Any]:
-        from heliograph.expr.python import compile_one  # noqa: PLC0415 - only channels with filters load it
-
-        assert self.checked is not None
-        return compile_one(self.checked)
-
-
-class AnyOf(msgspec.Struct, frozen=True):
-    """When any of several receivers behind one lane wants an event."""
-
-    alternatives: tuple[Condition, ...]
-
-    @property
-    def is_open(self) -> bool:
-        return any(condition.is_open for condition in self.alternatives)
-
-    @property
-    def needs_each_header(self) -> bool:
-        return any(condition.needs_each_header for condition in self.alternatives)
-
-    @property
-    def needs_header(self) -> bool:
-        return any(condition.needs_header for condition in self.alternatives)
-
-    def holds(self, event: Event, header: Header) -> bool:
-        return any(condition.holds(event, header) for condition in self.alternatives)
-
-
-def for_source(condition: Condition | AnyOf, supplier: str) -> Condition | AnyOf | None:
-    """What is left of a condition for the events of one supplier; None: it never holds for them."""
-    if isinstance(condition, Condition):
-        if condition.sources is None:
-            return condition
-        return Condition(condition.checked) if supplier in condition.sources else None
-    left = [for_source(alternative, supplier) for alternative in condition.alternatives]
-    found = tuple(alternative for alternative in left if isinstance(alternative, Condition))
-    return AnyOf(found) if found else None
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -128,6 +56,16 @@ class Target(msgspec.Struct, frozen=True):
     lane: Lane | None = None
     group: Group | None = None
     inline: InlineSubscription | None = None
+
+
+class Half:
+    """A lane or group whose filter holds as far as it could be asked, with the rest of it."""
+
+    __slots__ = ("holds", "of")
+
+    def __init__(self, of: Lane | Group, rest: Condition | AnyOf) -> None:
+        self.of = of
+        self.holds = rest.holds
 
 
 class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -163,22 +101,25 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return _queued_function(self.queued_targets, self.crowd) if self.has_queue else None
 
     @cached_property
-    def early(self) -> Callable[[Any], Found] | None:
-        """Who wants an event, of those who can be asked before it has a header; None when there is nobody."""
-        asked = [
-            (target, condition) for target, condition in self.queued_targets if not condition.needs_header
-        ]
-        if all(condition.is_open for _, condition in asked):
+    def early(self) -> Callable[[Any, Header], Found] | None:
+        """Who may want an event, of those who can be asked before it has its place; None: there is nobody."""
+        split = [(target, *condition.split) for target, condition in self.queued_targets]
+        if all(before.is_open for _, before, _ in split):
             return None
-        return _queued_function(asked, None, before_the_header=True)
+        return _early_function([one for one in split if not _is_late(*one)])
+
+    @cached_property
+    def early_needs_header(self) -> bool:
+        """Whether `early` looks at what is known of the header."""
+        return any(condition.split[0].needs_header for _, condition in self.queued_targets)
 
     @cached_property
     def late(self) -> Callable[[Any, Header, Found], Sequence[Lane]] | None:
         """The lanes that an event is for, of what `early` has found; None when that is all of them."""
-        others = [(target, condition) for target, condition in self.queued_targets if condition.needs_header]
-        if not others and self.crowd is None and all(t.group is None for t, _ in self.queued_targets):
+        split = [(target, *condition.split) for target, condition in self.queued_targets]
+        if self.crowd is None and all(after.is_open and t.group is None for t, _, after in split):
             return None
-        return _late_function(others, self.crowd)
+        return _late_function([(one[0], one[2]) for one in split if _is_late(*one)], self.crowd)
 
     def lanes(self, event: Any, header: Header, found: Found | None) -> Sequence[Lane]:
         """The same as `queued`, of what `early` has found; None when nobody was asked."""
@@ -197,12 +138,14 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return way_in(self)
 
     @cached_property
-    def wants(self) -> Callable[[Any, Header], bool]:
-        """Whether the sole lane wants an event."""
+    def wants(self) -> tuple[Callable[[Any, Header], bool] | None, Callable[[Any, Header], bool] | None]:
+        """Whether the sole lane wants an event: as far as can be asked before it has its place, and the rest.
+
+        None: that is always so.
+        """
         assert self.sole is not None
-        function = _Function()
-        test = function.test(self.sole[1])
-        return function.compile(lambda: [f"return {' and '.join(map(str, test)) or 'True'}"])
+        before, after = self.sole[1].split
+        return _test_function(before), _test_function(after)
 
     def test_in(self, source: Source, depth: int) -> str:
         """A test, in another function in the making, of whether the sole lane wants `event`; empty: always.
@@ -375,10 +318,6 @@ def _route(body: list[str]) -> list[str]:
     return ["def route(event, header):", *(f"    {line}" for line in body)]
 
 
-def _early(body: list[str]) -> list[str]:
-    return ["def route(event):", *(f"    {line}" for line in body)]
-
-
 def _loop(head: str, each: str, begin: list[str], end: str) -> Shape:
     """Of the lines for one event, a function over many."""
     return lambda body: [
@@ -400,6 +339,30 @@ def _always(targets: Sequence[tuple[Target, Condition | AnyOf]]) -> tuple[Lane, 
     return lanes if len(lanes) == len(targets) else None
 
 
+def _is_late(_: Target, before: Condition | AnyOf, after: Condition | AnyOf) -> bool:
+    """Whether nothing can be asked of a filter before an event has its place."""
+    return before.is_open and not after.is_open
+
+
+def _early_function(
+    split: Sequence[tuple[Target, Condition | AnyOf, Condition | AnyOf]],
+) -> Callable[[Any, Header], Found]:
+    """Of targets, with what can be asked of each before an event has its place, and the rest."""
+    function = _Function()
+    always: list[Lane] = []
+    steps: list[tuple[tuple[Any, ...], str]] = []
+    for target, before, after in split:
+        test = function.test(before)
+        of = target.lane if target.group is None else target.group
+        assert of is not None
+        if not test and target.lane is not None:
+            always.append(target.lane)
+        else:
+            found = function.bind(of if after.is_open else Half(of, after))
+            steps.append((test, f"found.append({found})"))
+    return function.compile(_finding(function, always, steps))
+
+
 def _late_function(
     targets: Sequence[tuple[Target, Condition | AnyOf]],
     crowd: Callable[[Any, Header], list[Lane]] | None,
@@ -407,7 +370,15 @@ def _late_function(
     others = _queued_function(targets, crowd)
 
     def late(event: Any, header: Header, found: Found) -> list[Lane]:
-        return [*(f.choose(header) if isinstance(f, Group) else f for f in found), *others(event, header)]
+        lanes: list[Lane] = []
+        for one in found:
+            of = one
+            if isinstance(of, Half):
+                if not of.holds(event, header):
+                    continue
+                of = of.of
+            lanes.append(of.choose(header) if isinstance(of, Group) else of)
+        return [*lanes, *others(event, header)]
 
     return late
 
@@ -415,31 +386,41 @@ def _late_function(
 def _queued_function(
     targets: Sequence[tuple[Target, Condition | AnyOf]],
     crowd: Callable[[Any, Header], list[Lane]] | None,
-    *,
-    before_the_header: bool = False,
-) -> Callable[..., list[Any]]:
-    """See `Route.queued`, and `Route.early` for what can be asked before there is a header."""
+) -> Callable[[Any, Header], list[Lane]]:
+    """See `Route.queued`."""
     function = _Function()
     always: list[Lane] = []
     steps: list[tuple[tuple[Any, ...], str]] = []
     for target, condition in targets:
         test = function.test(condition)
         if target.group is not None:
-            member = f"{function.bind(target.group.choose)}(header)"
-            found = function.bind(target.group) if before_the_header else member
-            steps.append((test, f"found.append({found})"))
+            steps.append((test, f"found.append({function.bind(target.group.choose)}(header))"))
         elif test:
             steps.append((test, f"found.append({function.bind(target.lane)})"))
         else:
             assert target.lane is not None
             always.append(target.lane)
-    begin = f"found = [*{function.bind(tuple(always))}]" if always else "found = []"
     rest = [] if crowd is None else [f"found += {function.bind(crowd)}(event, header)"]
+    return function.compile(_finding(function, always, steps, rest))
 
-    def body() -> list[str]:
-        return [begin, *(_if(test, action) for test, action in steps), *rest, "return found"]
 
-    return function.compile(body, _early if before_the_header else None)
+def _finding(
+    function: _Function,
+    always: Sequence[Lane],
+    steps: Sequence[tuple[tuple[Any, ...], str]],
+    rest: Sequence[str] = (),
+) -> Callable[[], list[str]]:
+    """The lines that give these lanes, with what steps add to them where their tests hold."""
+    begin = f"found = [*{function.bind(tuple(always))}]" if always else "found = []"
+    return lambda: [begin, *(_if(test, action) for test, action in steps), *rest, "return found"]
+
+
+def _test_function(condition: Condition | AnyOf) -> Callable[[Any, Header], bool] | None:
+    if condition.is_open:
+        return None
+    function = _Function()
+    test = function.test(condition)
+    return function.compile(lambda: [f"return {' and '.join(map(str, test))}"])
 
 
 def _inline_function(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 
 import msgspec
 
+from heliograph.channel.condition import AnyOf, Condition
 from heliograph.channel.lane import LanePolicy
-from heliograph.channel.pipeline import AnyOf, Condition
 from heliograph.channel.places import Span
 from heliograph.errors import ExpressionError, NotPossible, UnknownOption, WrongEventType
 from heliograph.event import Event, info_of

@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
     from heliograph.channel.handing import Acking, Desk, Wish
     from heliograph.channel.lane import Item
+    from heliograph.channel.pipeline import Asked
     from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError
     from heliograph.event import Event
 
 Level: TypeAlias = Literal["journal", "synced"]
-OnDurable: TypeAlias = "Callable[[str, Iterable[Item] | None, int], object]"
-"""Told of a partition what has become durable, and the offset behind it; None: events to be read from it."""
+OnDurable: TypeAlias = "Callable[[str, Iterable[Item] | None, int, Iterable[Asked | None] | None], object]"
+"""Told of a partition what has become durable, the offset behind it, and of each event whom it is for, as far
+as that was asked. None in place of events: they are to be read from it."""
 
 
 class StoreReceipt(Protocol):
@@ -204,7 +206,10 @@ class Store(Partition, Protocol):
         ...
 
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
-        """Keep events, whole or not at all. In the order of calls."""
+        """Keep events, whole or not at all. In the order of calls.
+
+        What is `asked` of them, in a `Bulk` or `Pushed`, comes back when they are durable.
+        """
         ...
 
     def forget(self, gone: Tombstone, level: Level) -> StoreReceipt:
@@ -212,9 +217,9 @@ class Store(Partition, Protocol):
         ...
 
     def append_once(
-        self, item: Item, push_id: str, level: Level, timeout: float | None = None
+        self, items: Sequence[Item], push_id: str, level: Level, timeout: float | None = None
     ) -> StoreReceipt:
-        """Keep an event, unless one of that id is among the last that are kept; then the receipt is its."""
+        """Keep one event, unless one of that id is among the last that are kept; then the receipt is its."""
         ...
 
     def finish(self) -> None:

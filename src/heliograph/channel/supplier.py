@@ -3,8 +3,8 @@
 The way of a push is generated per event type (`heliograph.channel.entry`) and bound to the supplier when the
 first event of that type comes. Order is promised per supplier, and all-or-nothing needs a look at several
 lanes, so one push at a time of a channel queues; what it holds meanwhile is held for a microsecond, never
-while user code runs or a filter is evaluated that asks nothing of the header. Inline callbacks run in the
-pushing thread after that.
+while user code runs. Filters are evaluated before that, but for what they ask of the event's place (see
+`heliograph.channel.pipeline`), and inline callbacks run in the pushing thread after it.
 
 A push enters every matching lane or none. When one is full the push waits, without the lock but keeping its
 turn among the pushes of this supplier, until there is room or `max_blocking` is over.
@@ -17,7 +17,7 @@ from collections import defaultdict
 from functools import partial
 from itertools import count, islice, repeat, starmap, takewhile
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 
 from heliograph.channel.accounts import count_of
 from heliograph.channel.bulk import Bulk
@@ -38,13 +38,10 @@ if TYPE_CHECKING:
     from heliograph.channel.explaining import Explanation
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.periodic import Periodic
-    from heliograph.channel.pipeline import Found, Route
+    from heliograph.channel.pipeline import Asked, Found, Route
     from heliograph.ports import Lock
 
 T = TypeVar("T", bound=Event)
-
-Asked: TypeAlias = "tuple[Route, Found | None]"
-"""The route of an event, and what `Route.early` has found by it."""
 
 TOGETHER: Final = 512
 """Events of one `push_many` that are queued while other pushes wait."""
@@ -294,7 +291,7 @@ class Supplier(Generic[T]):
         """Push when it is this event's turn and there is room; other pushes of this supplier wait behind."""
         seconds = self._channel.qos.max_blocking if max_blocking is None else max_blocking
         deadline = self._clock.monotonic_ns() + round(seconds * 1e9)
-        queue = partial(self._try_to_queue, event, said, self._ask(event))
+        queue = partial(self._try_to_queue, event, said, self._ask(event, said))
         with self._lock:
             self._turn.wait_for(lambda: not self._barred or self._drains(self._barred[0]), seconds)
             if self._barred:
@@ -329,16 +326,21 @@ class Supplier(Generic[T]):
                 self._turn.notify_all()
         raise self._cannot_wait(full, seconds)
 
-    def _ask(self, event: Any) -> Asked:
-        """The route of an event, and who of those wants it that can be asked without the lock."""
+    def _ask(self, event: Any, said: Stamp) -> Asked:
+        """The route of an event, and who of those may want it that can be asked without the lock."""
         route: Route = self._routes.get(event.__class__) or self._refuse(event)
-        return route, None if route.early is None else route.early(event)
+        return route, None if route.early is None else route.early(event, self._known(route, said))
+
+    def _known(self, route: Route, said: Stamp) -> Header:
+        """What filters are told of an event before it has its place."""
+        header = route.stamping.known(self.name, self.epoch)
+        return header if said is PLAIN else said.on(header)
 
     def _try_to_queue(self, event: T, said: Stamp, asked: Asked) -> tuple[Route, Header, Lane | None]:
         """Under the lock."""
         route = self._routes.get(event.__class__) or self._refuse(event)
         if route is not asked[0]:
-            asked = self._ask(event)
+            asked = self._ask(event, said)
         header = self._header(route, event, said)
         return route, header, self._enqueue(route, event, header, asked[1])
 
@@ -384,13 +386,13 @@ class Supplier(Generic[T]):
         self, route: Route, events: Sequence[T]
     ) -> tuple[Sequence[int] | None, Sequence[Found | None]]:
         """Without the lock: which events the only lane wants, where that can be said; else who wants each."""
+        # What is asked of the header is the same for all of them.
+        known = self._known(route, PLAIN)
         if route.sole is not None and route.choose is not None:
-            # What `choose` asks a header for is the same for all of them.
-            any_header = route.stamp(events[0], self.name, self.epoch, 0, 0, 0)
-            return route.choose(events, any_header), ()
+            return route.choose(events, known), ()
         if route.always is not None or route.early is None:
             return None, [None] * len(events)
-        return None, list(map(route.early, events))
+        return None, list(map(route.early, events, repeat(known)))
 
     def _queue_bulk(self, route: Route, wanted: Sequence[int], events: Sequence[T]) -> int:
         """Under the lock: queue events of one class in the only lane there is; how many were queued."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
+from heliograph.channel.bulk import Pushed
 from heliograph.channel.durable import MANY, DurableSupplier
 from heliograph.channel.intake import FeedIntake, Intake
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout
@@ -246,8 +247,9 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
             )
         for event in events:
             (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+        asked = self._ask_all(events, said)
         with self._lock:
-            items = self._items(events, said)
+            items = Pushed(self._items(events, said), asked)
             tickets = [self._watching.expect(item[1].id) for item in items]
             try:
                 stored = self._store.append(items, self._level, timeout)

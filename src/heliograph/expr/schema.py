@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import ExpressionError
-from heliograph.expr.typed import Column, Kind, Load, Step
+from heliograph.expr.typed import And, Column, Kind, Load, Step, columns
 from heliograph.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from heliograph.expr.typed import Node
     from heliograph.formats import Format
 
 
@@ -39,6 +40,11 @@ class HeaderField(NamedTuple):
     nullable: bool = False
     load: Load = "plain"
     of_each: bool = False
+
+    @property
+    def of_place(self) -> bool:
+        """Whether it is known only once the event has its place among the others, or in a history."""
+        return self.of_each or self.name == "partition"
 
 
 HEADER_FIELDS: Final[dict[str, HeaderField]] = {
@@ -232,6 +238,25 @@ def user_header(key: str) -> Column:
     """One of the headers that users attach, such as `traceparent`: text, or NULL when it is not there."""
     steps = (Step(USER_HEADERS, "field", nullable=True), Step(key, "map", nullable=True))
     return Column(steps, "text", nullable=True, header=True)
+
+
+def around_the_place(node: Node) -> tuple[Node | None, Node | None]:
+    """A condition as two: what can be told before an event has its place, and the rest.
+
+    It is TRUE exactly when both are; None is always.
+    """
+    early: list[Node] = []
+    late: list[Node] = []
+    for item in node.items if isinstance(node, And) else (node,):
+        read = [str(column.steps[0].key) for column in columns(item) if column.header]
+        (late if any(HEADER_FIELDS[name].of_place for name in read) else early).append(item)
+    return _all_of(early), _all_of(late)
+
+
+def _all_of(items: list[Node]) -> Node | None:
+    if len(items) > 1:
+        return And(tuple(items), any(item.nullable for item in items))
+    return items[0] if items else None
 
 
 def describe(kind: ft.FieldType) -> str:

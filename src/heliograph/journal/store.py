@@ -7,9 +7,10 @@ that the channel carries under that name.
 from __future__ import annotations
 
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.channel.bulk import Bulk
+from heliograph.channel.bulk import Bulk, Pushed
 from heliograph.channel.durable import NOTHING
 from heliograph.codec import decoder, encoder
 from heliograph.errors import AppendTimeout, HistoryDamaged
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.lane import Item
+    from heliograph.channel.pipeline import Asked
     from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.formats import Format
@@ -193,26 +195,26 @@ class JournalStore:
 
     def append_once(
         self,
-        item: Item,
+        items: Sequence[Item],
         push_id: str,
         level: Level,
         timeout: float | None = None,
         check: Callable[[], object] | None = None,
     ) -> StoreReceipt:
         if check is None:
-            check = partial(self._suppliers.held, item[1])
+            check = partial(self._suppliers.held, items[0][1])
         check()
-        return self._append_once(item, push_id, level, timeout, check)
+        return self._append_once(items, push_id, level, timeout, check)
 
     def append_due(self, item: Item, push_id: str) -> StoreReceipt:
-        return self._append_once(item, push_id, "synced", None, None)
+        return self._append_once([item], push_id, "synced", None, None)
 
     def check_holder(self, supplier: str, epoch: int) -> None:
         self._suppliers.check(supplier, epoch)
 
     def _append_once(
         self,
-        item: Item,
+        items: Sequence[Item],
         push_id: str,
         level: Level,
         timeout: float | None,
@@ -228,15 +230,15 @@ class JournalStore:
         with self._repeating:
             if push_id in self._repeats:
                 return self._repeats.receipt(push_id) or NOTHING
-            records = self._records([item])
+            records = self._records(items)
             receipt = self._writer.append(
                 records,
                 level=level,
-                attachment=[item],
+                attachment=items,
                 timeout=timeout,
                 check=check,
             )
-            self._note([item], receipt)
+            self._note(items, receipt)
         return receipt
 
     def supplier(self, name: str, owner: str | None = None) -> SupplierLease:
@@ -426,9 +428,10 @@ class JournalStore:
     def _on_durable(self, receipts: list[Receipt]) -> None:
         last = receipts[-1]
         if last.adoption is not None:  # which is always alone
-            self._tell(self.partition, None, last.first_offset + last.chunk.events)
+            self._tell(self.partition, None, last.first_offset + last.chunk.events, None)
             return
-        self._tell(self.partition, self._items(receipts), last.first_offset + len(last.records))
+        end = last.first_offset + len(last.records)
+        self._tell(self.partition, self._items(receipts), end, _asked(receipts))
 
     def _items(self, receipts: list[Receipt]) -> Iterator[Item]:
         """The events with complete headers, made only if somebody looks."""
@@ -507,6 +510,15 @@ class JournalStore:
                     cls = own if info_of(own).format.id == format_id else _class_of(wire, own, as_kept)
                     found = self._decoders[format_id, as_kept] = (cls, decoder(wire, cls, self._missing))
         return found
+
+
+def _asked(receipts: list[Receipt]) -> Iterator[Asked | None]:
+    """Whom each event is for, as far as its supplier has asked."""
+    for receipt in receipts:
+        pushed, asked = receipt.attachment, None
+        if isinstance(pushed, Bulk | Pushed):
+            asked, pushed.asked = pushed.asked, None  # whoever keeps the receipt keeps no lanes
+        yield from repeat(None, len(pushed)) if asked is None else asked
 
 
 def _class_of(wire: Format, own: type[Event], as_kept: bool) -> type[Event]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.channel.pipeline import AnyOf, Condition
+from heliograph.channel.condition import AnyOf, Condition
 from heliograph.channel.selection import Selection
 from heliograph.link.airlane import AirLane
 from heliograph.link.gateway import Gateway

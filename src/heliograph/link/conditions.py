@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from heliograph.channel.pipeline import Condition
+from heliograph.channel.condition import Condition
 from heliograph.errors import BadFrame, ExpressionError
 from heliograph.event import info_of
 

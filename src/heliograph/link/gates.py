@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.channel.pipeline import AnyOf
+from heliograph.channel.condition import AnyOf
 from heliograph.channel.selection import Selection
 from heliograph.channel.settling import Settling
 from heliograph.errors import BadFrame, Closed, ForkedStation, FormatError, NotMatched

@@ -27,9 +27,9 @@ from heliograph.wording import station_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from heliograph.channel.condition import AnyOf, Condition
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
-    from heliograph.channel.pipeline import AnyOf, Condition
     from heliograph.channel.store import Level, Store, StoreReceipt
     from heliograph.event import Event
     from heliograph.formats import Format
@@ -198,7 +198,7 @@ class Keeper:
         elif ask.push_id is None:
             receipt = store.append(items, level)
         else:
-            receipt = store.append_once(items[0], ask.push_id, level, KEEPER_LIMIT)
+            receipt = store.append_once(items, ask.push_id, level, KEEPER_LIMIT)
         receipt.add_done_callback(lambda done: reply(done.error()))
 
     def _open_cursor(self, station: int, body: msgspec.Raw, reply: Reply) -> None:

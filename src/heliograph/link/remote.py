@@ -243,12 +243,12 @@ class RemoteStore(RemotePartition):
 
     def append_once(
         self,
-        item: Item,
+        items: Sequence[Item],
         push_id: str,
         level: Level,
         timeout: float | None = None,  # noqa: ARG002 - as above
     ) -> StoreReceipt:
-        return self._append([item], level, push_id)
+        return self._append(items, level, push_id)
 
     def append_later(self, item: Item, later: Later, level: Level) -> StoreReceipt:
         """Have the keeper keep an event until its time."""

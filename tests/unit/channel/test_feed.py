@@ -10,8 +10,8 @@ import pytest
 
 import heliograph as hg
 from heliograph.channel import feed
+from heliograph.channel.condition import Condition
 from heliograph.channel.feed import Feed, JournalLane
-from heliograph.channel.pipeline import Condition
 from heliograph.channel.places import Place
 from heliograph.errors import DiskError, NoSuchFile, QueryFailed
 from heliograph.event import Header
@@ -51,8 +51,13 @@ class Kept:
         self.lanes: list[JournalLane] = []
         self.feed = Feed(ThreadTasks())
         self.feed.begin(cast("Any", self))
-        routes = cast("Any", {Reading: SimpleNamespace(queued=lambda *_: tuple(self.lanes))})
-        self.feed.use(routes, routes)
+        self.use(early=None, lanes=lambda *_: tuple(self.lanes))
+
+    def use(self, **route: Any) -> Any:
+        """Have the feed go by a route that is made of these functions."""
+        routes = {Reading: SimpleNamespace(has_queue=True, **route)}
+        self.feed.use(cast("Any", routes), cast("Any", routes))
+        return routes[Reading]
 
     def read(
         self, start: int, most: int, below: int | None = None, *, as_kept: bool = False
@@ -236,6 +241,54 @@ def test_what_was_met_again_is_read_from_the_last_that_came() -> None:
     rings: list[JournalLane] = []
     assert not kept.feed.meet(cast("Any", other), 7, rings)
     assert taken(lane) == [9_004, 9_005, 9_006]
+
+
+def test_nobody_waits_for_the_feed_while_a_filter_is_asked_about_what_came_from_elsewhere() -> None:
+    kept = Kept()
+    lane = kept.lane()
+    asked: list[int] = []
+
+    def early(event: Reading, _: Header) -> list[Lane]:
+        assert kept.feed.lock.acquire(blocking=False), "asked while the feed is held"
+        kept.feed.lock.release()
+        asked.append(event.value)
+        return [lane] if event.value % 2 else []
+
+    kept.use(early=early, lanes=lambda _event, _header, found: found)
+    kept.append(4)
+    assert asked == [0, 1, 2, 3]
+    assert taken(lane) == [1, 3]
+
+
+def test_what_its_supplier_asked_is_asked_again_only_if_there_are_other_routes_by_now() -> None:
+    kept = Kept()
+    lane = kept.lane()
+    asked: list[int] = []
+
+    def early(event: Reading, _: Header) -> list[Lane]:
+        asked.append(event.value)
+        return [lane]
+
+    before = kept.use(early=early, lanes=lambda _event, _header, found: found)
+    now = kept.use(early=early, lanes=lambda _event, _header, found: found)
+    kept.items += [item(n) for n in range(3)]
+    kept.feed.durable("p", kept.items, 3, [(before, []), (now, [lane]), (now, [])])
+    assert asked == [0]
+    assert taken(lane) == [0, 1]
+
+
+def test_a_filter_that_cannot_be_asked_costs_no_event() -> None:
+    """It never should: whatever is wrong there, each lane reads for itself."""
+    kept = Kept()
+    lane = kept.lane()
+
+    def early(*_: Any) -> list[Lane]:
+        raise MemoryError
+
+    kept.use(early=early, lanes=lambda _event, _header, found: found)
+    with pytest.raises(MemoryError):
+        kept.append(2)
+    assert taken(lane) == [0, 1]
 
 
 def test_a_partition_that_cannot_be_read_for_now_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

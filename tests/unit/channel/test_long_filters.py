@@ -1,10 +1,13 @@
-"""A filter that takes long: whoever pushes what it looks at waits for it, and nobody else does."""
+"""A filter that takes long: whoever pushes what it looks at waits for it, and nobody else does.
+
+On a persistent channel too, where events are handed on by the thread that has synced them.
+"""
 
 from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
@@ -18,7 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from heliograph.channel.core import Channel
+    from heliograph.qos import Durability
     from heliograph.station import Station
+    from heliograph.testing import Rig
+
+Receive: TypeAlias = "Callable[[Channel[Note], SimpleQueue[str]], None]"
 
 LIMIT = 10.0
 """Seconds that nothing here takes."""
@@ -71,6 +78,42 @@ def in_a_group(channel: Channel[Note], heard: SimpleQueue[str]) -> None:
         channel.subscribe(lambda note: heard.put(note.text), where=FILTER, group="g")
 
 
+def asking_for_the_header(channel: Channel[Note], heard: SimpleQueue[str]) -> None:
+    where = f"{FILTER} AND header.priority = 3 AND header.channel = 'c' AND header.user['k'] IS NULL"
+    channel.subscribe(lambda note: heard.put(note.text), where=where)
+
+
+def asking_for_suppliers(channel: Channel[Note], heard: SimpleQueue[str]) -> None:
+    where = f"{FILTER} OR header.supplier = 'nobody'"
+    channel.subscribe(lambda note: heard.put(note.text), where=where)
+    channel.subscribe(lambda _: None, where="header.epoch = 0")
+
+
+def asking_for_the_place(channel: Channel[Note], heard: SimpleQueue[str]) -> None:
+    """Only what asks for it waits until an event has it."""
+    channel.subscribe(lambda note: heard.put(note.text), where=f"{FILTER} AND header.sequence > 0")
+
+
+def asking_for_the_place_beside_others(channel: Channel[Note], heard: SimpleQueue[str]) -> None:
+    channel.subscribe(lambda _: None)
+    channel.subscribe(lambda _: None, where=f"{FILTER} AND header.sequence < 0")
+    channel.subscribe(lambda _: None, where="header.station_seq < 0 OR header.offset < 0")
+    asking_for_the_place(channel, heard)
+    for _ in range(2):
+        channel.subscribe(lambda _: None, where=f"{FILTER} AND header.sequence < 0", group="g")
+
+
+RECEIVERS = [
+    alone,
+    beside_others,
+    in_a_group,
+    asking_for_the_header,
+    asking_for_suppliers,
+    asking_for_the_place,
+    asking_for_the_place_beside_others,
+]
+
+
 def one(channel: Channel[Note]) -> None:
     channel.supplier().push(Note("slow"))
 
@@ -83,6 +126,10 @@ def saying_something(channel: Channel[Note]) -> None:
     channel.supplier().push(Note("slow"), priority=3)
 
 
+def repeatably(channel: Channel[Note]) -> None:
+    channel.supplier().push(Note("slow"), id="once")
+
+
 def together(channel: Channel[Note]) -> None:
     channel.supplier().push_many([Note("slow")])
 
@@ -92,15 +139,31 @@ def from_elsewhere(channel: Channel[Note]) -> None:
     channel.neighbours.intake("there").take_in([(Note("slow"), header, 0)])
 
 
-@pytest.mark.parametrize("receive", [alone, beside_others, in_a_group])
+@pytest.mark.parametrize("receive", RECEIVERS)
 @pytest.mark.parametrize("push", [one, not_waiting, saying_something, together, from_elsewhere])
 def test_other_suppliers_of_its_channel_push_meanwhile(
-    station: Station,
+    station: Station, long_filter: LongFilter, receive: Receive, push: Callable[[Channel[Note]], None]
+) -> None:
+    check_that_others_push(station.channel("c", Note), long_filter, receive, push)
+
+
+@pytest.mark.parametrize("receive", RECEIVERS)
+@pytest.mark.parametrize("push", [one, not_waiting, saying_something, repeatably, together])
+def test_so_they_do_where_events_are_kept(
+    helio: Rig, long_filter: LongFilter, receive: Receive, push: Callable[[Channel[Note]], None]
+) -> None:
+    """What they push is synced, acknowledged and delivered meanwhile."""
+    channel = helio.station.channel("c", Note, qos=QoS(durability="persistent"))
+    check_that_others_push(channel, long_filter, receive, push)
+    assert channel.stats().balanced
+
+
+def check_that_others_push(
+    channel: Channel[Note],
     long_filter: LongFilter,
-    receive: Callable[[Channel[Note], SimpleQueue[str]], None],
+    receive: Receive,
     push: Callable[[Channel[Note]], None],
 ) -> None:
-    channel = station.channel("c", Note)
     heard: SimpleQueue[str] = SimpleQueue()
     receive(channel, heard)
     slow = in_a_thread(lambda: push(channel))
@@ -114,8 +177,11 @@ def test_other_suppliers_of_its_channel_push_meanwhile(
     slow.join(LIMIT)
 
 
-def test_so_they_do_where_push_waits_for_acknowledgements(station: Station, long_filter: LongFilter) -> None:
-    channel = station.channel("c", Note, qos=QoS(ack="delivered"))
+@pytest.mark.parametrize("durability", ["volatile", "persistent"])
+def test_so_they_do_where_push_waits_for_acknowledgements(
+    helio: Rig, long_filter: LongFilter, durability: Durability
+) -> None:
+    channel = helio.station.channel("c", Note, qos=QoS(ack="delivered", durability=durability))
     heard: SimpleQueue[str] = SimpleQueue()
     alone(channel, heard)
     slow = in_a_thread(lambda: channel.supplier().push(Note("slow")))
@@ -147,11 +213,12 @@ def test_a_batch_that_waits_for_room_is_not_looked_at_anew_for_each_event(
     assert len(asked) < TOGETHER + 6 * len(notes)
 
 
+@pytest.mark.parametrize("durability", ["volatile", "persistent"])
 def test_who_joins_while_it_is_evaluated_gets_the_event_too(
-    station: Station, long_filter: LongFilter
+    helio: Rig, long_filter: LongFilter, durability: Durability
 ) -> None:
     """An event is pushed when it enters the queues, and goes by the routes of that instant."""
-    channel = station.channel("c", Note)
+    channel = helio.station.channel("c", Note, qos=QoS(durability=durability))
     heard: SimpleQueue[str] = SimpleQueue()
     changed = channel.subscribe(lambda note: heard.put(f"before {note.text}"), where=FILTER)
     slow = in_a_thread(lambda: one(channel))
