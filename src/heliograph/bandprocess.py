@@ -86,7 +86,10 @@ def _listening(order: Order, wire: Wire) -> Station:
     try:
         assert station.mesh is not None
         station.mesh.gates.supervisor = order.supervisor
+        station.mesh.gates.is_relayed = order.is_relayed
         station.mesh.gates.tell_supervisor = wire.say_of
+        if order.is_relayed:  # what it has open decides by which way events come
+            station.mesh.meet({order.supervisor}, START_LIMIT)
         setup(station)  # 3
         station.mesh.meet_all(START_LIMIT)
     except BaseException:

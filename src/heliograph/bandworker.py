@@ -115,6 +115,8 @@ class Order(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
     supervisor: int
     """The station that is told of what is settled; 0: none."""
+    is_relayed: bool
+    """Whether that one hands on what others push."""
     hang_after: float | None
 
     @property
@@ -183,6 +185,7 @@ class BandWorker:
         ports: Ports,
         gates: Gates,
         *,
+        meet: Callable[[], object],
         on_error: Callable[[str, Header | None, HeliographError], None],
         start_limit: float,
         restarts_hung: bool,
@@ -190,7 +193,8 @@ class BandWorker:
         self._order = order
         self._clock = ports.clock
         self._gates = gates
-        self._handed = Handed(order.name, on_error)
+        self._handed = Handed(order.name, gates.lock, on_lost=on_error, retell=gates.retell)
+        self._meet = meet
         self._start_limit = start_limit
         self._restarts_hung = restarts_hung
         self._hangs = 0
@@ -362,10 +366,14 @@ class BandWorker:
                 self._failed = WorkerFailed(self.name, report.failed)
             is_ready = not report.failed and self._state == "starting"
             if is_ready:
-                self._state, self._station = "running", f"{report.station:016x}"
+                self._station = f"{report.station:016x}"
         if is_ready:
             self._handed.resume(report.station)
+            if not self._restarts:  # the stations that are there know what to send here for it
+                self._meet()
         with self._changed:
+            if is_ready and self._state == "starting":
+                self._state = "running"
             self._changed.notify_all()
 
     def _watch_signs(self, lines: _Lines) -> str:
@@ -434,6 +442,7 @@ def new_order(
     fifo: int | None,
     core: int | None,
     supervisor: int = 0,
+    is_relayed: bool = False,
     hang_after: float | None = None,
 ) -> Order:
     """Check what a worker is asked to be, where it is written."""
@@ -469,6 +478,7 @@ def new_order(
         core,
         tuple(sys.path),
         supervisor,
+        is_relayed,
         hang_after,
     )
 
@@ -483,6 +493,7 @@ def open_worker(
     """Check what a worker is asked to be, and start it; `wait_begun` waits for that."""
     insist_on_known("band_worker", options, tuple(WorkerOptions.__annotations__))
     on_hang = options.get("on_hang", "report")
+    is_kept = mesh is not None and options.get("redeliver", True)
     order = new_order(
         setup,
         domain=None if mesh is None else mesh.identity.domain,
@@ -491,7 +502,9 @@ def open_worker(
         name=options.get("name"),
         fifo=options.get("fifo"),
         core=options.get("core"),
-        supervisor=mesh.identity.station if mesh is not None and options.get("redeliver", True) else 0,
+        supervisor=mesh.identity.station if mesh is not None and is_kept else 0,
+        # A worker that has workers itself settles what its own receivers are done with, and nobody else's.
+        is_relayed=is_kept and mesh is not None and not mesh.gates.supervisor,
         hang_after=options.get("hang_after", HANG_AFTER),
     )
     if on_hang not in get_args(OnHang):
@@ -503,6 +516,7 @@ def open_worker(
         order,
         services.ports,
         mesh.gates,
+        meet=mesh.meet_all,
         on_error=services.on_error,
         start_limit=options.get("timeout", START_LIMIT),
         restarts_hung=on_hang == "restart",

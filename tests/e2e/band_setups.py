@@ -66,6 +66,27 @@ def _written_down(job: Job, header: Header) -> None:
         file.write(f"{job.n} {os.getpid()} {int(header.redelivered)}\n")
 
 
+def brisk(station: hg.Station) -> None:
+    """Write down each job, as fast as that goes; what is numbered otherwise than it was pushed fails."""
+    mark = os.open(os.environ["HELIO_TEST_MARK"], os.O_WRONLY | os.O_APPEND)
+
+    def work(job: Job, header: Header) -> None:
+        assert header.sequence == job.n
+        os.write(mark, f"{job.n} {os.getpid()} {int(header.redelivered)}\n".encode())
+
+    station.channel("jobs", Job).subscribe(work)
+
+
+def clerk(station: hg.Station) -> None:
+    """Write down what other workers have done."""
+    mark = os.open(os.environ["HELIO_TEST_MARK"], os.O_WRONLY | os.O_APPEND)
+
+    def write(done: Done, header: Header) -> None:
+        os.write(mark, f"{done.n} {done.process} {int(header.redelivered)}\n".encode())
+
+    station.channel("done", Done).subscribe(write)
+
+
 def slow(station: hg.Station) -> None:
     """Takes its time for each job, so that some wait when the end comes."""
     jobs, done = station.channel("jobs", Job), station.channel("done", Done)

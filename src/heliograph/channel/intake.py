@@ -1,7 +1,8 @@
 """Events that other stations pushed, on their way to this station's own receivers.
 
 They come with their headers, in the order of their suppliers, and go to no gateway: an event is sent to other
-stations by the one where it was pushed, so that none comes twice.
+stations by the one where it was pushed, so that none comes twice. Only band workers of this station get it
+from here: nobody else sends it to them.
 """
 
 from __future__ import annotations

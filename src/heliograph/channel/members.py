@@ -68,6 +68,8 @@ class Members(Generic[T]):
         self.suppliers: list[Supplier[T]] = []
         self.receivers: dict[str, Receiver] = {}
         self.gateways: dict[str, QueuedReceiver] = {}
+        self.relays: dict[str, object] = {}
+        """Gateways that get what other stations push, too, and each one's worker: see `Supplier.home`."""
         self.remote_consumers: dict[str, int] = {}
         """How many receivers each linked station has of this channel."""
         self.remote_groups: dict[str, tuple[str, ...]] = {}
@@ -205,6 +207,7 @@ class Members(Generic[T]):
         receiver.shut(reason)
         self.release_name(receiver.name)
         self.gateways.pop(receiver.name, None)
+        self.relays.pop(receiver.name, None)
         if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
             self._crowd.remove(receiver.lane)
         else:
@@ -238,9 +241,9 @@ class Members(Generic[T]):
         """Make the routes for the receivers of this moment and give them to all suppliers."""
         self._accounts.retire_tallies(self.receivers)
         local = self._local_targets()
-        gateways = [Target(g.selection.conditions, lane=g.lane) for g in self.gateways.values()]
+        gateways = {n: Target(g.selection.conditions, lane=g.lane) for n, g in self.gateways.items()}
         keep = self.history.keep if self.history.keeps else None
-        self._targets, self._own_routes = [*local, *gateways], {}
+        self._targets, self._own_routes = [*local, *gateways.values()], {}
         self._sources = [sources for target in self._targets for sources in _sources_of(target)]
         self.routes = self._build(self._targets, keep)
         if self.feed is not None:
@@ -248,14 +251,17 @@ class Members(Generic[T]):
             self.feed.use(self.routes, self.routes if is_alone else self._build(local, None))
         if self.closed:
             return
-        arriving: Mapping[type, Route] = {}
-        if not all(supplier.forwards for supplier in self.suppliers):
-            arriving = self._build(local, None)
+        homes = {supplier.home for supplier in self.suppliers if not supplier.forwards}
+        arriving = {home: self._build([*local, *self._relayed(gateways, home)], None) for home in homes}
         for supplier in self.suppliers:
             if not supplier.forwards:
-                supplier.use(arriving)
+                supplier.use(arriving[supplier.home])
             elif self.refuses is None:
                 supplier.use(self._routes_of(supplier))
+
+    def _relayed(self, gateways: Mapping[str, Target], home: object | None) -> list[Target]:
+        """Where what other stations push goes besides, but for what comes from one home."""
+        return [gateways[name] for name, worker in self.relays.items() if worker is not home]
 
     def refuse(self, error: NotPossible) -> None:
         """Nothing may be pushed here from now on; what other stations push still comes."""

@@ -61,8 +61,9 @@ class Neighbours(Generic[T]):
         name: str,
         on_acked: Callable[[EventId], object] = lambda _: None,
         supervisor: Supervisor | None = None,
+        home: object | None = None,
     ) -> Intake[T] | FeedIntake:
-        """A way in for events that were pushed elsewhere: they go to this station's receivers only.
+        """A way in for events that were pushed elsewhere: for this station's receivers, and its relays.
 
         Where receivers acknowledge, `on_acked` is told of each event that all of them have; a supervisor of
         each that they have come to an end with.
@@ -81,6 +82,7 @@ class Neighbours(Generic[T]):
                 intake = Intake(self._channel, name, 1)
             else:
                 intake = MonitoredIntake(self._channel, name, monitor, on_acked)
+            intake.home = home
             self._members.check_open()
             self._members.suppliers.append(intake)
         with self._members.still():
@@ -98,6 +100,27 @@ class Neighbours(Generic[T]):
             pending = gateway.counts().pending
             self._members.change({gateway: Selection(dict(conditions))})
         return pending
+
+    def relay(self, gateway: QueuedReceiver, home: object | None) -> None:
+        """Have a gateway get what other stations push, too, but not what comes from that home.
+
+        Those must not send it there themselves. None: it gets that no longer.
+        """
+        with self._members.still():
+            if home is None:
+                self._members.relays.pop(gateway.name, None)
+            elif self._members.receivers.get(gateway.name) is gateway:
+                self._members.relays[gateway.name] = home
+            self._members.rebuild()
+
+    def relays(self, apart_from: object | None = None) -> tuple[QueuedReceiver, ...]:
+        """The gateways that get it, but for those of one home."""
+        with self._members.lock:
+            return tuple(
+                self._members.gateways[name]
+                for name, home in self._members.relays.items()
+                if home is not apart_from
+            )
 
     def put_back(self, lane: Reentrant, choose: Callable[[set[EventId]], list[Item]]) -> int:
         """Have what is chosen wait again before all others of a lane, counted anew; how many those are."""

@@ -77,6 +77,8 @@ class Supplier(Generic[T]):
 
     forwards = True
     """Whether its events go to other stations as well."""
+    home: object | None = None
+    """Of what other stations push: behind which worker of this station it was, if any; it gets none of it."""
     takes_timeout = False
     """Whether `push` can be told how long to wait."""
     names_itself = True

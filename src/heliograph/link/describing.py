@@ -10,6 +10,7 @@ from heliograph.event import info_of
 from heliograph.evolution import defaults_of
 from heliograph.link import messages as m
 from heliograph.link.conditions import to_data
+from heliograph.link.handed import KeepingGateway
 from heliograph.qos import policies_of
 
 if TYPE_CHECKING:
@@ -25,9 +26,14 @@ class RemoteStation(msgspec.Struct, frozen=True):
     channels: tuple[m.ChannelState, ...]
 
 
-def describe(channel: Channel[Any]) -> m.ChannelState:
-    """What to tell others of a channel."""
+def describe(channel: Channel[Any], apart_from: object | None = None) -> m.ChannelState:
+    """What to tell others of a channel: what receivers here want, and workers to which it is handed on.
+
+    What a worker itself is told is without what that one wants.
+    """
     wants: dict[bytes, m.Want] = {}
+    relays = [g for g in channel.neighbours.relays(apart_from) if isinstance(g, KeepingGateway)]
+    behind = [gateway.relayed for gateway in relays if gateway.relayed is not None]
     receivers = channel.neighbours.local_receivers()
     store = channel.store
     for receiver in receivers:
@@ -40,17 +46,18 @@ def describe(channel: Channel[Any]) -> m.ChannelState:
             want = m.Want(info.name, info.format.id, tree, sources, defaults)
             # Twenty consumers that want the same are one want.
             wants[m.encode(want)] = want
+    wants.update({m.encode(want): want for state in behind for want in state.wants})
     return m.ChannelState(
         channel.name,
         tuple(info_of(cls).format.id for cls in channel.types),
         channel.qos.reliability,
         channel.qos.durability,
-        len(receivers),
+        len(receivers) + sum(state.consumers for state in behind),
         tuple(wants.values()),
         store.partition if store is not None and store.kept_here else None,
         channel.monitor is not None,
         policies=policies_of(channel.qos) if store is not None and store.kept_here else None,
-        groups=channel.neighbours.groups(),
+        groups=tuple(sorted({*channel.neighbours.groups(), *(g for state in behind for g in state.groups)})),
     )
 
 

@@ -3,6 +3,10 @@
 A gateway is there exactly while the other station wants something of a channel that this station may send:
 events that were pushed here, or that are kept here. What another station keeps is sent by that one.
 
+A band worker asks the station that supervises it for what others push, and those for nothing, so that what
+it is handed is kept until it is settled (`heliograph.link.handed`). It does so on channels that both have
+alike when it opens them, and that keep no history: what is kept is asked for where it is kept.
+
 The lock orders changes of gateways; it comes before the locks of channels.
 """
 
@@ -10,6 +14,9 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
 
 from heliograph.channel.condition import AnyOf
 from heliograph.channel.selection import Selection
@@ -21,8 +28,9 @@ from heliograph.link import messages as m
 from heliograph.link.aired import Aired
 from heliograph.link.arrivals import Arrivals
 from heliograph.link.conditions import condition_for
+from heliograph.link.describing import as_of_now, describe
 from heliograph.link.gateway import Gateway
-from heliograph.link.handed import KeepingGateway, Settled, settle_all
+from heliograph.link.handed import KeepingGateway, Settled, relayed_by, settle_all
 from heliograph.link.matching import not_coming, unmet, unreadable
 from heliograph.link.runs import Stream
 
@@ -55,6 +63,10 @@ class Peer:
         self.channels: dict[str, m.ChannelState] = {}
         self.formats = FormatRegistry()
         self.told_formats: set[bytes] = set()
+        self.told: dict[str, m.ChannelState] = {}
+        """What it was told of channels in this session."""
+        self.worker: Handed | None = None
+        """What supervises it, if it is a band worker of this station."""
         self.gateways: dict[str, Gateway] = {}
         self.arrivals: dict[str, Arrivals] = {}
         self.streams: dict[int, Stream] = {}
@@ -118,6 +130,17 @@ class Peer:
         if len(told) > MAX_CHANNELS:
             raise BadFrame(self.link.name, f"tells of more than {MAX_CHANNELS} channels or streams")
 
+    def tell(self, channel: Channel[Any], state: m.ChannelState) -> None:
+        """Tell it of a channel, unless it knows. Under the lock of the mesh."""
+        if self.told.get(channel.name) == state:
+            return
+        self.told[channel.name] = state
+        formats = [info_of(cls).format for cls in channel.types]
+        new = [fmt for fmt in formats if fmt.id not in self.told_formats]
+        self.told_formats.update(fmt.id for fmt in new)
+        notes = [m.FormatNote(fmt.id, fmt.description) for fmt in new]
+        self.link.post(*notes, as_of_now(state, channel))
+
     def keeps(self, name: str) -> bool:
         """Whether it may have kept events of a channel in memory."""
         state = self.channels.get(name)
@@ -137,28 +160,73 @@ class Gates:
         channel: Callable[[str], Channel[Any] | None],
         said: Callable[[str], m.ChannelState | None],
         tasks: Tasks,
+        peer_of: Callable[[int], Peer | None],
     ) -> None:
+        self.retell: Callable[[Channel[Any]], object]
+        """Tells others of a channel again; set by the mesh, as `airing`."""
         self.airing: Airing
         """Whom to reach by ring; set by the mesh, before there is any other station."""
         self._channel = channel
         self._said = said
         """What others have been told of a channel."""
         self._tasks = tasks
-        self._lock = tasks.lock("gateways")
+        self._peer_of = peer_of
+        self.lock = tasks.lock("gateways")
         self._supervised: dict[int, Handed] = {}
         self.supervisor = 0
         """The station that is told of what is settled here; 0: none."""
+        self.is_relayed = False
+        """Whether that one hands on to this one what others push."""
+        self._ways: WeakKeyDictionary[Channel[Any], bool] = WeakKeyDictionary()
+        """On which channels it does. That may end while one is open, and not begin: some would come twice."""
         self.tell_supervisor: Callable[[str, EventId, bool], object] = lambda _, __, ___: None
         """Tells it that an event that came again is begun or settled, though this process die right then."""
         self._settling = Settling(tasks)
 
     def supervise(self, process: int, handed: Handed | None) -> None:
         """Keep what is handed to the station of a process until it is settled there; None: no longer."""
-        with self._lock:
+        with self.lock:
             if handed is None:
                 self._supervised.pop(process, None)
             else:
                 self._supervised[process] = handed
+
+    def greet(self, peer: Peer) -> None:
+        """A session with a station begins."""
+        peer.worker = peer.worker or self._supervised.get(peer.link.peer.pid)
+        peer.told_formats.clear()
+        peer.told.clear()
+        peer.streams.clear()
+
+    def for_peer(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> m.ChannelState:
+        """What to tell one station of a channel. Under the lock of the mesh."""
+        if peer.worker is not None:
+            return describe(channel, apart_from=peer.worker)
+        if not self._comes_by_supervisor(channel):
+            return state
+        if peer.link.station == self.supervisor:
+            return msgspec.structs.replace(state, relayed=True)
+        return msgspec.structs.replace(state, consumers=0, wants=(), groups=())
+
+    def _comes_by_supervisor(self, channel: Channel[Any]) -> bool:
+        """Whether what others push comes by way of the station that supervises this one."""
+        if not self.is_relayed:
+            return False
+        peer = self._peer_of(self.supervisor)
+        known = None if peer is None else peer.channels.get(channel.name)
+        if known is not None or channel not in self._ways:
+            can_be = known is not None and _alike(channel, known)
+            self._ways[channel] = can_be and self._ways.get(channel, True)
+        return self._ways[channel]
+
+    def channel_gone(self, peer: Peer, name: str) -> None:
+        """Another station has closed a channel."""
+        peer.channels.pop(name, None)
+        self.fit(peer, name)
+        channel = self._channel(name)
+        if channel is not None and peer.link.station == self.supervisor and self._ways.get(channel):
+            self._ways[channel] = False
+            self.retell(channel)
 
     def settling(self, qos: QoS) -> Settling | None:
         """Finds out what is settled of a new channel of this station, if anybody wants to know."""
@@ -173,7 +241,7 @@ class Gates:
 
     def fit(self, peer: Peer, name: str) -> None:
         """Make the gateway of a channel to a station be what the station wants of it now."""
-        with self._lock:
+        with self.lock:
             if peer.is_expelled:
                 return
             channel = self._channel(name)
@@ -189,10 +257,12 @@ class Gates:
             conditions = {} if state is None else self._conditions(peer, channel, state, apart)
             if conditions and gateway is None and not self._is_settled(peer, channel):
                 return  # all channels are looked at when it has answered
+            before = relayed_by(gateway)
             try:
-                self._change(peer, channel, gateway, conditions)
+                self._change(peer, channel, gateway, conditions, state)
             except (Closed, ForkedStation):
                 self._let_go(peer, name)
+            is_told = relayed_by(peer.gateways.get(name)) == before
             # Who keeps nothing sends nothing: what it pushes reaches them by way of the keeper.
             is_reached = bool(conditions) or not _sends(channel)
             consumers, groups = (state.consumers, state.groups) if state and is_reached else (0, ())
@@ -200,23 +270,25 @@ class Gates:
             channel.neighbours.set_unmatched(peer.link.name, apart)
             news = [one for one in apart if str(one) not in peer.told_apart]
             peer.told_apart.update(map(str, news))
+        if not is_told:
+            self.retell(channel)
         for one in news:
             channel.report_conflict(one)
 
     def drop(self, peer: Peer, *, is_gone: bool = False) -> None:
         """The other station is gone and all that it had sent is taken in, or it has forgotten this one."""
         self.leave(peer)
-        with self._lock:
+        with self.lock:
             arrivals = [*peer.arrivals.values(), *peer.aired.values()]
             peer.arrivals, peer.aired = {}, {}
-        if peer.settled is not None:
+        if peer.settled is not None and is_gone:  # what is settled of the session before is told in this one
             peer.settled.close()
         for arrived in arrivals:
             arrived.close(is_last=is_gone)
 
     def leave(self, peer: Peer) -> None:
         """Nothing is sent to the other station any more, and nobody counts on it."""
-        with self._lock:
+        with self.lock:
             gateways, peer.gateways = peer.gateways, {}
             names, peer.channels = set(peer.channels), {}
             # Before the lock is let go: the next gateway to this station has the same name.
@@ -224,7 +296,8 @@ class Gates:
                 if isinstance(gateway, Aired):
                     self.airing.leave(peer, gateway)
                 elif isinstance(gateway, KeepingGateway):
-                    gateway.paused = True  # what is pushed meanwhile waits for the next process
+                    if gateway.link is peer.link:  # else the next process has it already
+                        gateway.paused = True  # what is pushed meanwhile waits for that
                 else:
                     gateway.close()
         for name in names:
@@ -264,6 +337,7 @@ class Gates:
                 lambda event: link.post(m.Acked(name, (event,))),
                 on_left_out=lambda events: peer.left_out.update({name: events}),
                 supervisor=self._told_by(peer, channel),
+                home=peer.worker,
             )
         except (Closed, ForkedStation):
             return None
@@ -295,9 +369,10 @@ class Gates:
         channel: Channel[Any],
         gateway: Gateway | None,
         conditions: dict[type[Event], Any],
+        state: m.ChannelState | None,
     ) -> None:
         handed = self._supervised.get(peer.link.peer.pid)
-        if not conditions:
+        if not conditions or state is None:
             self._let_go(peer, channel.name)
             if isinstance(gateway, KeepingGateway) and handed is not None:
                 handed.leave(gateway)
@@ -306,7 +381,7 @@ class Gates:
         elif isinstance(gateway, Aired):
             self.airing.change(peer, gateway, conditions)
         elif gateway is None and handed is not None and handed.keeps(channel):
-            peer.gateways[channel.name] = handed.join(channel, peer.link, Selection(conditions))
+            peer.gateways[channel.name] = handed.join(channel, peer.link, conditions, state)
         elif gateway is None and self.airing.takes(peer, channel):
             peer.gateways[channel.name] = self.airing.admit(peer, channel, conditions)
         elif gateway is None:
@@ -314,6 +389,8 @@ class Gates:
             gateway = Gateway(channel, link.name, Selection(conditions), link)
             channel.neighbours.join_gateway(gateway)
             peer.gateways[channel.name] = gateway
+        elif isinstance(gateway, KeepingGateway):
+            gateway.want(conditions, state)
         else:
             channel.neighbours.change_gateway(gateway, conditions)
 
@@ -351,3 +428,15 @@ class Gates:
 def _sends(channel: Channel[Any]) -> bool:
     """Whether others get a channel's events from this station: of a history, its keeper sends them."""
     return channel.store is None or channel.store.kept_here
+
+
+def _alike(channel: Channel[Any], there: m.ChannelState) -> bool:
+    """Whether a channel can be had by way of a station that has it like that."""
+    formats = {info_of(cls).format.id for cls in channel.types}
+    return (
+        channel.settling is not None
+        and not there.acks
+        and channel.qos.durability == there.durability == "volatile"
+        and channel.qos.reliability == there.reliability
+        and formats <= set(there.formats)
+    )

@@ -2,14 +2,18 @@
 
 A band worker's process may be killed at any time. The gateways to it outlive it: what is pushed meanwhile
 waits in them, and what had been sent and was not acknowledged is sent again to the next process, marked
-redelivered and before all the rest. On best-effort channels what had been sent is lost, and counted.
+redelivered and before all the rest. On best-effort channels what had been sent is lost, and counted. Until
+the next process has subscribed to all that it wants, what the last one wanted stands.
+
+So it is with what other stations push, where the worker asks for that (`ChannelState.relayed`): they send it
+here, on its behalf, and nothing to the worker.
 
 An event may be what kills them. Those that came again are handed to consumers one by one, and the worker says
 when it begins and when it has settled each: at once, and not by the link, whose queue dies with the process.
 So it is known with which one a process died. After `MOST_HANDED` processes, the first that had it included,
 an event is given up.
 
-    handed = Handed("alarms", on_lost)          of one worker, over all its processes
+    handed = Handed("alarms", gates.lock, ...)  of one worker, over all its processes
     gates.supervise(process, handed)            before that process can have dialled
     handed.resume(station)                      it has subscribed to all that it wants
     handed.begun(channel, event)                it has said so, see above
@@ -30,22 +34,22 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.channel.history import meets
+from heliograph.channel.selection import Selection
 from heliograph.errors import GivenUp
 from heliograph.event import EventId
 from heliograph.link import messages as m
 from heliograph.link.gateway import Gateway, GatewayLane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
     from heliograph.channel.observer import Outcome
-    from heliograph.channel.selection import Selection
-    from heliograph.event import Header
+    from heliograph.event import Event, Header
     from heliograph.link.link import Link
-    from heliograph.ports import Tasks
+    from heliograph.ports import Lock, Tasks
 
 MOST_HANDED: Final = 3
 """Processes to which an event is handed that they die with; then it is given up."""
@@ -117,11 +121,17 @@ class KeepingGateway(Gateway):
 
     lane_kind = KeepingLane
 
-    def __init__(self, channel: Channel[Any], worker: str, selection: Selection, link: Link) -> None:
+    def __init__(self, channel: Channel[Any], home: Handed, selection: Selection, link: Link) -> None:
         self._link = link
-        super().__init__(channel, worker, selection, link)
-        self.name = self.lane.name = f"band worker {worker} ({link.name})"
+        super().__init__(channel, home.worker, selection, link)
+        self.name = self.lane.name = f"band worker {home.worker} ({link.name})"
         self.book = Book()
+        self._home = home
+        self._next: tuple[Mapping[type[Event], Any], m.ChannelState] | None = None
+        self.is_waited_for = False
+        """Whether another process has taken the place of the one before, and is not ready yet."""
+        self.relayed: m.ChannelState | None = None
+        """What the worker said that it wants of other stations' events, by way of this one."""
         self.keeps = isinstance(self.lane, KeepingLane)
         """A lane that keeps one event per key has nothing to hand over again."""
         if isinstance(self.lane, KeepingLane):
@@ -133,16 +143,37 @@ class KeepingGateway(Gateway):
         return self._link
 
     def move(self, link: Link) -> None:
-        """Another process has taken the place of the one before; nothing is sent to it before `resume`."""
-        self.paused = True
-        self._link.close()
-        self._link.quiesce()
-        self._link = link
-        self.listed = False
-        self.bind(link)
+        """Another process or session takes the place of the last; nothing is sent to it before `resume`."""
+        self.paused = self.is_waited_for = True
+        if link is not self._link:
+            self._link.close()
+            self._link.quiesce()
+            self._link = link
+            self.listed = False
+            self.bind(link)
+
+    def want(self, conditions: Mapping[type[Event], Any], state: m.ChannelState) -> None:
+        """What the worker wants is this from now on, or from `resume` on."""
+        if self.is_waited_for:
+            self._next = conditions, state
+            return
+        self.channel.neighbours.change_gateway(self, conditions)
+        self.relay(state)
+
+    def relay(self, state: m.ChannelState) -> None:
+        """Get what other stations push, if the worker said so."""
+        before, self.relayed = self.relayed, state if state.relayed else None
+        if (before is None) is not (self.relayed is None):
+            if isinstance(self.lane, GatewayLane):
+                self.lane.expires = True  # elsewhere events may have a lifespan, though here they have none
+            self.channel.neighbours.relay(self, self._home if state.relayed else None)
 
     def resume(self, choose: Callable[[set[EventId]], list[Item]]) -> int:
         """Send again what is chosen, then what waits; how many those are that are sent again."""
+        self.is_waited_for = False
+        if self._next is not None:
+            self.want(*self._next)
+            self._next = None
         lane = self.lane
         again = self.channel.neighbours.put_back(lane, choose) if isinstance(lane, KeepingLane) else 0
         self._link.pause(self, paused=False)
@@ -150,13 +181,31 @@ class KeepingGateway(Gateway):
 
 
 class Handed:
-    """See the module."""
+    """See the module.
 
-    def __init__(self, worker: str, on_lost: Callable[[str, Header, GivenUp], object]) -> None:
-        self._worker = worker
+    Args:
+        worker: its name.
+        lock: that of the gates.
+        on_lost: told of an event that is given up.
+        retell: tells other stations of a channel again, of which a worker wants something else now.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        lock: Lock,
+        *,
+        on_lost: Callable[[str, Header, GivenUp], object],
+        retell: Callable[[Channel[Any]], object],
+    ) -> None:
+        self.worker = worker
+        self._lock = lock
         self._on_lost = on_lost
+        self._retell = retell
         self._gateways: dict[str, KeepingGateway] = {}
         self._is_first = True
+        self._running = 0
+        """The station of the process that was last said to be ready."""
         self._in_hand: set[tuple[str, EventId]] = set()
         """What the process has begun and not settled, of what came again."""
         self.redelivered = 0
@@ -172,16 +221,23 @@ class Handed:
         """Whether events of a channel are its business."""
         return channel.store is None and channel.monitor is None
 
-    def join(self, channel: Channel[Any], link: Link, selection: Selection) -> KeepingGateway:
-        """The gateway of a channel to the worker: a new one, or that of the process before."""
+    def join(
+        self, channel: Channel[Any], link: Link, conditions: dict[type[Event], Any], state: m.ChannelState
+    ) -> KeepingGateway:
+        """The gateway of a channel to the worker: a new one, or that of the process or session before."""
+        is_running = link.station == self._running
         gateway = self._gateways.get(channel.name)
         if gateway is None or gateway.channel is not channel:
-            gateway = self._gateways[channel.name] = KeepingGateway(channel, self._worker, selection, link)
-            gateway.paused = not self._is_first
+            gateway = KeepingGateway(channel, self, Selection(conditions), link)
+            gateway.paused = gateway.is_waited_for = not (is_running or self._is_first)
+            self._gateways[channel.name] = gateway
             channel.neighbours.join_gateway(gateway)
-        elif gateway.link is not link:
-            gateway.move(link)
-            channel.neighbours.change_gateway(gateway, selection.conditions)
+            gateway.relay(state)
+            return gateway
+        gateway.move(link)
+        gateway.want(conditions, state)
+        if is_running:  # what was under way in the session before may not have come
+            self.redelivered += gateway.resume(partial(self._left_by_the_last, gateway, set(), []))
         return gateway
 
     def leave(self, gateway: KeepingGateway) -> None:
@@ -204,14 +260,19 @@ class Handed:
 
     def resume(self, station: int) -> None:
         """The process of that station is ready: hand over what the one before left."""
-        self._is_first = False
         given_up: list[tuple[KeepingGateway, Item, int]] = []
-        for gateway in list(self._gateways.values()):
-            if gateway.link.station == station:
-                self.redelivered += gateway.resume(partial(self._left_by_the_last, gateway, given_up))
-            else:
-                self._drop(gateway, is_lost=True)
-        self._in_hand.clear()
+        with self._lock:
+            self._is_first, self._running = False, station
+            gateways = list(self._gateways.values())
+            for gateway in gateways:
+                if gateway.link.station != station:
+                    self._drop(gateway, is_lost=True)
+                elif gateway.is_waited_for:
+                    choose = partial(self._left_by_the_last, gateway, self._in_hand, given_up)
+                    self.redelivered += gateway.resume(choose)
+            self._in_hand.clear()
+        for gateway in gateways:
+            self._retell(gateway.channel)
         for gateway, item, times in given_up:
             self._on_lost(gateway.name, item[1], GivenUp(gateway.name, str(item[1].id), times))
 
@@ -221,8 +282,12 @@ class Handed:
         Args:
             is_lost: whether what was handed over is lost; a worker that is closed deals with it as it ends.
         """
-        for gateway in list(self._gateways.values()):
-            self._drop(gateway, is_lost=is_lost)
+        with self._lock:
+            gateways = list(self._gateways.values())
+            for gateway in gateways:
+                self._drop(gateway, is_lost=is_lost)
+        for gateway in gateways:
+            self._retell(gateway.channel)
 
     def _drop(self, gateway: KeepingGateway, *, is_lost: bool) -> None:
         self.leave(gateway)
@@ -232,6 +297,7 @@ class Handed:
     def _left_by_the_last(
         self,
         gateway: KeepingGateway,
+        in_hand: set[tuple[str, EventId]],
         given_up: list[tuple[KeepingGateway, Item, int]],
         waiting: set[EventId],
     ) -> list[Item]:
@@ -239,7 +305,7 @@ class Handed:
         again: list[Item] = []
         is_reliable = gateway.channel.qos.reliability == "reliable"
         for item, handed in gateway.book.sent(waiting):
-            times = handed + ((gateway.channel.name, item[1].id) in self._in_hand)
+            times = handed + ((gateway.channel.name, item[1].id) in in_hand)
             if not meets(gateway.selection.conditions, item):
                 gateway.book.settle(item[1].id)
             elif is_reliable and times < MOST_HANDED:
@@ -315,3 +381,8 @@ def settle_all(gateway: Gateway, events: Iterable[tuple[str, int, int]]) -> None
     elif gateway.channel.monitor is not None:
         for event in events:
             gateway.channel.monitor.acked(EventId(*event), gateway.name)
+
+
+def relayed_by(gateway: Gateway | None) -> m.ChannelState | None:
+    """What a worker behind a gateway wants of other stations by way of this one."""
+    return gateway.relayed if isinstance(gateway, KeepingGateway) else None

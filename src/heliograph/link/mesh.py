@@ -2,7 +2,8 @@
 
 A station tells all others of each of its channels: its formats, and what its consumers want of it. It hears
 the same of them, and gives each channel that somebody wants a gateway to that station. Events go out from
-where they were pushed and nowhere else, so in a full mesh none comes twice and none runs in circles.
+where they were pushed and nowhere else, so in a full mesh none comes twice and none runs in circles. Only
+band workers get them from the station that started them (`heliograph.link.gates`), and from no other.
 
 Locks: `_lock` orders what this station says of its channels. It comes before the locks of channels, and
 nothing that holds a channel's lock calls in here.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,12 +25,11 @@ from heliograph.errors import (
     NotPossible,
     QueryFailed,
 )
-from heliograph.event import info_of
 from heliograph.link import messages as m
 from heliograph.link.airing import Airing
 from heliograph.link.conditions import from_data
 from heliograph.link.contract import KNOCK
-from heliograph.link.describing import RemoteStation, as_of_now, describe
+from heliograph.link.describing import RemoteStation, describe
 from heliograph.link.elsewhere import Elsewhere
 from heliograph.link.gates import Gates, Peer
 from heliograph.link.hosting import GroupHost
@@ -95,10 +96,11 @@ class Mesh:
         self._heartbeat = heartbeat
         self._lock = ports.tasks.lock("mesh")
         self._said: dict[str, m.ChannelState] = {}
-        self.gates = Gates(channel, self._said.get, ports.tasks)
+        self._peers: dict[int, Peer] = {}
+        self.gates = Gates(channel, self._said.get, ports.tasks, self._peers.get)
+        self.gates.retell = partial(self.tell, again=True)
         self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
         self._writer = EventWriter(ports.clock)
-        self._peers: dict[int, Peer] = {}
         self._streams: dict[tuple[str, bytes], int] = {}
         self._stream_numbers = count(1)
         self._airing = self.gates.airing = Airing(
@@ -129,17 +131,16 @@ class Mesh:
         self._transport.start(self._connected, self._gone)
         self._silence.start()
 
-    def tell(self, channel: Channel[Any]) -> None:
-        """A channel was opened, or its consumers or types have changed."""
+    def tell(self, channel: Channel[Any], *, again: bool = False) -> None:
+        """A channel was opened, or its consumers or types have changed; `again`: if it is still open."""
         with self._lock:
-            if self._closed:
+            if self._closed or (again and self._channel(channel.name) is not channel):
                 return
-            state, is_new = describe(channel), channel.name not in self._said
-            if self._said.get(channel.name) != state:
-                self._said[channel.name] = state
-                for peer in self._peers.values():
-                    peer.link.post(*self._unknown_formats(peer, channel), as_of_now(state, channel))
+            is_new = channel.name not in self._said
+            state = self._said[channel.name] = describe(channel)
             peers = list(self._peers.values())
+            for peer in peers:
+                peer.tell(channel, self.gates.for_peer(peer, channel, state))
         for peer in peers:
             peer.look_again()
             self.gates.fit(peer, channel.name)
@@ -154,6 +155,7 @@ class Mesh:
                 return
             peers = tuple(self._peers.values())
             for peer in peers:
+                peer.told.pop(name, None)
                 peer.link.post(m.ChannelGone(name))
                 peer.look_again()
         for peer in peers:
@@ -185,8 +187,11 @@ class Mesh:
 
     def meet_all(self, timeout: float = ASK_LIMIT) -> bool:
         """Wait until every station that is there is linked and has told all it had to tell by now."""
+        return self.meet(self._transport.others(), timeout)
+
+    def meet(self, others: set[int], timeout: float) -> bool:
+        """The same of some stations."""
         deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
-        others = self._transport.others()
         met = self.wait_for(lambda mesh: others <= {other.station for other in mesh.stations()}, timeout)
         for station in others & {other.station for other in self.stations()}:
             # An answer comes after everything that was said on the control lane before it.
@@ -456,13 +461,12 @@ class Mesh:
         self._airing.end(peer)
         self.gates.drop(peer)
         with self._lock:
-            peer.told_formats.clear()
-            peer.streams.clear()
+            self.gates.greet(peer)
             link.post(*self._airing.begin(peer))
             for state in self._said.values():
                 channel = self._channel(state.name)
                 if channel is not None:
-                    link.post(*self._unknown_formats(peer, channel), as_of_now(state, channel))
+                    peer.tell(channel, self.gates.for_peer(peer, channel, state))
 
     def on_lost(self, link: Link) -> None:
         self._gone(link.station)
@@ -493,8 +497,7 @@ class Mesh:
                     self._keeper_came(channel, message)
                 self._notify()
             case m.ChannelGone(name=name):
-                peer.channels.pop(name, None)
-                self.gates.fit(peer, name)
+                self.gates.channel_gone(peer, name)
                 self._notify()
             case m.Flow(channel=name, paused=paused):
                 self.gates.pause(peer, name, paused=paused)
@@ -585,12 +588,3 @@ class Mesh:
     def _notify(self) -> None:
         with self._lock:
             self._changed.notify_all()
-
-    # Gateways
-
-    def _unknown_formats(self, peer: Peer, channel: Channel[Any]) -> list[m.FormatNote]:
-        """Descriptions that the other station has not been told yet. Under the lock."""
-        formats = [info_of(cls).format for cls in channel.types]
-        new = [fmt for fmt in formats if fmt.id not in peer.told_formats]
-        peer.told_formats.update(fmt.id for fmt in new)
-        return [m.FormatNote(fmt.id, fmt.description) for fmt in new]

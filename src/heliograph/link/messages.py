@@ -124,6 +124,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Of a keeper: the policies of the channel that are not the default; see `heliograph.qos.policies_of`."""
     groups: tuple[str, ...] = ()
     """Of a channel without a journal: groups of receivers, which are this station's own."""
+    relayed: bool = False
+    """Of a band worker, to the station that supervises it: it gets what others push by way of that one."""
 
     def kept_as(self) -> QoS:
         """How its keeper has it; InvalidQoS when this program knows no such quality of service."""
