@@ -145,9 +145,9 @@ class Lot(Sequence["Item"]):
     def __iter__(self) -> Iterator[Item]:
         return iter(self._made())
 
-    def header_from(self, first: int, place: int) -> Header:
-        """Of the event at a place behind another."""
-        return self._made()[first + place][1]
+    def header_of(self, place: int) -> Header:
+        """Of the event at a place."""
+        return self._made()[place][1]
 
     def _made(self) -> list[Item]:
         if self._items is None:

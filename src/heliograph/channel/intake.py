@@ -8,7 +8,6 @@ from here: nobody else sends it to them.
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import partial
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -128,15 +127,18 @@ class Intake(Supplier[T]):
         route = self._routes.get(lot.events[0].__class__)
         if route is None or route.has_queue or route.inline_many is None:
             return 0
-        events, done, some = lot.events, 0, 1 if until else len(lot)
-        while done < len(events) and not (until and self._is_late(until)):
-            called = route.inline_many(events[done : done + some], lot.first, partial(lot.header_from, done))
-            done += called
-            if called < some:
-                break
-            some = min(4 * some, MOST_CALLS)
+        turns = self._turns(lot.events, until) if until else (lot.events,)
+        done = route.inline_many(turns, lot.first, lot.header_of)
         self._taken_in += done
         return done
+
+    def _turns(self, events: list[Event], until: int) -> Iterator[list[Event]]:
+        """The parts of a run between two looks at the clock, up to the one at which it is too late."""
+        now, done, some = self._clock.monotonic_ns, 0, 1
+        while done < len(events) and now() < until:
+            yield events[done : done + some]
+            done += some
+            some = min(4 * some, MOST_CALLS)
 
     def _is_late(self, until: int) -> bool:
         return self._clock.monotonic_ns() >= until

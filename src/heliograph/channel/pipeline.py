@@ -20,6 +20,8 @@ The source holds only names made here; callbacks, lanes and sources are bound as
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import count
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
@@ -32,7 +34,7 @@ from heliograph.event import Event, Header, info_of
 from heliograph.validate import validator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.accounts import InlineTally
     from heliograph.channel.lane import Item, Lane
@@ -188,8 +190,8 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return _choosing_function(self.sole[1])
 
     @cached_property
-    def inline_many(self) -> Callable[[Sequence[Any], Any, Callable[[int], Header]], int] | None:
-        """As `inline` for many events of one supplier: of (events, a header, what makes the header of one).
+    def inline_many(self) -> Callable[[Iterable[list[Any]], Any, Callable[[int], Header]], int] | None:
+        """As `inline` for many events of one supplier: of (lists of them, a header, what makes that of one).
 
         Returns how many there were before there were other routes. None where callbacks or filters want the
         header of each event.
@@ -465,12 +467,29 @@ def _choosing_function(condition: Condition | AnyOf) -> Callable[[Sequence[Any],
 
 def _inline_many_function(
     targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
-) -> Callable[[Sequence[Any], Any, Callable[[int], Header]], int]:
+) -> Callable[[Iterable[list[Any]], Any, Callable[[int], Header]], int]:
     function = _Function()
-    each = f"for place, event in {function.bind(enumerate)}(events):"
-    end = f"return {function.bind(len)}(events)"
-    shape = _loop("def route(events, header, header_of):", each, [], end)
-    return function.compile(_calls(function, targets, tally), shape)
+    calls = _calls(function, targets, tally, place=f"done + {function.bind(_place)}(events, left)")
+    iterated, length = function.bind(iter), function.bind(len)
+
+    def shape(body: list[str]) -> list[str]:
+        return [
+            "def route(lists, header, header_of):",
+            "    done = 0",
+            "    for events in lists:",
+            f"        left = {iterated}(events)",
+            "        for event in left:",
+            *(f"            {line}" for line in body),
+            f"        done += {length}(events)",
+            "    return done",
+        ]
+
+    return function.compile(calls, shape)
+
+
+def _place(events: list[Any], left: Iterator[Any]) -> int:
+    """Of the event that an iterator over a list has just given: to count them costs more than to ask once."""
+    return len(events) - length_hint(left) - 1
 
 
 def _inline_one_function(
@@ -479,43 +498,50 @@ def _inline_one_function(
     function = _Function()
 
     def shape(body: list[str]) -> list[str]:
-        lines = ["place = False", *body, "return True"]
-        return ["def route(event, header_of):", *(f"    {line}" for line in lines)]
+        return ["def route(event, header_of):", *(f"    {line}" for line in (*body, "return True"))]
 
-    return function.compile(_calls(function, targets, tally), shape)
+    return function.compile(_calls(function, targets, tally, place="False"), shape)
 
 
 def _calls(
     function: _Function,
     targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]],
     tally: InlineTally,
+    *,
+    place: str,
 ) -> Callable[[], list[str]]:
-    """The lines that call what wants `event`, or return `place` when there are other routes by now."""
+    """The lines that call what wants `event`, or return its place when there are other routes by now."""
     tests = [function.test(condition) for _, condition in targets]
     exception, bound = function.bind(STAYS), function.bind(tally)
     steps = [
-        (function.bind(i.call), function.bind(i.raised), *(function.bind(o) for o in _ticks(tally, place)))
-        for place, (i, _) in enumerate(targets)
+        (function.bind(i.call), function.bind(i.raised), *_ticks(function, tally, number))
+        for number, (i, _) in enumerate(targets)
     ]
 
     def body() -> list[str]:
-        lines = [f"if {bound}.retired: return place"]
+        lines = [f"if {bound}.retired: return {place}"]
         for test, (call, report, called, raised) in zip(tests, steps, strict=True):
             lines += [
                 f"if {' and '.join(map(str, test)) or 'True'}:",
                 "    try:",
                 f"        {call}(event)",
                 f"    except {exception} as error:",
-                f"        {report}(header_of(place), error)",
-                f"        {raised}()",
+                f"        {report}(header_of({place}), error)",
+                f"        {raised}",
                 "    else:",
-                f"        {called}()",
+                f"        {called}",
             ]
         return lines
 
     return body
 
 
-def _ticks(tally: InlineTally, place: int) -> tuple[Callable[[], object], Callable[[], object]]:
-    """What counts that a callback was called, and that it raised."""
-    return tally.tick(tally.outcome(place)), tally.tick(tally.outcome(place, raised=True))
+def _ticks(function: _Function, tally: InlineTally, number: int) -> Iterator[str]:
+    """The lines that count that a callback was called, and that it raised."""
+    for raised in (False, True):
+        tick = tally.tick(tally.outcome(number, raised=raised))
+        counter = getattr(tick, "__self__", None)
+        if isinstance(counter, count):  # `next` of it is called faster than its `__next__`
+            yield f"{function.bind(next)}({function.bind(counter)})"
+        else:
+            yield f"{function.bind(tick)}()"
