@@ -252,6 +252,43 @@ class Iceoryx2End:
         self._subscriber.delete()
 
 
+class Iceoryx2SleepingEnd(Iceoryx2End):
+    """The same for those who sleep: with the library's events beside it, which wake the receiver."""
+
+    def __init__(self, folder: Path, side: Side) -> None:
+        super().__init__(folder, side)
+        iceoryx2: Any = import_module("iceoryx2")
+
+        own, theirs = (self._bell(iceoryx2, f"{folder.name}/{i}") for i in (side, 1 - side))
+        self._listener = theirs.listener_builder().create()
+        self._notifier = own.notifier_builder().create()
+        self._new_duration = iceoryx2.Duration.from_secs_f64
+        _until(lambda: own.dynamic_config.number_of_listeners > 0)
+
+    def _bell(self, iceoryx2: Any, name: str) -> Any:
+        return self._node.service_builder(iceoryx2.ServiceName.new(name)).event().open_or_create()
+
+    def send(self, data: bytes) -> None:
+        super().send(data)
+        self._notifier.notify()
+
+    def receive(self, limit: float) -> bytes | None:
+        sample = self._subscriber.receive()
+        end = time.monotonic() + limit if sample is None else 0.0
+        while sample is None:
+            # It also wakes for what was found before anybody waited, and then may name no event.
+            self._listener.timed_wait(self._new_duration(limit))
+            sample = self._subscriber.receive()
+            if sample is None and time.monotonic() > end:
+                return None
+        return bytes(sample.payload().contents)
+
+    def close(self) -> None:
+        self._notifier.delete()
+        self._listener.delete()
+        super().close()
+
+
 class Iceoryx2Event(ctypes.Structure):
     """What crosses: the library takes types of ctypes only."""
 
@@ -346,6 +383,7 @@ WAYS: dict[str, tuple[str, str | None, Callable[[Path, Side], End]]] = {
     "ring, blocking": ("sleeps at once", None, lambda f, s: RingEnd(f, s, "block")),
     "Unix socket": ("blocking", None, SocketEnd),
     "iceoryx2": ("polling", "iceoryx2", Iceoryx2End),
+    "iceoryx2, blocking": ("with its events, blocking", "iceoryx2", Iceoryx2SleepingEnd),
     "ZeroMQ": ("pair, blocking", "zmq", ZmqEnd),
     "ZeroMQ XPUB": ("publish, no drop, blocking", "zmq", ZmqPublishEnd),
     "nng": ("pair, blocking", "pynng", NngEnd),

@@ -40,7 +40,7 @@ CROWD = 20
 CROWD_EVENTS = 300
 
 CARRIERS = {"stations, polling": "spinning-ring", "stations, blocking": "ring", "stations, socket": "socket"}
-BLOCKING = ("Unix socket", "ZeroMQ", "ZeroMQ XPUB", "nng", "Zenoh", "Cyclone DDS")
+BLOCKING = ("Unix socket", "iceoryx2, blocking", "ZeroMQ", "ZeroMQ XPUB", "nng", "Zenoh", "Cyclone DDS")
 
 
 def answer(end: End) -> None:
