@@ -47,12 +47,15 @@ def validator(cls: type[Event]) -> Callable[[Any], None]:
     return _validators[cls]
 
 
-def validate_all(cls: type[Event], events: Sequence[Any]) -> None:
-    """The same for many events of one class, without a call for each."""
+def validate_all(cls: type[Event], events: Sequence[Any]) -> bool:
+    """The same for many events of one class, without a call for each; False when one is of another class.
+
+    Then only those before it have been looked at.
+    """
     check = _validators_of_many.get(cls)
     if check is None:
         check = _validators_of_many[cls] = _make_validator_of_many(info_of(cls))
-    check(events)
+    return check(events)
 
 
 class _Validators(dict[type, "Callable[[Any], None]"]):
@@ -62,7 +65,7 @@ class _Validators(dict[type, "Callable[[Any], None]"]):
 
 
 _validators: Final = _Validators()
-_validators_of_many: Final[dict[type, Callable[[Sequence[Any]], None]]] = {}
+_validators_of_many: Final[dict[type, Callable[[Sequence[Any]], bool]]] = {}
 
 
 def fits(source: Source, info: EventInfo) -> str:
@@ -83,14 +86,16 @@ def _make_validator(info: EventInfo) -> Callable[[Any], None]:
     return check
 
 
-def _make_validator_of_many(info: EventInfo) -> Callable[[Sequence[Any]], None]:
+def _make_validator_of_many(info: EventInfo) -> Callable[[Sequence[Any]], bool]:
     source = Source()
     condition = fits(source, info)
     source.line("def check(events):", 0)
     source.line("for event in events:")
+    source.line(f"if event.__class__ is not {source.bind(info.cls)}: return False", 2)
     source.line(f"if {condition}: continue", 2)
     source.line(f"{source.bind(mend)}(event)", 2)
-    check: Callable[[Sequence[Any]], None] = source.functions()["check"]
+    source.line("return True")
+    check: Callable[[Sequence[Any]], bool] = source.functions()["check"]
     return check
 
 

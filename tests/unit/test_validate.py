@@ -179,6 +179,17 @@ def test_many_are_put_right_like_one() -> None:
     assert type(events[1].ratio) is float
 
 
+def test_many_are_looked_at_up_to_one_of_another_class() -> None:
+    class Other(hg.Event):
+        ratio: float
+
+    events: list[Any] = [Everything(ratio=7), Other(7), Everything(ratio=7)]
+    assert validate_all(Everything, events[:1])
+    assert not validate_all(Everything, events)
+    assert [type(event.ratio) for event in events] == [float, int, int]
+    assert validate_all(Everything, [])
+
+
 def test_an_int_in_a_float_field_is_stored_as_float() -> None:
     event = Everything(ratio=7, single=3, point=Point(1, 2), ratios=[1, 2.5], maybe=None)
     validate(event)

@@ -12,7 +12,7 @@ of its outcome by one, and whoever looks adds up what has come since. Raising a 
 from __future__ import annotations
 
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 
 from heliograph.channel.ledger import LaneCounts
@@ -72,6 +72,16 @@ def count_of(tick: Callable[[], int]) -> int:
     """How often the `__next__` of an `itertools.count()` has been called."""
     counter: count[int] = tick.__self__  # type: ignore[attr-defined]  # it is a bound method
     return int(repr(counter)[len("count(") : -1])
+
+
+def take_numbers(tick: Callable[[], int], times: int) -> range:
+    """What so many calls of the `__next__` of an `itertools.count()` would give, at least one, as one C call.
+
+    So nobody else gets a number in between.
+    """
+    counter: count[int] = tick.__self__  # type: ignore[attr-defined]  # it is a bound method
+    last = next(islice(counter, times - 1, None))
+    return range(last - times + 1, last + 1)
 
 
 class Accounts:

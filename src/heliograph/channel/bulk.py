@@ -38,7 +38,7 @@ class Bulk(Sequence["Item"]):
     Args:
         events: at least one.
         first: the header of the first.
-        places: the place of each in the station's order.
+        places: the place of each in the station's order, which only go up.
         deadline: when their lifespan ends on the monotonic clock; 0: it does not.
         sequences: of each, where they do not follow the first one's.
         asked: as in `Pushed`.
@@ -50,7 +50,7 @@ class Bulk(Sequence["Item"]):
         self,
         events: Sequence[Event],
         first: Header,
-        places: list[int],
+        places: Sequence[int],
         deadline: int,
         sequences: list[int] | None = None,
         *,

@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from functools import partial
-from itertools import count, islice, repeat, starmap, takewhile
+from itertools import count, repeat, takewhile
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 
-from heliograph.channel.accounts import count_of
+from heliograph.channel.accounts import count_of, take_numbers
 from heliograph.channel.bulk import Bulk
 from heliograph.channel.entry import Own
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
@@ -145,16 +145,12 @@ class Supplier(Generic[T]):
         """
         batch = self.as_events(events)
         routes = self._routes
-        if len(set(map(type, batch))) == 1:
-            validate_all((routes.get(type(batch[0])) or self._refuse(batch[0])).cls, batch)
-        else:
-            for event in batch:
-                (routes.get(event.__class__) or self._refuse(event)).validate(event)
+        alike = self._validate_all(batch)
         # Where a callback runs inside push, it runs between one event and the next.
         together = not any(not route.has_queue or route.inline is not None for route in routes.values())
         done, some = 0, TOGETHER
         while done < len(batch):
-            queued = self._queue_together(batch[done : done + some]) if together else 0
+            queued = self._queue_together(batch[done : done + some], alike=alike) if together else 0
             # Where queues are full few fit in: filters are not asked about all the others each time.
             some = min(TOGETHER, 2 * max(1, queued))
             if not queued:
@@ -355,25 +351,40 @@ class Supplier(Generic[T]):
             return WouldDeadlock(lane.name)
         return QueueFull(lane.who_is_full(), lane.limit, seconds)
 
-    def _queue_together(self, events: Sequence[T]) -> int:
-        """Queue events until one does not fit in with those before it; how many were queued."""
+    def _validate_all(self, events: Sequence[T]) -> bool:
+        """Raise what a push of any of them would raise at once; whether all are of one class."""
+        if not events:
+            return True
+        first = events[0]
+        if validate_all((self._routes.get(first.__class__) or self._refuse(first)).cls, events):
+            return True
+        for event in events:
+            self.validate(event)
+        return False
+
+    def _queue_together(self, events: Sequence[T], *, alike: bool) -> int:
+        """Queue events until one does not fit in with those before it; how many were queued.
+
+        Args:
+            events: at least one.
+            alike: whether all of them are of one class.
+        """
         route: Route = self._routes.get(events[0].__class__) or self._refuse(events[0])
         if not route.has_queue or route.inline is not None:
             return 0
-        alike = events
-        if len(set(map(type, events))) > 1:
-            alike = list(takewhile(lambda event: event.__class__ is route.cls, events))
-        wanted, found = self._ask_about(route, alike)
+        if not alike:
+            events = list(takewhile(lambda event: event.__class__ is route.cls, events))
+        wanted, found = self._ask_about(route, events)
         with self._lock:
             if self._barred or self._routes.get(route.cls) is not route:
                 return 0
             if wanted is not None:
-                return self._queue_bulk(route, wanted, alike)
+                return self._queue_bulk(route, wanted, events)
             if route.always is None:
-                items, lots = self._sorted(route, alike, found)
+                items, lots = self._sorted(route, events, found)
             else:
                 room = min((lane.blocks_at - lane.waiting for lane in route.always), default=inf)
-                items = self._stamped(route, alike[: int(min(room, TOGETHER))])
+                items = self._stamped(route, events[: int(max(0, min(room, TOGETHER)))])
                 lots = dict.fromkeys(route.always, items)
             for lane, lot in lots.items():
                 if lot:
@@ -400,11 +411,13 @@ class Supplier(Generic[T]):
         """Under the lock: queue events of one class in the only lane there is; how many were queued."""
         assert route.sole is not None
         lane = route.sole[0]
-        room = lane.blocks_at - lane.waiting
+        room = max(0, lane.blocks_at - lane.waiting)
         if len(wanted) > room:
             events, wanted = events[: wanted[int(room)]], wanted[: int(room)]
-        sequences = list(islice(self._sequences, len(events)))
-        places = list(starmap(self._next_station_seq, repeat((), len(events))))
+        if not events:
+            return 0
+        sequences = take_numbers(self._next_sequence, len(events))
+        places = take_numbers(self._next_station_seq, len(events))
         if wanted:
             start = wanted[0]
             first = route.stamp(

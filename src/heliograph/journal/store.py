@@ -313,7 +313,7 @@ class JournalStore:
             self._format_id(cls),
             list(map(encoder(cls).encode, bulk.events)),
             first.priority,
-            places[0] if in_order else places,
+            places[0] if in_order else list(places),
             first.lifetime_ns,
         )
 

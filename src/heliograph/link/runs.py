@@ -115,8 +115,9 @@ class EventWriter:
         if not self.is_plain(cls):
             bodies = [self._body(cls, event) for event in bodies]
         sequences = first.sequence if bulk.sequences is None else bulk.sequences
+        places = _counted_up(bulk.places)
         shared = (first.supplier, first.epoch, first.priority, first.hops, None)
-        return encode((*shared, sequences, _counted(bulk.places), first.source_ts, None, None, bodies))
+        return encode((*shared, sequences, places, first.source_ts, None, None, bodies))
 
     def record(self, item: Item) -> bytes:
         """One event that has no lifespan, as the bytes of a run of the form RECORDS."""
@@ -248,6 +249,11 @@ def _counted(numbers: list[Any]) -> Any:
     """The first number when the others follow it one by one, else all."""
     first = numbers[0]
     return first if numbers == list(range(first, first + len(numbers))) else numbers
+
+
+def _counted_up(numbers: Sequence[int]) -> Any:
+    """The same for numbers that only go up: between such ends all are there."""
+    return numbers[0] if numbers[-1] - numbers[0] == len(numbers) - 1 else numbers
 
 
 def _same(times: list[Any]) -> Any:

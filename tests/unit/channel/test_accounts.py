@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from itertools import count
 from typing import TYPE_CHECKING, Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import heliograph as hg
 from heliograph.channel import accounts
-from heliograph.channel.accounts import InlineTally
+from heliograph.channel.accounts import InlineTally, count_of, take_numbers
+from tests.support import examples
 
 if TYPE_CHECKING:
     import pytest
@@ -44,6 +49,17 @@ def test_outcomes_beyond_the_limit_are_counted_callback_by_callback(monkeypatch:
     more = tally.outcome(0) | tally.outcome(2, raised=True)
     tally.tick(more)()
     assert news(tally) == {first: 2, tally.outcome(2, raised=True): 1}
+
+
+@settings(max_examples=examples(100))
+@given(st.integers(0, 2**64), st.lists(st.integers(0, 600)))
+def test_numbers_taken_together_are_those_that_calls_would_give(first: int, takes: list[int]) -> None:
+    tick = count(first).__next__
+    taken: list[int] = []
+    for times in takes:
+        taken += take_numbers(tick, times) if times else [tick()]
+    assert taken == list(range(first, first + len(taken)))
+    assert count_of(tick) == first + len(taken)
 
 
 def test_callbacks_with_filters_some_of_which_raise_have_their_own_counts(

@@ -103,6 +103,24 @@ def test_events_pushed_together_have_headers_as_those_pushed_alone(station: Stat
     assert [h.station_seq for h in headers] == sorted({h.station_seq for h in headers})
 
 
+@pytest.mark.parametrize("where", [None, "value >= 0"], ids=["everything", "filtered"])
+@pytest.mark.parametrize("durability", ["volatile", "transient"])
+def test_a_batch_finds_no_room_in_a_queue_that_is_filled_beyond_its_limit(
+    station: Station, where: str | None, durability: Any
+) -> None:
+    """As one is by history, and by rows of a broadcast."""
+    channel = station.channel("c", Reading, qos=QoS(queue=3, max_blocking=0.0, durability=durability))
+    consumer = channel.consumer(where=where)
+    header = channel.supplier("before").next_header(Reading(0, 0))
+    for n in range(8):
+        consumer.lane.put_extra((Reading(0, n), header, 0))
+    for many in (2, 40):
+        with pytest.raises(QueueFull) as caught:
+            channel.push_many([Reading(1, n) for n in range(many)])
+        assert caught.value.pushed == 0
+    assert consumer.read(max=100, timeout=0.0) == [Reading(0, n) for n in range(8)]
+
+
 class TestTurns:
     @pytest.fixture
     def crowded(self, station: Station) -> Channel[Reading]:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
+from heliograph.channel.bulk import Bulk
 from heliograph.errors import BadFrame
 from heliograph.event import Header
 from heliograph.link import messages as m
@@ -135,6 +136,20 @@ def test_a_run_of_one_supplier_crosses_in_columns(
     items = alike(cls, 9, dense=dense, partition=partition)
     assert crossed(cls, items) == (m.UNIFORM, [arrived(item, cls) for item in items])
     assert crossed(cls, items, skip=4)[1] == [arrived(item, cls) for item in items[4:]]
+
+
+@settings(max_examples=examples(60))
+@given(st.sampled_from(list(FORMAT)), st.sets(st.integers(0, 12), min_size=1), st.booleans())
+def test_what_was_pushed_together_crosses_as_it_is(
+    cls: type[hg.Event], wanted: set[int], has_gaps: bool
+) -> None:
+    fmt, places = FORMAT[cls], sorted(wanted) if has_gaps else range(7, 7 + len(wanted))
+    first = Header("air", fmt.name, "radar", 7, 100 + places[0], 1_000, fmt.id, 4, (), places[0])
+    sequences = [100 + place for place in places] if has_gaps else None
+    bulk = Bulk([an_event(cls, place) for place in places], first, places, 0, sequences)
+    run = m.Run(m.UNIFORM, 1, len(bulk), memoryview(WRITER.bulk(cls, bulk)))
+    items = STREAM[cls].read(run, (cls,), "peer")
+    assert [item[:2] for item in items] == [arrived(item, cls) for item in bulk]
 
 
 def test_a_short_run_crosses_with_whole_headers() -> None:
