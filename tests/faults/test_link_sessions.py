@@ -9,6 +9,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.link import aired, airing
+from heliograph.ring.writer import SHORT_LEASE
 from tests.e2e.link_support import (
     LIMIT,
     Track,
@@ -129,10 +130,10 @@ def push_all(
     assert wait_until(is_heard)
 
 
-def push_and_be_stuck(channel: hg.Channel[Track], stuck: Stuck) -> None:
+def push_and_be_stuck(channel: hg.Channel[Track], *stuck: Stuck) -> None:
     """The first event is in hand, and 19 are in the ring."""
     channel.push(Track(0))
-    assert wait_until(lambda: stuck.seen == [0])
+    assert wait_until(lambda: all(one.seen == [0] for one in stuck))
     for i in range(1, 20):
         channel.push(Track(i))
     assert channel.settle(LIMIT), "what waits when a station leaves is not for it any more"
@@ -174,6 +175,81 @@ def test_a_reader_whose_session_is_over_ends_no_other_session_and_what_it_missed
         stuck.go_on.set()
         assert wait_until(lambda: len(stuck.seen) + missed(b) == 1_020), (len(stuck.seen), missed(b))
         assert stuck.seen == [0, *range(20, 1_020)]
+
+
+def test_an_event_that_several_stations_wanted_and_did_not_get_counts_once_in_the_ledger(domain: str) -> None:
+    with (
+        ring_station(domain) as a,
+        ring_station(domain) as b,
+        ring_station(domain) as c,
+        ring_station(domain) as d,
+    ):
+        ours, heard = a.channel("x", Track, qos=QOS), []
+        by_twos, by_threes = Stuck(), Stuck()
+        b.channel("x", Track, qos=QOS).subscribe(by_twos, where="id % 2 = 0", inline=True)
+        c.channel("x", Track, qos=QOS).subscribe(lambda track: heard.append(track.id), inline=True)
+        d.channel("x", Track, qos=QOS).subscribe(by_threes, where="id % 3 = 0", inline=True)
+        assert ours.wait_matched(3, LIMIT)
+        push_and_be_stuck(ours, by_twos, by_threes)
+        assert a.mesh is not None
+        before = [hearer_of(a, b), hearer_of(a, d)]
+        for other in (b, d):
+            a.mesh._gone(other.id)
+        assert wait_until(lambda: {hearer_of(a, b), hearer_of(a, d)}.isdisjoint([None, *before]))
+        assert ours.wait_matched(3, LIMIT)
+        push_all(ours, range(20, 1_020), lambda: None, heard)
+        assert wait_until(lambda: (missed(b), missed(d)) == (9, 6)), (missed(b), missed(d))
+        stats = ours.stats()
+        assert stats.balanced
+        assert stats.total.dropped == {"overtaken": 12}
+        by_twos.go_on.set()
+        by_threes.go_on.set()
+        assert wait_until(lambda: by_twos.seen == [0, *range(20, 1_020, 2)])
+        assert wait_until(lambda: by_threes.seen == [0, *range(21, 1_020, 3)])
+
+
+def test_a_station_is_told_of_what_its_filters_let_through_and_of_nothing_else(domain: str) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        ours, stuck, heard = a.channel("x", Track, qos=QOS), Stuck(), []
+        b.channel("x", Track, qos=QOS).subscribe(stuck, where="id % 10 = 0", inline=True)
+        c.channel("x", Track, qos=QOS).subscribe(lambda track: heard.append(track.id), inline=True)
+        assert ours.wait_matched(2, LIMIT)
+        pushed = push_until_full(ours)
+        end_lease_of(a, b)
+        assert wait_until(lambda: len(heard) == pushed)
+        stuck.go_on.set()
+        wanted = len(range(0, pushed, 10))
+        assert wait_until(lambda: len(stuck.seen) + missed(b) == wanted), (stuck.seen, missed(b), wanted)
+        assert missed(b) == overtaken(a) > 0
+        stats = ours.stats()
+        assert stats.balanced
+        assert 0 < stats.total.dropped["overtaken"] <= overtaken(a), "what waited in the queue others got"
+
+
+def test_a_reader_whose_filters_want_nothing_of_what_waits_for_it_is_waited_for_only_shortly(
+    domain: str,
+) -> None:
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        ours, other = a.channel("x", Track, qos=QOS), a.channel("y", Track, qos=QOS)
+        stuck, heard = Stuck(), []
+        b.channel("y", Track, qos=QOS).subscribe(stuck, inline=True)
+        b.channel("x", Track, qos=QOS).subscribe(stuck, where="id < 0", inline=True)
+        c.channel("x", Track, qos=QOS).subscribe(lambda track: heard.append(track.id), inline=True)
+        assert ours.wait_matched(2, LIMIT)
+        assert other.wait_matched(1, LIMIT)
+        before, later = hearer_of(a, b), Later.of(broadcast_of(a).ring)
+        other.push(Track(0))
+        assert wait_until(lambda: stuck.seen == [0])
+        pushed = push_until_full(ours)
+        later.by_ns = round(SHORT_LEASE * 1e9)
+        assert wait_until(lambda: len(heard) == pushed)
+        stuck.go_on.set()
+        assert wait_until(lambda: hearer_of(a, b) not in (None, before)), "it may read again"
+        assert wait_until(lambda: other.wait_matched(1, 0) and is_broadcast(a, "y"))
+        other.push(Track(1))
+        assert wait_until(lambda: stuck.seen == [0, 1])
+        assert (missed(b), overtaken(a)) == (0, 0)
+        assert ours.stats().total.dropped == other.stats().total.dropped == {}
 
 
 def test_a_station_that_is_struck_off_and_goes_on_in_time_reads_what_it_had_been_sent(domain: str) -> None:

@@ -94,12 +94,17 @@ class Neighbours(Generic[T]):
         self._members.gateways[gateway.name] = gateway
         self._channel.join(gateway, "now")
 
-    def change_gateway(self, gateway: QueuedReceiver, conditions: Mapping[type[Event], Any]) -> int:
-        """From one event on, what the other station's receivers want is this; how many wait before that."""
+    def change_gateway(
+        self,
+        gateway: QueuedReceiver,
+        conditions: Mapping[type[Event], Any],
+        peek: Callable[[], list[Item]] = list,
+    ) -> list[Item]:
+        """From one event on, what the other station's receivers want is this; what `peek` sees before it."""
         with self._members.still():
-            pending = gateway.counts().pending
+            waiting = peek()
             self._members.change({gateway: Selection(dict(conditions))})
-        return pending
+        return waiting
 
     def relay(self, gateway: QueuedReceiver, home: object | None) -> None:
         """Have a gateway get what other stations push, too, but not what comes from that home.

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.lane import Item
     from heliograph.event import Event
     from heliograph.link.broadcast import Broadcast
+    from heliograph.link.overtaken import Wishes
 
 NORMAL: Final = 1
 """The first one; lane 0 is for rings between two stations."""
@@ -65,13 +67,15 @@ NOT_SAID: Final = 1 << 63
 class Hearer:
     """One session of a station as reader of a lane; its next one is another, in a row of its own."""
 
-    __slots__ = ("is_ended", "is_over", "row", "sent", "station", "takes")
+    __slots__ = ("is_ended", "is_over", "row", "sent", "station", "takes", "wishes")
 
     def __init__(self, station: int, row: int) -> None:
         self.station = station
         self.row = row
         self.takes: set[str] = set()
         """The channels of which it gets what is written behind all that has been made."""
+        self.wishes: dict[str, Wishes] = {}
+        """What it wants, or wanted last, of each channel that it takes or has left."""
         self.sent = 0
         """Events of channels that it has left."""
         self.is_over = False
@@ -103,9 +107,10 @@ class Aired(Gateway):
         """How many were sent before each station came."""
         self.made = 0
         """Events of records that were made, but for those that pushing threads wrote from rows."""
-        self.overtaken_until = NOT_SAID
-        """Records of the ring below this are those of an earlier gateway of the channel, or what a station
-        did not get of them is counted."""
+        self.begins_at = NOT_SAID
+        """Records of the ring below this are those of an earlier gateway of the channel."""
+        self._overtaken: dict[int, int] = {}
+        """Of records, the events that a station did not get, a bit for each: those are counted."""
 
     @property
     def sent(self) -> int:
@@ -122,6 +127,24 @@ class Aired(Gateway):
     def count_made(self) -> None:
         """An event was written by itself, and not from rows."""
         self.made += 1
+
+    def waiting(self) -> list[Item]:
+        """What waits to be written."""
+        assert isinstance(self.lane, AirLane)
+        return self.lane.peek()
+
+    def count_overtaken(self, record: int, events: int) -> None:
+        """A station did not get these events of a record, a bit for each; those that others did not get
+        either count once."""
+        assert isinstance(self.lane, AirLane)
+        if record >= self.begins_at:
+            before = self._overtaken.get(record, 0)
+            self._overtaken[record] = before | events
+            self.lane.count_overtaken((events & ~before).bit_count())
+
+    def forget_overtaken(self, below: int) -> None:
+        """Everybody has read the records below this one."""
+        self._overtaken = {record: events for record, events in self._overtaken.items() if record >= below}
 
     def held_up_by(self) -> set[int]:
         """The stations that its events wait for now."""

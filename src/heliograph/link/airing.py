@@ -248,9 +248,11 @@ class Airing:
         gateway.broadcast.change(peer.reads[gateway.broadcast.lane], gateway, conditions)
 
     def leave(self, peer: Peer, gateway: Aired) -> None:
-        waited = gateway.broadcast.leave(peer.reads[gateway.broadcast.lane], gateway)
-        if waited and peer.is_expelled:
-            self._add_missed(peer.link.station, Counter({gateway.channel.name: waited}))
+        broadcast, name = gateway.broadcast, gateway.channel.name
+        hearer = peer.reads[broadcast.lane]
+        waiting = broadcast.leave(hearer, gateway)
+        if waiting and peer.is_expelled:
+            self._add_missed(peer.link.station, +Counter({name: broadcast.wanted_by(hearer, name, waiting)}))
 
     def pause(self, peer: Peer, gateway: Aired, *, paused: bool) -> None:
         hearer = peer.reads.get(gateway.broadcast.lane)

@@ -147,6 +147,8 @@ class AirLane(GatewayLane):
         self.written = 0
         """Events that pushing threads wrote, each under the lock of the channel's entry."""
         self._overtaken = 0
+        self.left: list[Item] = []
+        """What waited when it was closed."""
         self.takes_rows = self.limit >= MOST_ROWS
 
     def rows_of(self, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader) -> SupplierRows:
@@ -163,6 +165,12 @@ class AirLane(GatewayLane):
     def waiting_rows(self) -> list[SupplierRows]:
         """Those of suppliers that have any."""
         return [of for of in self._suppliers.values() if of.rows]
+
+    def peek(self) -> list[Item]:
+        """What waits, rows too; all of it if the channel is still."""
+        with self._lock:
+            waiting = [item for band in self._bands.values() for item in band]
+            return waiting + [item for of in self.waiting_rows() for item in of.as_items(of.rows[:])]
 
     def has_many_rows(self, own: int) -> bool:
         """Whether so many wait, of all suppliers, that they belong into the queue.
@@ -235,6 +243,7 @@ class AirLane(GatewayLane):
 
     def close(self, reason: str = "closed") -> None:
         self.spill()
+        self.left = self.peek()
         super().close(reason)
 
     def wait_empty(self, timeout: float | None) -> bool:

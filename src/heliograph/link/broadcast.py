@@ -30,7 +30,7 @@ while records are made and written, and taken under the lock of a channel's entr
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,11 +44,12 @@ from heliograph.link.apart import LARGE
 from heliograph.link.gateway import GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
 from heliograph.link.messages import encode
-from heliograph.link.overtaken import LONE, LONE_HEAD, events_in, missed_in
+from heliograph.link.overtaken import LONE, LONE_HEAD, Judge, count_missed, events_in, would_miss
 from heliograph.link.packing import MOST_AT_ONCE, made_or_none, runs_of, sound_run
-from heliograph.link.runs import said_of
+from heliograph.link.runs import Stream, said_of
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Mapping
 
     from heliograph.channel.bulk import Bulk
@@ -97,6 +98,7 @@ class Broadcast:
         # For those who push: see `heliograph.channel.rows.Line`.
         self.due_ns = 0
         self._now = ports.clock.time_ns
+        self._monotonic = ports.clock.monotonic_ns
         self._writer = writer
         self._stream_of = stream_of
         self._joining = ports.tasks.lock("readers of the broadcast")
@@ -106,7 +108,7 @@ class Broadcast:
         self._gateways: dict[str, Aired] = {}
         self._readers: dict[int, Hearer] = {}
         self._left: dict[tuple[Hearer, str], int] = {}
-        self._channels: dict[int, str] = {}
+        self._streams: dict[int, Stream] = {}
         self._held: set[Hearer] = set()
         self._told: deque[tuple[Hearer, str, bool, Aired | int]] = deque()
         self._ready: deque[Gateway] = deque()
@@ -136,7 +138,7 @@ class Broadcast:
             is_new = gateway is None or gateway.channel is not channel
             if gateway is None or is_new:
                 gateway = Aired(channel, conditions, self)
-            gateway.wants[hearer] = conditions
+            gateway.wants[hearer] = hearer.wishes[channel.name] = conditions
             gateway.sent_before[hearer] = gateway.sent
             self._tell(hearer, gateway, takes=True)
             if is_new:
@@ -159,23 +161,30 @@ class Broadcast:
 
     def change(self, hearer: Hearer, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
         with self._joining:
-            gateway.wants[hearer] = conditions
+            gateway.wants[hearer] = hearer.wishes[gateway.channel.name] = conditions
             gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
 
-    def leave(self, hearer: Hearer, gateway: Aired) -> int:
-        """A station wants nothing more of a channel, or is gone; how many events waited for it till then."""
+    def leave(self, hearer: Hearer, gateway: Aired) -> list[Item]:
+        """A station wants nothing more of a channel, or is gone; what waited then, for whomever."""
         self.pause(hearer, gateway, paused=False)
+        assert isinstance(gateway.lane, AirLane)
         with self._joining:
             if gateway.wants.pop(hearer, None) is None:
-                return 0
+                return []
             hearer.sent += gateway.sent - gateway.sent_before.pop(hearer)
             self._tell(hearer, gateway, takes=False)
             if gateway.wants:
-                return gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
+                wants, peek = gateway.all_wants(), gateway.lane.peek
+                return gateway.channel.neighbours.change_gateway(gateway, wants, peek)
             if self._gateways.get(gateway.channel.name) is gateway:
                 del self._gateways[gateway.channel.name]
             gateway.close()  # before another one may take its name and place
-            return gateway.counts().dropped.get("closed", 0)
+            return gateway.lane.left
+
+    def wanted_by(self, hearer: Hearer, channel: str, waiting: list[Item]) -> int:
+        """How many of these events of a channel a station wanted."""
+        judge = self._judge(hearer)
+        return sum(judge.wants(channel, item) for item in waiting)
 
     def released(self, hearer: Hearer) -> None:
         """A session that was overtaken has left all channels: go on without it."""
@@ -421,11 +430,10 @@ class Broadcast:
         hearer = self._readers.get(row)
         if hearer is None:
             return True  # it has not said yet who it is
-        reader = hearer.station, row
-        if any(missed_in([*unread, *self._unsent], reader, hearer.takes, self._channels)):
-            return True
-        gateways = [self._gateways.get(channel) for channel in hearer.takes]
-        return any(gateway is not None and gateway.counts().pending for gateway in gateways)
+        return would_miss([*unread, *self._unsent], hearer, self._judge(hearer), self._gateways)
+
+    def _judge(self, hearer: Hearer) -> Judge:
+        return Judge(self._streams, hearer.wishes, self._monotonic)
 
     def _overtaken(self, row: int, first: int, unread: list[bytes]) -> None:
         """The ring has ended a reader, and this is what it did not read, from that record on."""
@@ -434,21 +442,11 @@ class Broadcast:
         if hearer is None or self._closed:
             return  # it has not said who it is: then it gets nothing yet, and will be told that it is late
         hearer.is_ended = True
-        missed: Counter[str] = Counter()
-        reader = hearer.station, row
-        for place, channel, events in missed_in(
-            [*unread, *self._unsent], reader, hearer.takes, self._channels
-        ):
-            missed[channel] += events
-            gateway = self._gateways.get(channel)
-            if gateway is not None and first + place >= gateway.overtaken_until:
-                assert isinstance(gateway.lane, AirLane)
-                gateway.lane.count_overtaken(events)
-        counted_until = first + len(unread) + len(self._unsent)
-        for channel in missed:
-            gateway = self._gateways.get(channel)
-            if gateway is not None and gateway.overtaken_until < counted_until:
-                gateway.overtaken_until = counted_until
+        records = [*unread, *self._unsent]
+        missed = count_missed(records, first, hearer, self._judge(hearer), self._gateways)
+        for gateway in tuple(self._gateways.values()):
+            # Who is ended later has read at least as far.
+            gateway.forget_overtaken(first if self._readers else first + len(records))
         self._held.add(hearer)
         # While something is to be told nobody writes events past it.
         self._told.extend((hearer, channel, False, 0) for channel in hearer.takes)
@@ -522,8 +520,8 @@ class Broadcast:
                 gateway, sent = sent, sent.aired
                 if takes:
                     said += [m.encode(self._announced(gateway, cls)) for cls in gateway.heads]
-                if gateway.overtaken_until == NOT_SAID:
-                    gateway.overtaken_until = self.ring.sequence + len(self._unsent)
+                if gateway.begins_at == NOT_SAID:
+                    gateway.begins_at = self.ring.sequence + len(self._unsent)
             if takes:
                 self._left.pop((hearer, channel), None)
             elif self.lane == BEST_EFFORT and not hearer.is_over:
@@ -564,7 +562,7 @@ class Broadcast:
         head = gateway.heads.get(cls)
         if head is None:
             stream = self._stream_of(gateway.channel.name, info_of(cls).format.id)
-            self._channels[stream] = gateway.channel.name
+            self._streams[stream] = Stream(gateway.channel.name, info_of(cls).format)
             head = gateway.heads[cls] = LONE_HEAD.pack(LONE, stream), stream
             said = m.array_of([m.encode(self._announced(gateway, cls))])
             self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, 1, said))
