@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from heliograph.bandworker import MAX_REPORT, START_LIMIT, Order, Report, resolve
+from heliograph.channel.stamp import LONGEST_WAIT
 from heliograph.station import Station
 
 if TYPE_CHECKING:
@@ -81,7 +82,11 @@ def main(descriptor: int) -> int:
 def _listening(order: Order, wire: Wire) -> Station:
     setup = resolve(order.setup)
     station = Station(
-        domain=order.domain, name=order.name, transport=order.transport, priority=order.priority
+        domain=order.domain,
+        name=order.name,
+        transport=order.transport,
+        priority=order.priority,
+        callback_limit=LONGEST_WAIT,  # whoever started this process sees to that
     )
     try:
         assert station.mesh is not None

@@ -15,8 +15,9 @@ then after longer and longer pauses; after `MOST_DEATHS` within `WINDOW` seconds
 
 Over the socket the worker also gives signs of life, with how long its longest callback has been running. One
 that gives none for `hang_after` seconds, or is in one callback for longer, is reported (`WorkerHung`) and, on
-request, killed. What a process that died had been handed and had not settled goes to the next one; see
-`heliograph.link.handed`.
+request, killed. Whatever was requested, one that is in a callback for `callback_limit` seconds is killed: to
+detach the callback, as other stations do, would drop what waits for it. What a process that died had been
+handed and had not settled goes to the next one; see `heliograph.link.handed`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, Type
 
 import msgspec
 
+from heliograph.channel.pools import CALLBACK_LIMIT
 from heliograph.errors import (
-    HeliographError,
     NotPossible,
     WorkerDied,
     WorkerFailed,
@@ -47,6 +48,7 @@ from heliograph.link.handed import Handed
 from heliograph.options import insist_on_known
 from heliograph.ports import seconds_until
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from heliograph.trouble import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,11 +120,13 @@ class Order(msgspec.Struct, frozen=True):
     is_relayed: bool
     """Whether that one hands on what others push."""
     hang_after: float | None
+    callback_limit: float
+    """Seconds in one callback after which the process is killed."""
 
     @property
-    def beat(self) -> float | None:
-        """Seconds between two signs of life; None: it gives none."""
-        return None if self.hang_after is None else min(1.0, self.hang_after / BEATS)
+    def beat(self) -> float:
+        """Seconds between two signs of life."""
+        return min(1.0, (self.hang_after or inf) / BEATS, self.callback_limit / BEATS)
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -186,19 +190,19 @@ class BandWorker:
         gates: Gates,
         *,
         meet: Callable[[], object],
-        on_error: Callable[[str, Header | None, HeliographError], None],
+        on_error: Callable[[str, Header | None, BaseException], None],
         start_limit: float,
         restarts_hung: bool,
     ) -> None:
         self._order = order
         self._clock = ports.clock
         self._gates = gates
-        self._handed = Handed(order.name, gates.lock, on_lost=on_error, retell=gates.retell)
+        self._report = Reports(ports.tasks, on_error).tell
+        self._handed = Handed(order.name, gates.lock, on_lost=self._report, retell=gates.retell)
         self._meet = meet
         self._start_limit = start_limit
         self._restarts_hung = restarts_hung
         self._hangs = 0
-        self._on_error = on_error
         self.on_closed: Callable[[BandWorker], object] = lambda _: None
         self._changed = ports.tasks.condition(None, f"worker {order.name}")
         self._state: State = "starting"
@@ -288,7 +292,7 @@ class BandWorker:
                 self._changed.notify_all()
             self._handed.end(is_lost=True)
             if was_there:  # else `wait_ready` raises it
-                self._on_error(f"band worker {self.name}", None, self._failed)
+                self._report(f"band worker {self.name}", None, self._failed)
 
     def _keep_alive(self) -> None:
         """One life of the process after the other."""
@@ -299,7 +303,7 @@ class BandWorker:
                 if self._state == "closed":
                     return
                 first = self._failed is not None and not self._station
-                self._state = "given up" if pause is None or first else "pausing"
+                self._state = "given up" if first else "pausing"
                 self._changed.notify_all()
             if first:
                 return  # `wait_ready` raises what it said: a mistake that no other start would mend
@@ -307,10 +311,13 @@ class BandWorker:
             if pause is None:
                 self._handed.end(is_lost=True)
             died = WorkerDied(self.name, reason, self._process.pid, self._restarts, is_given_up=pause is None)
-            self._on_error(f"band worker {self.name}", None, died)
-            if pause is None:
-                return
+            self._report(f"band worker {self.name}", None, died)
             with self._changed:
+                if pause is None and self._state == "pausing":  # whoever sees that has been told
+                    self._state = "given up"
+                    self._changed.notify_all()
+                if pause is None:
+                    return
                 self._changed.wait_for(lambda: self._state == "closed", pause)
 
     def _start(self) -> bool:
@@ -388,10 +395,12 @@ class BandWorker:
                 if report.begun is not None or report.settled is not None:
                     self._note(report)
                     continue
-                seconds = report.busy
+                seconds, is_over = report.busy, report.busy >= self._order.callback_limit
             except (TimeoutError, BlockingIOError):
-                seconds = limit or 0.0
+                seconds, is_over = limit or 0.0, False
             if limit is not None and self._looked(seconds, is_hung=seconds >= limit):
+                is_over = True
+            if is_over:
                 assert self._process is not None
                 self._process.kill()
                 return f"hung for {seconds:.1f} seconds and was killed"
@@ -415,7 +424,7 @@ class BandWorker:
             process = 0 if self._process is None else self._process.pid
         if is_news:
             hung = WorkerHung(self.name, process, seconds, is_killed=self._restarts_hung)
-            self._on_error(f"band worker {self.name}", None, hung)
+            self._report(f"band worker {self.name}", None, hung)
         return is_news and self._restarts_hung
 
     def _first_report(self, lines: _Lines) -> Report | None:
@@ -444,6 +453,7 @@ def new_order(
     supervisor: int = 0,
     is_relayed: bool = False,
     hang_after: float | None = None,
+    callback_limit: float = CALLBACK_LIMIT,
 ) -> Order:
     """Check what a worker is asked to be, where it is written."""
     path = _importable(setup)
@@ -480,6 +490,7 @@ def new_order(
         supervisor,
         is_relayed,
         hang_after,
+        callback_limit,
     )
 
 
@@ -506,6 +517,7 @@ def open_worker(
         # A worker that has workers itself settles what its own receivers are done with, and nobody else's.
         is_relayed=is_kept and mesh is not None and not mesh.gates.supervisor,
         hang_after=options.get("hang_after", HANG_AFTER),
+        callback_limit=services.pools.callback_limit,
     )
     if on_hang not in get_args(OnHang):
         raise NotPossible(

@@ -2,13 +2,15 @@
 
 report = reporter(on_error)     # what the user gave, or None
 report("billing", header, error)
+Reports(tasks, report).tell("billing", header, error)   # goes on though `on_error` does not return
 run_all([first, second])        # closing: the second runs although the first raises
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import HistoryDamaged, HistoryGone, NotMatched, WorkerError
 
@@ -16,10 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from heliograph.event import Header
+    from heliograph.ports import Tasks
 
     OnError = Callable[[str, Header | None, BaseException], None]
 
 log = logging.getLogger(__name__)
+
+REPORT_LIMIT: Final = 1.0
+"""Seconds for which whoever watches a worker waits for `on_error` to return, and then goes on."""
 
 
 def reporter(on_error: OnError | None) -> OnError:
@@ -35,6 +41,41 @@ def reporter(on_error: OnError | None) -> OnError:
             log.exception("on_error raised when it was told of that")
 
     return report
+
+
+class Reports:
+    """Tells `on_error` one thing after the other, in a task of its own while there is something to tell."""
+
+    def __init__(self, tasks: Tasks, report: OnError) -> None:
+        self._tasks = tasks
+        self._report = report
+        self._changed = tasks.condition(None, "reports")
+        self._waiting: deque[tuple[str, Header | None, BaseException]] = deque()
+        self._is_telling = False
+        self._came = self._told = 0
+
+    def tell(self, receiver: str, header: Header | None, error: BaseException) -> None:
+        """Returns when `on_error` has, or does not for `REPORT_LIMIT` seconds."""
+        with self._changed:
+            self._came += 1
+            number = self._came
+            self._waiting.append((receiver, header, error))
+            if not self._is_telling:
+                self._is_telling = True
+                self._tasks.spawn("reports", self._tell_all)
+            self._changed.wait_for(lambda: self._told >= number, REPORT_LIMIT)
+
+    def _tell_all(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._is_telling = False
+                    return
+                report = self._waiting.popleft()
+            self._report(*report)
+            with self._changed:
+                self._told += 1
+                self._changed.notify_all()
 
 
 def log_error(receiver: str, header: Header | None, error: BaseException) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,11 +28,14 @@ pytestmark = needs_rings
 class Plant:
     """A station whose jobs are done elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.domain = f"test-{PORTS.random.id64():016x}"
         self.errors: list[BaseException] = []
         self.station = hg.Station(
-            domain=self.domain, transport="ring", on_error=lambda _, __, error: self.errors.append(error)
+            domain=self.domain,
+            transport="ring",
+            on_error=lambda _, __, error: self.errors.append(error),
+            **options,
         )
         self.jobs = self.station.channel("jobs", Job)
         self.done = self.station.channel("done", Done).consumer()
@@ -46,11 +49,12 @@ class Plant:
 
 
 @pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Plant]:
+def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Plant]:
     own_meeting_folder(monkeypatch, tmp_path)
     # A process takes half a second of a core to start, which others may want more urgently.
     monkeypatch.setattr("heliograph.bandworker.START_LIMIT", 3 * LIMIT)
-    made = Plant()
+    monkeypatch.setattr("heliograph.trouble.REPORT_LIMIT", LIMIT)
+    made = Plant(**getattr(request, "param", {}))
     yield made
     made.station.close(LIMIT)
     rings = RingFolder(made.domain)

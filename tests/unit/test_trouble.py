@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 import heliograph as hg
-from heliograph.trouble import reporter, run_all
+from heliograph.ports import system_ports
+from heliograph.trouble import Reports, reporter, run_all
+from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +30,37 @@ def test_what_on_error_raises_is_logged_beside_what_it_was_told(caplog: pytest.L
         reporter(raising)("billing", None, ValueError("the first"))
     assert "the first" in caplog.text
     assert "on_error raises" in caplog.text
+
+
+def test_who_reports_goes_on_though_the_one_who_is_told_does_not_return(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    returns, told = threading.Event(), list[str]()
+    is_all_told = threading.Event()
+
+    def hangs(receiver: str, *_: object) -> None:
+        told.append(receiver)
+        assert returns.wait(20.0)
+        if receiver == "third":
+            is_all_told.set()
+
+    reports = Reports(system_ports().tasks, hangs)
+    monkeypatch.setattr("heliograph.trouble.REPORT_LIMIT", 0.01)
+    for receiver in ("first", "second", "third"):
+        reports.tell(receiver, None, ValueError(receiver))
+    assert "second" not in told
+    returns.set()
+    assert is_all_told.wait(20.0)
+    assert told == ["first", "second", "third"]
+
+
+def test_who_reports_waits_for_one_who_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heliograph.trouble.REPORT_LIMIT", 20.0)
+    told: list[str] = []
+    reports = Reports(system_ports().tasks, lambda receiver, *_: told.append(receiver))
+    for n in range(100):
+        reports.tell(str(n), None, ValueError(n))
+        assert len(told) == n + 1
 
 
 def test_every_step_runs_and_the_first_error_is_raised() -> None:
@@ -59,8 +93,7 @@ def test_the_next_event_comes_although_on_error_raises(
         jobs.subscribe(on, group=group)
         for n in range(6):
             jobs.push(Job(n))
-        assert jobs.settle(10.0)
-    assert set(got) == set(range(6))
+        assert wait_until(lambda: set(got) == set(range(6)))  # `settle` waits for no group that acknowledges
 
 
 def test_a_channel_that_cannot_be_closed_does_not_keep_the_folder(

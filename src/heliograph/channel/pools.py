@@ -51,7 +51,7 @@ class Pools:
     ) -> None:
         self._clock = clock
         self._tasks = tasks
-        self._callback_limit = callback_limit
+        self.callback_limit = callback_limit
         self.dispatching = dispatching
         """Whether there are workers at all; without, callbacks run inside push."""
         self._lock = tasks.lock("pools")
@@ -145,7 +145,7 @@ class Pools:
             self._clock,
             self._tasks,
             name=name,
-            callback_limit=self._callback_limit,
+            callback_limit=self.callback_limit,
             order=order,
             workers=workers,
             band=band,

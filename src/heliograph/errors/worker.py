@@ -49,7 +49,9 @@ class WorkerHung(WorkerError):
 
     def __init__(self, worker: str, process: int, seconds: float, *, is_killed: bool) -> None:
         then = (
-            "it is killed, and started again" if is_killed else "it is left alone: on_hang='restart' kills it"
+            "it is killed, and started again"
+            if is_killed
+            else "it is left alone, in a callback up to callback_limit: on_hang='restart' kills it at once"
         )
         super().__init__(worker, f"process {process} hangs since {seconds:.1f} seconds; {then}")
         self.process = process
