@@ -127,18 +127,18 @@ class Intake(Supplier[T]):
         route = self._routes.get(lot.events[0].__class__)
         if route is None or route.has_queue or route.inline_many is None:
             return 0
-        turns = self._turns(lot.events, until) if until else (lot.events,)
-        done = route.inline_many(turns, lot.first, lot.header_of)
+        turns = self._turns(len(lot), until) if until else (len(lot),)
+        done = route.inline_many(lot.events, turns, lot.first, lot.header_of)
         self._taken_in += done
         return done
 
-    def _turns(self, events: list[Event], until: int) -> Iterator[list[Event]]:
-        """The parts of a run between two looks at the clock, up to the one at which it is too late."""
+    def _turns(self, events: int, until: int) -> Iterator[int]:
+        """How many of so many events are next, after each look at the clock, until it is too late."""
         now, done, some = self._clock.monotonic_ns, 0, 1
-        while done < len(events) and now() < until:
-            yield events[done : done + some]
+        while done < events and now() < until:
+            yield some
             done += some
-            some = min(4 * some, MOST_CALLS)
+            some = 4 * some if some < MOST_CALLS else MOST_CALLS
 
     def _is_late(self, until: int) -> bool:
         return self._clock.monotonic_ns() >= until

@@ -20,7 +20,7 @@ The source holds only names made here; callbacks, lanes and sources are bound as
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import count
+from itertools import count, islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -46,6 +46,11 @@ Found: TypeAlias = "list[Lane | Group | Half]"
 """Who may want an event, of those who can be asked before it has its place."""
 Asked: TypeAlias = "tuple[Route, Found | None]"
 """The route of an event, and what `Route.early` has found by it."""
+
+InlineMany: TypeAlias = "Callable[[list[Any], Iterable[int], Header, Callable[[int], Header]], int]"
+"""Of events of one supplier, how many of them are next at each turn, the header of one of them, and what
+makes that of the event at a place. Returns how many there were before the last turn, or before there were
+other routes."""
 
 STAYS: Final = (Exception, SystemExit)
 """What an inline callback raises is reported and stays with it. The rest is for the thread that pushes."""
@@ -190,12 +195,8 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return _choosing_function(self.sole[1])
 
     @cached_property
-    def inline_many(self) -> Callable[[Iterable[list[Any]], Any, Callable[[int], Header]], int] | None:
-        """As `inline` for many events of one supplier: of (lists of them, a header, what makes that of one).
-
-        Returns how many there were before there were other routes. None where callbacks or filters want the
-        header of each event.
-        """
+    def inline_many(self) -> InlineMany | None:
+        """As `inline` for many events; None where callbacks or filters want the header of each of them."""
         if self.tally is None or any(i.with_header or c.needs_each_header for i, c in self.inline_targets):
             return None
         return _inline_many_function(self.inline_targets, self.tally)
@@ -467,29 +468,28 @@ def _choosing_function(condition: Condition | AnyOf) -> Callable[[Sequence[Any],
 
 def _inline_many_function(
     targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
-) -> Callable[[Iterable[list[Any]], Any, Callable[[int], Header]], int]:
+) -> InlineMany:
     function = _Function()
-    calls = _calls(function, targets, tally, place=f"done + {function.bind(_place)}(events, left)")
-    iterated, length = function.bind(iter), function.bind(len)
+    given = f"{function.bind(_given)}(events, left)"
+    begin = f"left = {function.bind(iter)}(events)"
+    each = f"for event in {function.bind(islice)}(left, some):"
 
     def shape(body: list[str]) -> list[str]:
         return [
-            "def route(lists, header, header_of):",
-            "    done = 0",
-            "    for events in lists:",
-            f"        left = {iterated}(events)",
-            "        for event in left:",
+            "def route(events, turns, header, header_of):",
+            f"    {begin}",
+            "    for some in turns:",
+            f"        {each}",
             *(f"            {line}" for line in body),
-            f"        done += {length}(events)",
-            "    return done",
+            f"    return {given}",
         ]
 
-    return function.compile(calls, shape)
+    return function.compile(_calls(function, targets, tally, place=f"{given} - 1"), shape)
 
 
-def _place(events: list[Any], left: Iterator[Any]) -> int:
-    """Of the event that an iterator over a list has just given: to count them costs more than to ask once."""
-    return len(events) - length_hint(left) - 1
+def _given(events: list[Any], left: Iterator[Any]) -> int:
+    """How many of a list an iterator has given: to ask when that matters costs less than to count each."""
+    return len(events) - length_hint(left)
 
 
 def _inline_one_function(
