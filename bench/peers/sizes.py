@@ -2,8 +2,9 @@
 
 Through the ring the bytes are written once and viewed where they lie; the writer copies and sums them up, the
 reader sums them up again. In lent room an event is built where it lies: nothing is copied or summed up, and
-its size is hardly felt. Between stations go typed events with a field of bytes. Beside them a Unix socket,
-and the least that a copy can take: the same bytes written into shared memory and no more.
+its size is hardly felt. Between stations go typed events with a field of bytes, or with an array that is
+viewed where it lies in the ring (`views=True`). Beside them a Unix socket, and the least that a copy can
+take: the same bytes written into shared memory and no more.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
+
 import heliograph as hg
 from bench.environment import variables
 from bench.harness import Benchmark, Case, Size, Target, benchmark
@@ -34,6 +38,10 @@ STOP = b"S" * SIZE
 
 class Large(hg.Event, name="bench.large"):
     data: bytes
+
+
+class LargeArray(hg.Event, name="bench.large-array"):
+    data: NDArray[np.uint8]
 
 
 class Answer(hg.Event, name="bench.answer"):
@@ -63,11 +71,11 @@ def answer_socket(descriptor: int) -> None:
             end.sendall(ANSWER)
 
 
-def answer_stations(domain: str) -> None:
+def answer_stations(domain: str, kind: type[Large | LargeArray]) -> None:
     with hg.Station(domain=domain, transport="spinning-ring") as station:
         answers = station.channel("answers", Answer)
-        station.channel("large", Large).subscribe(
-            lambda event: answers.push(Answer(len(event.data))), inline=True
+        station.channel("large", kind).subscribe(
+            lambda event: answers.push(Answer(len(event.data))), inline=True, views=kind is LargeArray
         )
         sys.stdin.read()
 
@@ -113,15 +121,21 @@ class Socket:
 class Stations:
     """This process's station."""
 
-    def __init__(self, domain: str) -> None:
+    def __init__(self, domain: str, kind: type[Large | LargeArray]) -> None:
         self._station = hg.Station(domain=domain, transport="spinning-ring")
-        self._large = self._station.channel("large", Large)
+        self._large: hg.Channel[Any] = self._station.channel("large", kind)
         self._there = threading.Event()
         self._station.channel("answers", Answer).subscribe(lambda _: self._there.set(), inline=True)
         assert self._large.wait_matched(1, LIMIT)
 
     def send(self, data: bytes) -> None:
-        self._large.push(Large(data))
+        self._push(Large(data))
+
+    def send_array(self, data: bytes) -> None:
+        self._push(LargeArray(np.frombuffer(data, np.uint8)))
+
+    def _push(self, event: Large | LargeArray) -> None:
+        self._large.push(event)
         if not self._there.wait(LIMIT):
             raise TimeoutError("no answer")
         self._there.clear()
@@ -167,11 +181,15 @@ def sizes(_: Size) -> Benchmark:
     with theirs:
         other(started, "socket", str(theirs.fileno()), allowed[-1], (theirs.fileno(),))
     ways["Unix socket"] = Socket(started.enter_context(ours))
-    domain = f"bench-sizes-{os.getpid()}"
-    other(started, "stations", domain, allowed[-1])
-    ways["stations"] = Stations(domain)
-    started.callback(ways["stations"].close)
+    pairs = {}
+    for kind in (Large, LargeArray):
+        # In a ring of their own: memory that another core has read takes longer to be written again.
+        domain = f"bench-{kind.__name__.lower()}-{os.getpid()}"
+        other(started, kind.__name__, domain, allowed[-1])
+        pairs[kind] = Stations(domain, kind)
+        started.callback(pairs[kind].close)
     sends = {"ring, lent room": ring.lend, **{way: talk.send for way, talk in ways.items()}}
+    sends |= {"stations": pairs[Large].send, "stations, views": pairs[LargeArray].send_array}
     target = partial(Target, direction="at most")
     return Benchmark(
         cases=tuple(
@@ -189,6 +207,12 @@ def sizes(_: Size) -> Benchmark:
             ),
             target(f"the ring, {LARGE} against {SMALL}", f"ring, {LARGE}", limit=1.5, base=f"ring, {SMALL}"),
             target(
+                f"stations, an array that is viewed, {LARGE} against {SMALL}",
+                f"stations, views, {LARGE}",
+                limit=1.5,
+                base=f"stations, views, {SMALL}",
+            ),
+            target(
                 f"stations, {LARGE} against {SMALL}",
                 f"stations, {LARGE}",
                 limit=1.5,
@@ -202,7 +226,7 @@ def sizes(_: Size) -> Benchmark:
             ),
         ),
         close=started.close,
-        note="Through the ring an event is viewed where it lies; between stations it is copied out as well.",
+        note="Through the ring an event is viewed where it lies; between stations so is an array, if asked.",
         rounds=15,
     )
 
@@ -213,8 +237,10 @@ def main(kind: str, where: str, core: str) -> None:
     match kind:
         case "ring":
             answer_ring(Path(where))
-        case "stations":
-            answer_stations(where)
+        case Large.__name__:
+            answer_stations(where, Large)
+        case LargeArray.__name__:
+            answer_stations(where, LargeArray)
         case _:
             answer_socket(int(where))
 

@@ -51,11 +51,11 @@ def wait_until(happened: Callable[[], object], limit: float = LIMIT) -> bool:
     return True
 
 
-def push_until_full(channel: hg.Channel[Track]) -> int:
+def push_until_full(channel: hg.Channel[Any], make: Callable[[int], Any] = Track) -> int:
     """Push until a queue is full; how many went in."""
     for i in range(1_000_000):
         try:
-            channel.push(Track(i))
+            channel.push(make(i))
         except hg.QueueFull:
             return i
     raise AssertionError("nothing stopped the supplier")

@@ -1,11 +1,12 @@
 """The other process of the ring's fault tests: `python -m tests.faults.ring_process ROLE DOMAIN [CORE]`.
 
     writer      makes a ring and writes numbered events without end: one by one, in batches, large and small
+    large       makes a ring and writes large events without end, which are not summed up
     reader      reads such a ring and checks each event, copied and pinned
     flip        stores patterns into one word of a new ring, as fast as it can
     echo        answers each event of ring 1 with the same on ring 2, asleep whenever there is nothing to do
 
-Writer and flip end when they are killed, the others with the ring that they read.
+Writer, large and flip end when they are killed, the others with the ring that they read.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
 from heliograph.errors import LeaseLost, RingClosed
 from heliograph.ring import RingFolder, RingReader, RingWriter
 from heliograph.ring.layout import COMMITTED
+from heliograph.ring.reader import REUSED_FROM
 from heliograph.ring.waiting import LOOK_EVERY
 from tests.ring_support import LIMIT, PORTS
 
@@ -58,14 +61,16 @@ def check(data: bytes) -> int:
 
 
 def ring_of(
-    folder: RingFolder, station: int, *, reliable: bool, look_every: float = LOOK_EVERY
+    folder: RingFolder, station: int, *, reliable: bool, look_every: float = LOOK_EVERY, reuse: bool = False
 ) -> RingReader:
     """A reader of a station's ring, once it is there."""
     end = time.monotonic() + LIMIT
     while time.monotonic() < end:
         for name in folder.rings():
             if name.station == station:
-                return folder.open(name, PORTS, reliable=reliable, wait="block", look_every=look_every)
+                return folder.open(
+                    name, PORTS, reliable=reliable, wait="block", look_every=look_every, reuse=reuse
+                )
         time.sleep(0.001)
     raise TimeoutError(f"no ring of station {station}")
 
@@ -77,6 +82,16 @@ def write(folder: RingFolder) -> None:
         n = 0
         while True:
             n += _write_some(writer, n, chance)
+
+
+def write_large(folder: RingFolder) -> None:
+    with folder.create(1, 0, PORTS, slots=4096, wait="block") as writer:
+        for n in count():
+            writer.append_parts((large_event(n),), summed=False)
+
+
+def large_event(n: int) -> bytes:
+    return bytes([n % 251]) * REUSED_FROM
 
 
 def _write_some(writer: RingWriter, n: int, chance: random.Random) -> int:
@@ -131,4 +146,6 @@ def echo(folder: RingFolder) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 3:
         os.sched_setaffinity(0, {int(sys.argv[3])})
-    {"writer": write, "reader": read, "flip": flip, "echo": echo}[sys.argv[1]](RingFolder(sys.argv[2]))
+    {"writer": write, "large": write_large, "reader": read, "flip": flip, "echo": echo}[sys.argv[1]](
+        RingFolder(sys.argv[2])
+    )

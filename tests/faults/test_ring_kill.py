@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import RingClosed
-from tests.faults.ring_process import check, event, ring_of, victim
+from tests.faults.ring_process import check, event, large_event, ring_of, victim
 from tests.ring_support import LIMIT, PORTS, folder_for_a_test, needs_rings
 from tests.support import examples
 
@@ -64,6 +64,28 @@ def test_a_killed_writer_leaves_whole_events_and_an_end(folder: RingFolder, seed
         assert "process has ended" in read_to_the_end(casual)
         assert careful.stats().lost == 0
         assert casual.next_sequence == careful.next_sequence
+
+
+def test_a_large_event_that_is_viewed_outlives_its_writer(
+    folder: RingFolder,
+) -> None:
+    with victim("large", folder) as process, ring_of(folder, 1, reliable=True, reuse=True) as reader:
+        (viewed,) = reader.read_many(9, LIMIT)
+        first = reader.next_sequence - 1
+        kill(process)
+        assert reader.holds
+        assert viewed == large_event(first)
+        assert not reader.let_go()
+        seen: list[bytes] = []
+        reason = ""
+        while not reason:
+            try:
+                seen += map(bytes, reader.read_many(9, LIMIT))
+            except RingClosed as end:
+                reason = end.reason
+        assert "process has ended" in reason
+        assert seen == [large_event(first + 1 + i) for i in range(len(seen))]
+        assert reader.stats().lost == 0
 
 
 def test_a_writer_that_is_killed_while_it_starts_leaves_nothing(folder: RingFolder) -> None:

@@ -91,6 +91,7 @@ class Calling(Generic[T]):
         acking: Acking,
         *,
         inline: bool | None,
+        views: bool,
         name: str | None,
         start: Point,
     ) -> Receiver:
@@ -100,6 +101,10 @@ class Calling(Generic[T]):
             inline = threads.kind == "inline" and not inspect.iscoroutinefunction(callback)
         if inline:
             self._check_inline(selection)
+        elif views:
+            raise NotPossible(
+                self._channel.name, "views=True holds while push runs: give inline=True as well"
+            )
         if self._asking.acknowledges(selection, acking):
             return self._open_in_group(callback, name or own_name, selection, acking, start)
         if acking:
@@ -109,7 +114,7 @@ class Calling(Generic[T]):
         full_name = self._members.claim_name(name or own_name)
         receiver: Receiver
         if inline:
-            receiver = InlineSubscription(self._channel, full_name, selection, callback)
+            receiver = InlineSubscription(self._channel, full_name, selection, callback, views=views)
         elif inspect.iscoroutinefunction(callback):
             receiver = AsyncSubscription(self._channel, full_name, selection, callback, self._loop())
         else:
@@ -132,9 +137,15 @@ class Calling(Generic[T]):
             raise
         return receiver
 
-    def of(self, callback: Callable[..., object]) -> list[Receiver]:
-        """The subscriptions of a function in groups that acknowledge; the channel knows the others."""
-        return [one for one in tuple(self._in_groups) if one.callback == callback]
+    def unsubscribe(self, callback: Callable[..., object]) -> None:
+        """Close every subscription of a function."""
+        with self._members.lock:
+            found = [r for r in self._members.receivers.values() if getattr(r, "callback", None) == callback]
+        found += [one for one in tuple(self._in_groups) if one.callback == callback]
+        if not found:
+            raise NotPossible(self._channel.name, f"{callback!r} is not subscribed here")
+        for receiver in found:
+            receiver.close()
 
     def close(self, seconds: float) -> dict[str, int]:
         """Have no function of a group called any more; those whose call had not returned in time."""

@@ -255,6 +255,7 @@ class Channel(Generic[T]):
         callback: Callback,
         *,
         inline: bool | None = ...,
+        views: bool = ...,
         name: str | None = ...,
         start: Point = ...,
         **options: Unpack[ConsumerOptions],
@@ -264,6 +265,7 @@ class Channel(Generic[T]):
         self,
         *,
         inline: bool | None = ...,
+        views: bool = ...,
         name: str | None = ...,
         start: Point = ...,
         **options: Unpack[ConsumerOptions],
@@ -273,6 +275,7 @@ class Channel(Generic[T]):
         callback: Any = DECORATES,
         *,
         inline: bool | None = None,
+        views: bool = False,
         name: str | None = None,
         start: Point = None,
         **options: Unpack[ConsumerOptions],
@@ -282,6 +285,7 @@ class Channel(Generic[T]):
         Args:
             callback: takes (event) or (event, header); may be `async def`.
             inline: call it in the pushing thread: fastest, not isolated; None: as the channel has it.
+            views: arrays may be views of memory that is another's once the callback has returned.
             name: in statistics and errors; else the function's own.
             start: as in `consumer`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
@@ -289,15 +293,17 @@ class Channel(Generic[T]):
                 `heliograph.channel.selection.select`; in a group that acknowledges also `lease`,
                 `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
         """
-        check_options("subscribe", options, "inline", "name", "start", *Acking.__annotations__)
+        check_options("subscribe", options, "inline", "views", "name", "start", *Acking.__annotations__)
         check_name(self.name, "name", name)
         if callback is DECORATES:
-            return decorator(self.subscribe, inline=inline, name=name, start=start, **options)
+            return decorator(self.subscribe, inline=inline, views=views, name=name, start=start, **options)
         if not callable(callback):
             raise TypeError(f"{callback!r} cannot be called; a filter goes into where=")
         selected, acking = split(options)
         selection = self._placed(self.select(**selected), start, None)
-        return self._calling.open(callback, selection, acking, inline=inline, name=name, start=start)
+        return self._calling.open(
+            callback, selection, acking, inline=inline, views=views, name=name, start=start
+        )
 
     @names_options
     def where(
@@ -319,13 +325,7 @@ class Channel(Generic[T]):
 
     def unsubscribe(self, callback: Callable[..., object]) -> None:
         """Close every subscription of that function on this channel."""
-        with self._members.lock:
-            found = [r for r in self._members.receivers.values() if getattr(r, "callback", None) == callback]
-        found += self._calling.of(callback)
-        if not found:
-            raise NotPossible(self.name, f"{callback!r} is not subscribed here")
-        for receiver in found:
-            receiver.close()
+        self._calling.unsubscribe(callback)
 
     def consumer(
         self,

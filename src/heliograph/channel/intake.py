@@ -56,6 +56,12 @@ class FeedIntake:
     def call(self, event: Event, header_of: Callable[[int], Header]) -> bool:  # noqa: ARG002 - it has no place in the history
         return False
 
+    def shows(self, cls: type | None) -> bool:  # noqa: ARG002 - as in `call`
+        return False
+
+    def show(self, event: Event, header_of: Callable[[int], Header]) -> bool:  # noqa: ARG002 - as in `call`
+        return False
+
     def close(self) -> None:
         """It stands in no list."""
 
@@ -110,6 +116,19 @@ class Intake(Supplier[T]):
         except KeyError:
             call = self._calls[event.__class__] = self._caller(event.__class__)
         if call is None or not call(event, header_of):
+            return False
+        self._taken_in += 1
+        return True
+
+    def shows(self, cls: type | None) -> bool:
+        """Whether all that an event of a class is for asks for views: see `show`."""
+        route = None if cls is None else self._routes.get(cls)
+        return route is not None and route.shows is not None
+
+    def show(self, event: Event, header_of: Callable[[int], Header]) -> bool:
+        """As `call`, for an event whose arrays hold during the call only; False if somebody may keep it."""
+        route = self._routes.get(event.__class__)
+        if route is None or route.shows is None or not route.shows(event, header_of):
             return False
         self._taken_in += 1
         return True

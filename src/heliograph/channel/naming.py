@@ -75,7 +75,7 @@ class PatternSubscription:
         self._callback = callback
         self._options = options
         self._regex = re.compile(_pattern_regex(pattern))
-        check_options("subscribe", options, "inline", "name", "start")
+        check_options("subscribe", options, "inline", "views", "name", "start")
         self._met: dict[Channel[Any], Receiver] = {}
 
     def meet(self, channel: Channel[Any]) -> None:

@@ -211,6 +211,22 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
             return None
         return _inline_one_function(self.inline_targets, self.tally)
 
+    @cached_property
+    def shows(self) -> Callable[[Any, Callable[[int], Header]], bool] | None:
+        """As `inline_one`, for an event whose arrays hold during the call only; also with a header.
+
+        None where somebody may keep the event: who is queued, or did not ask for views.
+        """
+        inline, tally = self.inline, self.tally
+        if (
+            inline is None
+            or tally is None
+            or self.has_queue
+            or not all(i.views for i, _ in self.inline_targets)
+        ):
+            return None
+        return self.inline_one or _inline_with_header_function(inline, tally)
+
 
 def build_route(
     channel: str,
@@ -501,6 +517,18 @@ def _inline_one_function(
         return ["def route(event, header_of):", *(f"    {line}" for line in (*body, "return True"))]
 
     return function.compile(_calls(function, targets, tally, place="False"), shape)
+
+
+def _inline_with_header_function(
+    inline: Callable[[Any, Header], None], tally: InlineTally
+) -> Callable[[Any, Callable[[int], Header]], bool]:
+    def call(event: Any, header_of: Callable[[int], Header]) -> bool:
+        if tally.retired:
+            return False
+        inline(event, header_of(0))
+        return True
+
+    return call
 
 
 def _calls(

@@ -292,9 +292,17 @@ class InlineSubscription(Receiver):
     """A callback in the pushing thread. Its counts are handed in by the suppliers."""
 
     def __init__(
-        self, channel: Channel[Any], name: str, selection: Selection, callback: Callable[..., object]
+        self,
+        channel: Channel[Any],
+        name: str,
+        selection: Selection,
+        callback: Callable[..., object],
+        *,
+        views: bool = False,
     ) -> None:
         super().__init__(channel, name, selection)
+        self.views = views
+        """Whether arrays may be views of memory that is another's when it has returned."""
         if inspect.iscoroutinefunction(callback):
             raise NotPossible(name, "an async def cannot run inside push; leave out inline=True")
         self.callback = callback

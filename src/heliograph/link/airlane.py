@@ -16,6 +16,7 @@ import msgspec
 
 from heliograph.channel.rows import ROW
 from heliograph.link.gateway import GatewayLane
+from heliograph.link.messages import UNIFORM, run_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.rows import MakeHeader
     from heliograph.event import Event
-    from heliograph.link.runs import Said
+    from heliograph.link.runs import EventWriter, Said
 
 MOST_ROWS: Final = 256
 """Rows of all suppliers from which on they are queued, and queues from which on there are rows at all."""
@@ -120,6 +121,19 @@ class SupplierRows:
     def said(self, sequence: int, source_ts: int, place: int) -> Said:
         """What is said of the event of a row."""
         return self.supplier, self.epoch, sequence, source_ts, self.priority, place, None, None
+
+    def lots(self, writer: EventWriter, rows: list[Any]) -> list[list[Any]]:
+        """Rows as they become records: together, or one by one where the first is a large event."""
+        if not writer.is_large(rows[0]):
+            return [rows]
+        return [rows[start : start + ROW] for start in range(0, len(rows), ROW)]
+
+    def record(self, writer: EventWriter, head: tuple[bytes, int], rows: list[Any]) -> bytes:
+        """Rows as one record."""
+        if len(rows) == ROW:
+            return b"".join(writer.lone(*head, rows[0], self.said(*rows[1:])))
+        records = writer.rows(self.supplier, self.epoch, self.priority, rows)
+        return run_bytes(UNIFORM, head[1], len(rows) // ROW, records)
 
     def as_items(self, rows: list[Any]) -> list[Item]:
         make, supplier, epoch = self.make_header, self.supplier, self.epoch

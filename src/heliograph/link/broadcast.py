@@ -45,7 +45,7 @@ from heliograph.link.gateway import GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
 from heliograph.link.messages import encode
 from heliograph.link.overtaken import LONE, LONE_HEAD, Judge, count_missed, events_in, would_miss
-from heliograph.link.packing import MOST_AT_ONCE, made_or_none, runs_of, sound_run
+from heliograph.link.packing import MOST_AT_ONCE, large_record, lots_of, made_or_none, runs_of, sound_run
 from heliograph.link.runs import Stream, said_of
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class Broadcast:
             rows, gateway, head = of.rows, of.gateway, of.head
             if head is None or self._unsent or self._told or gateway.paused or not rows:
                 return False
-            record = made_or_none(self._record_of, of, head, rows)
+            record = made_or_none(of.record, self._writer, head, rows)
             if record is None or not self._append(record):
                 return False
             sent = len(rows) // ROW
@@ -543,19 +543,11 @@ class Broadcast:
         rows = of.lane.take_rows(of)
         if not rows:
             return bool(self._unsent)
-        record = made_or_none(self._record_of, of, head, rows)
-        if record is not None and len(record) <= self.ring.largest:
-            self._unsent.append(record)
-            gateway.made += len(rows) // ROW
-        else:
-            self._pack_run(gateway, head[1], of.cls, of.as_items(rows))
+        for lot in of.lots(self._writer, rows):
+            record = made_or_none(of.record, self._writer, head, lot)
+            if not self._leave(gateway, record, len(lot) // ROW):
+                self._pack_run(gateway, head[1], of.cls, of.as_items(lot))
         return True
-
-    def _record_of(self, of: SupplierRows, head: tuple[bytes, int], rows: list[Any]) -> bytes:
-        if len(rows) == ROW:
-            return b"".join(self._writer.lone(*head, rows[0], of.said(*rows[1:])))
-        records = self._writer.rows(of.supplier, of.epoch, of.priority, rows)
-        return m.run_bytes(m.UNIFORM, head[1], len(rows) // ROW, records)
 
     def _head(self, gateway: RowGateway, cls: type[Event]) -> tuple[bytes, int]:
         """How a lone event of a class begins, and its stream; said in the ring when it is new."""
@@ -570,17 +562,26 @@ class Broadcast:
 
     def _pack(self, gateway: Aired, items: list[Item]) -> None:
         for cls, run in runs_of(items, several=len(gateway.channel.types) > 1):
-            self._pack_run(gateway, self._head(gateway, cls)[1], cls, run)
+            head = self._head(gateway, cls)
+            for lot in lots_of(self._writer, run):
+                if not self._leave(gateway, large_record(self._writer, head, lot), 1):
+                    self._pack_run(gateway, head[1], cls, lot)
+
+    def _leave(self, gateway: RowGateway, record: bytes | None, events: int) -> bool:
+        """Have a record written soon; False when it was not made, or is too large for one."""
+        if record is None or len(record) > self.ring.largest:
+            return False
+        self._unsent.append(record)
+        gateway.made += events
+        return True
 
     def _pack_run(self, gateway: RowGateway, stream: int, cls: type[Event], items: list[Item]) -> None:
         items, form, records = sound_run(self._writer, gateway, cls, items)
         if not items:
             return
-        record = m.run_bytes(form, stream, len(items), records)
-        if len(record) <= self.ring.largest:
-            self._unsent.append(record)
-            gateway.made += len(items)
-        elif len(items) > 1:
+        if self._leave(gateway, m.run_bytes(form, stream, len(items), records), len(items)):
+            return
+        if len(items) > 1:
             half = len(items) // 2
             self._pack_run(gateway, stream, cls, items[:half])
             self._pack_run(gateway, stream, cls, items[half:])

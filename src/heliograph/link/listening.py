@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -142,7 +142,7 @@ class Listening:
                     line.due_ns = 0
                 until, lone = now() + patience_ns, 0
                 if self._reader.holds:
-                    self._take_held(memoryview(records[0]), until)
+                    self._take_held(cast("memoryview", records[0]), until)
                     continue
                 for data in records:
                     if not data or (data[0] != LONE and data[0] != APART):

@@ -12,6 +12,7 @@ from heliograph.event import info_of
 from heliograph.link import messages as m
 from heliograph.link.contract import CONTROL, LANES
 from heliograph.link.gateway import GatewayLane
+from heliograph.link.runs import said_of
 from heliograph.link.sequence import Batch, Outbox
 
 if TYPE_CHECKING:
@@ -205,6 +206,20 @@ def runs_of(items: list[Item], *, several: bool) -> list[tuple[Any, list[Item]]]
             runs.append((type(item[0]), []))
         runs[-1][1].append(item)
     return runs
+
+
+def lots_of(writer: EventWriter, run: list[Item]) -> list[list[Item]]:
+    """A run, or its events one by one where the first is large."""
+    return [[item] for item in run] if writer.is_large(run[0][0]) else [run]
+
+
+def large_record(writer: EventWriter, head: tuple[bytes, int], items: list[Item]) -> bytes | None:
+    """The record of a large event that is alone and has no lifespan; None of all others."""
+    event, header, deadline = items[0]
+    if len(items) > 1 or deadline or not writer.is_large(event):
+        return None
+    parts = made_or_none(writer.lone, *head, event, said_of(header))
+    return None if parts is None else b"".join(parts)
 
 
 def made_or_none(make: Callable[..., M], *args: Any) -> M | None:

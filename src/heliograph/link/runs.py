@@ -143,6 +143,14 @@ class EventWriter:
             return [head, encode((b"".join(body), *said))]
         return laid_out(stream, encode(said), body)
 
+    def is_large(self, event: Event) -> bool:
+        """Whether arrays make it so large that it is a record of its own."""
+        cls = event.__class__
+        try:
+            return not self.is_plain(cls) and sum(map(len, encoder(cls).encode_parts(event))) >= LARGE
+        except Exception:  # noqa: BLE001 - it was changed after it was pushed; who writes it says so
+            return False
+
     def rows(self, supplier: str, epoch: int, priority: int, rows: list[Any]) -> bytes:
         """Events of one class that have no headers yet, as the bytes of a run of the form UNIFORM."""
         bodies, times = rows[0::ROW], rows[2::ROW]
@@ -287,6 +295,11 @@ class Stream:
         self._read_lone: Callable[[Any], Lone] = _split  # type: ignore[assignment]  # until there is a class
         self._convert: Callable[[Any], Any] | None = None
         self._key_of: Callable[[Any], tuple[Any, ...]] = _no_key
+
+    @property
+    def cls(self) -> type[Event] | None:
+        """What its events become here; None: nothing."""
+        return self._cls
 
     def read(
         self,

@@ -1,8 +1,15 @@
-"""One event of a broadcast, on its way from the bytes of a record into this station's channel."""
+"""One event of a broadcast, on its way from the bytes of a record into this station's channel.
+
+An event is decoded to memory of its own. A large one lies in the ring until then (`RingReader.holds`). Where
+all that it is for are inline callbacks that ask for views (`subscribe(inline=True, views=True)`), its arrays
+are shown to them where they lie. The ring is let go of when they have returned. What a callback has kept of
+them cannot be taken away from it, but that it has is seen, and said.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from heliograph.errors import DecodeError
 from heliograph.link.apart import taken_apart
@@ -15,11 +22,17 @@ if TYPE_CHECKING:
     from heliograph.link.runs import Lone, Stream
     from heliograph.ring import RingReader
 
+log = logging.getLogger(__name__)
+
 Take: TypeAlias = "Callable[[bytes | memoryview, int, bool], None]"
 """Of a lone event, until when inline callbacks may take, and whether it is later than that."""
 Read: TypeAlias = "Callable[[bytes | memoryview], Lone]"
 
-UNREADABLE = (ValueError, RecursionError, DecodeError)
+KEPT: Final = (
+    "an array of channel %s is kept beyond the callback that asked for views; it will change: copy() it"
+)
+
+UNREADABLE: Final = (ValueError, RecursionError, DecodeError)
 """What reading an event raises that cannot be one here."""
 
 
@@ -62,7 +75,46 @@ def held_taker(stream: Stream, arrivals: Arrivals, ring: RingReader, *, apart: b
         finally:  # whatever it looked like: if it was written over, that says why
             ring.let_go()
 
-    return taker(stream, arrivals, read_and_let_go)
+    copying = taker(stream, arrivals, read_and_let_go)
+    # A supervised station says of each event what became of it, by the other ways.
+    can_show = apart and arrivals.channel.settling is None
+    return _showing_taker(stream, arrivals, ring, copying) if can_show else copying
+
+
+def _showing_taker(stream: Stream, arrivals: Arrivals, ring: RingReader, copying: Take) -> Take:
+    """What shows large events where they lie, as far as all consent; others are left to what copies them."""
+    aside, intake, header_of = arrivals.aside, arrivals.intake, stream.header_of
+    read = stream.apart_reader(arrivals.channel.types, arrivals.channel.qos.missing)
+    assert read is not None
+    lone: Any = None
+    has_said = False
+
+    def take(data: bytes | memoryview, until: int, is_late: bool) -> None:
+        if aside or is_late or not (intake.shows(stream.cls) and show(cast("memoryview", data))):
+            copying(data, until, is_late)
+
+    def show(data: memoryview) -> bool:
+        nonlocal lone, has_said
+        try:
+            said, body = taken_apart(data)
+            lone = read(said, body)
+        except UNREADABLE:
+            return False  # what copies it says so
+        is_shown = intake.show(lone[0], header)
+        lone = None
+        if is_shown:
+            # Nothing of this room may be left that views it, so that what is left is another's.
+            for view in (said, body, data):
+                view.release()
+            if ring.let_go() and not has_said:
+                has_said = True
+                log.error(KEPT, arrivals.channel.name)
+        return is_shown
+
+    def header(_: int) -> Header:
+        return header_of(lone)
+
+    return take
 
 
 def _reader(stream: Stream, arrivals: Arrivals, *, apart: bool) -> Read | None:
