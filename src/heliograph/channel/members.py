@@ -311,7 +311,7 @@ class Members(Generic[T]):
                 targets,
                 new_tally=self._accounts.tally,
                 keep=keep,
-                crowd=self._crowd.matcher_of(cls),
+                crowd=self._crowd.index_of(cls),
                 is_only=len(self.types) == 1,
             )
             for cls in self.types

@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import msgspec
 
 from heliograph.channel.condition import AnyOf, Condition
+from heliograph.channel.crowd import Index, Some
 from heliograph.channel.entry import Stamping, WayIn, way_in
 from heliograph.channel.groups import Group
+from heliograph.channel.lane import Lane
 from heliograph.codegen import define
 from heliograph.event import Event, Header, info_of
 from heliograph.validate import validator
@@ -37,12 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.accounts import InlineTally
-    from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.lane import Item
     from heliograph.channel.receiver import InlineSubscription
     from heliograph.codegen import Source
     from heliograph.qos import QoS
 
-Found: TypeAlias = "list[Lane | Group | Half]"
+Found: TypeAlias = "list[Lane | Group | Half | Some]"
 """Who may want an event, of those who can be asked before it has its place."""
 Asked: TypeAlias = "tuple[Route, Found | None]"
 """The route of an event, and what `Route.early` has found by it."""
@@ -83,7 +85,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     validate: Callable[[Any], None]
     stamping: Stamping
     queued_targets: tuple[tuple[Target, Condition | AnyOf], ...]
-    crowd: Callable[[Any, Header], list[Lane]] | None
+    crowd: Index | None
     """Finds further lanes."""
     has_queue: bool
     """Whether an event may be queued, or kept."""
@@ -111,14 +113,15 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     def early(self) -> Callable[[Any, Header], Found] | None:
         """Who may want an event, of those who can be asked before it has its place; None: there is nobody."""
         split = [(target, *condition.split) for target, condition in self.queued_targets]
-        if all(before.is_open for _, before, _ in split):
+        if self.crowd is None and all(before.is_open for _, before, _ in split):
             return None
-        return _early_function([one for one in split if not _is_late(*one)])
+        return _early_function([one for one in split if not _is_late(*one)], self.crowd)
 
     @cached_property
     def early_needs_header(self) -> bool:
         """Whether `early` looks at what is known of the header."""
-        return any(condition.split[0].needs_header for _, condition in self.queued_targets)
+        asked = (condition.split[0] for _, condition in self.queued_targets)
+        return self.crowd is not None or any(condition.needs_header for condition in asked)
 
     @cached_property
     def late(self) -> Callable[[Any, Header, Found], Sequence[Lane]] | None:
@@ -126,7 +129,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         split = [(target, *condition.split) for target, condition in self.queued_targets]
         if self.crowd is None and all(after.is_open and t.group is None for t, _, after in split):
             return None
-        return _late_function([(one[0], one[2]) for one in split if _is_late(*one)], self.crowd)
+        return _late_function([(one[0], one[2]) for one in split if _is_late(*one)])
 
     def lanes(self, event: Any, header: Header, found: Found | None) -> Sequence[Lane]:
         """The same as `queued`, of what `early` has found; None when nobody was asked."""
@@ -236,7 +239,7 @@ def build_route(
     *,
     new_tally: Callable[[tuple[InlineSubscription, ...]], InlineTally],
     keep: Callable[[Item], None] | None,
-    crowd: Callable[[Any, Header], list[Lane]] | None = None,
+    crowd: Index | None = None,
     is_only: bool = False,
 ) -> Route:
     """The route of one event class to these targets, and to the lanes that `crowd` finds."""
@@ -364,7 +367,7 @@ def _is_late(_: Target, before: Condition | AnyOf, after: Condition | AnyOf) -> 
 
 
 def _early_function(
-    split: Sequence[tuple[Target, Condition | AnyOf, Condition | AnyOf]],
+    split: Sequence[tuple[Target, Condition | AnyOf, Condition | AnyOf]], crowd: Index | None
 ) -> Callable[[Any, Header], Found]:
     """Of targets, with what can be asked of each before an event has its place, and the rest."""
     function = _Function()
@@ -379,32 +382,33 @@ def _early_function(
         else:
             found = function.bind(of if after.is_open else Half(of, after))
             steps.append((test, f"found.append({found})"))
-    return function.compile(_finding(function, always, steps))
+    rest = [] if crowd is None else [f"found.append({function.bind(crowd.ask)}(event, header))"]
+    return function.compile(_finding(function, always, steps, rest))
 
 
 def _late_function(
     targets: Sequence[tuple[Target, Condition | AnyOf]],
-    crowd: Callable[[Any, Header], list[Lane]] | None,
 ) -> Callable[[Any, Header, Found], list[Lane]]:
-    others = _queued_function(targets, crowd)
+    others = _queued_function(targets, None)
 
     def late(event: Any, header: Header, found: Found) -> list[Lane]:
-        lanes: list[Lane] = []
+        lanes = others(event, header)
         for one in found:
-            of = one
-            if isinstance(of, Half):
-                if not of.holds(event, header):
-                    continue
-                of = of.of
-            lanes.append(of.choose(header) if isinstance(of, Group) else of)
-        return [*lanes, *others(event, header)]
+            if isinstance(one, Lane):  # most are
+                lanes.append(one)
+            elif isinstance(one, Some):
+                lanes += one.of.settled(one, event, header)
+            elif isinstance(one, Group):
+                lanes.append(one.choose(header))
+            elif one.holds(event, header):
+                lanes.append(one.of.choose(header) if isinstance(one.of, Group) else one.of)
+        return lanes
 
     return late
 
 
 def _queued_function(
-    targets: Sequence[tuple[Target, Condition | AnyOf]],
-    crowd: Callable[[Any, Header], list[Lane]] | None,
+    targets: Sequence[tuple[Target, Condition | AnyOf]], crowd: Index | None
 ) -> Callable[[Any, Header], list[Lane]]:
     """See `Route.queued`."""
     function = _Function()
@@ -419,7 +423,7 @@ def _queued_function(
         else:
             assert target.lane is not None
             always.append(target.lane)
-    rest = [] if crowd is None else [f"found += {function.bind(crowd)}(event, header)"]
+    rest = [] if crowd is None else [f"found += {function.bind(crowd.match)}(event, header)"]
     return function.compile(_finding(function, always, steps, rest))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 import heliograph as hg
+from heliograph.channel.crowd import MERGED
 from heliograph.channel.supplier import TOGETHER
 from heliograph.event import Header, info_of
 from heliograph.expr import emit, runtime
@@ -103,6 +104,14 @@ def asking_for_the_place_beside_others(channel: Channel[Note], heard: SimpleQueu
         channel.subscribe(lambda _: None, where=f"{FILTER} AND header.sequence < 0", group="g")
 
 
+def in_a_crowd(channel: Channel[Note], heard: SimpleQueue[str]) -> None:
+    """Those beyond the hundredth are found through an index."""
+    for n in range(MERGED):
+        channel.subscribe(lambda _: None, where=f"text = '{n}'")
+    channel.subscribe(lambda _: None, where="header.priority = 1")
+    channel.subscribe(lambda note: heard.put(note.text), where=FILTER)
+
+
 RECEIVERS = [
     alone,
     beside_others,
@@ -111,6 +120,7 @@ RECEIVERS = [
     asking_for_suppliers,
     asking_for_the_place,
     asking_for_the_place_beside_others,
+    in_a_crowd,
 ]
 
 
@@ -213,13 +223,16 @@ def test_a_batch_that_waits_for_room_is_not_looked_at_anew_for_each_event(
     assert len(asked) < TOGETHER + 6 * len(notes)
 
 
+@pytest.mark.parametrize("others", [0, MERGED])
 @pytest.mark.parametrize("durability", ["volatile", "persistent"])
 def test_who_joins_while_it_is_evaluated_gets_the_event_too(
-    helio: Rig, long_filter: LongFilter, durability: Durability
+    helio: Rig, long_filter: LongFilter, durability: Durability, others: int
 ) -> None:
     """An event is pushed when it enters the queues, and goes by the routes of that instant."""
     channel = helio.station.channel("c", Note, qos=QoS(durability=durability))
     heard: SimpleQueue[str] = SimpleQueue()
+    for n in range(others):
+        channel.subscribe(lambda _: None, where=f"text = '{n}'")
     changed = channel.subscribe(lambda note: heard.put(f"before {note.text}"), where=FILTER)
     slow = in_a_thread(lambda: one(channel))
     assert long_filter.begun.wait(LIMIT)
