@@ -96,6 +96,7 @@ def _listening(order: Order, wire: Wire) -> Station:
         if order.is_relayed:  # what it has open decides by which way events come
             station.mesh.meet({order.supervisor}, START_LIMIT)
         setup(station)  # 3
+        station.mesh.wait_fetched(START_LIMIT)  # then comes what the process before has left
         station.mesh.meet_all(START_LIMIT)
     except BaseException:
         station.close(0.0)

@@ -55,6 +55,12 @@ def careless(station: hg.Station) -> None:
     hints.subscribe(_written_down)
 
 
+def keeping(station: hg.Station) -> None:
+    """The same on a channel that keeps its last event for those who join late."""
+    states = station.channel("states", Job, qos=hg.QoS(durability="transient-local", history=1))
+    states.subscribe(_written_down)
+
+
 def _written_down(job: Job, header: Header) -> None:
     if job.n == 13:
         os.kill(os.getpid(), 9)

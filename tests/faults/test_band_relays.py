@@ -153,3 +153,25 @@ def test_what_a_station_opens_after_its_worker_did_reaches_the_worker_once(
     assert wait_until(lambda: len(done()) == 2)
     assert settled(worker)
     assert sorted(numbers(done())) == [1, 2]
+
+
+def test_what_a_channel_that_keeps_its_last_event_had_handed_over_is_not_missing(
+    plant: Plant, done: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process joins late; what waits for it comes all the same, and nothing before its turn."""
+    monkeypatch.setenv("HELIO_TEST_STUCK_AT", "2")
+    qos = hg.QoS(durability="transient-local", history=1)
+    states = plant.station.channel("states", Job, qos=qos)
+    worker = plant.station.band_worker(band_setups.keeping, priority=5)
+    for n in range(1, 6):
+        states.push(Job(n))
+    assert has_done(done, 1)
+    assert wait_until(lambda: worker.stats().unacknowledged == 4)
+    first = kill(worker)
+    for n in range(6, 9):
+        states.push(Job(n))
+    assert has_begun_again(worker, 1)
+    assert wait_until(lambda: len(done()) == 8)
+    assert [(one.n, one.process == first) for one in done()] == [(n, n == 1) for n in range(1, 9)]
+    assert settled(worker)
+    assert states.stats().balanced

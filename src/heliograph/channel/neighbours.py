@@ -17,7 +17,7 @@ from heliograph.event import Event, EventId
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.feed import JournalLane
@@ -187,11 +187,19 @@ class Neighbours(Generic[T]):
             return ()
         return tuple(sorted(self._members.groups() | self._channel.asking.groups()))
 
-    def kept(self, conditions: Mapping[type[Event], Any]) -> tuple[list[Item], dict[tuple[str, int], int]]:
-        """What a late joiner elsewhere gets, and how far each supplier here is at that instant."""
+    def kept(
+        self, conditions: Mapping[type[Event], Any], to_come: Callable[[], Collection[EventId]] = tuple
+    ) -> tuple[list[Item], dict[tuple[str, int], int]]:
+        """What a late joiner elsewhere gets, and how far each supplier here is at that instant.
+
+        What is still to come to it was pushed before, and is sent after: none of that is left out there.
+        """
         with self._members.still():
-            items = self._members.history.matching(conditions)
+            ahead = to_come()
+            items = [item for item in self._members.history.matching(conditions) if item[1].id not in ahead]
             floors = {(s.name, s.epoch): s.pushed for s in self._members.suppliers if s.forwards}
+        for supplier, epoch, sequence in ahead:
+            floors[supplier, epoch] = min(floors.get((supplier, epoch), sequence), sequence - 1)
         return items, floors
 
     def late_lanes(self) -> dict[LateLane, Mapping[type[Event], Any]]:

@@ -22,11 +22,12 @@ from heliograph.link import messages as m
 from heliograph.link.pages import PAGE_BYTES, Page, PageReader, page_size, to_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
     from heliograph.channel.late import LateLane
+    from heliograph.event import EventId
     from heliograph.link.kept import Wanted
     from heliograph.link.link import Link
     from heliograph.link.questions import Questions, Reply
@@ -61,21 +62,32 @@ _kept_ask: Final = msgspec.msgpack.Decoder(KeptAsk).decode
 
 
 class Elsewhere:
-    """See the module. Both sides of it."""
+    """See the module. Both sides of it.
+
+    Args:
+        wanted: tells what a station wants of a channel.
+        to_come: tells which events will be sent to a station that were pushed before it was ready for them.
+    """
 
     def __init__(
         self,
         questions: Questions,
         channel: Callable[[str], Channel[Any] | None],
         writer: EventWriter,
+        *,
         wanted: Wanted,
+        to_come: Callable[[int, str], Collection[EventId]],
         tasks: Tasks,
     ) -> None:
         self._questions = questions
         self._channel = channel
         self._writer = writer
         self._wanted = wanted
+        self._to_come = to_come
         self._tasks = tasks
+        self._lock = tasks.lock("kept elsewhere")
+        self.fetching = 0
+        """Stations that have been asked, and are waited for."""
         self._numbers = count(1)
         self._rests: dict[tuple[int, int], list[Item]] = {}
         questions.answer("kept", self._answer)
@@ -96,7 +108,8 @@ class Elsewhere:
         if ask.rest:
             items = self._rests.pop((station, ask.rest), [])
         elif channel is not None and conditions is not None:
-            items, floors = channel.neighbours.kept(conditions)
+            to_come = partial(self._to_come, station, ask.channel)
+            items, floors = channel.neighbours.kept(conditions, to_come)
         taken = items[:KEPT_AT_ONCE]
         page = to_page(self._writer, taken)
         while len(taken) > 1 and page_size(page) > PAGE_BYTES:
@@ -115,6 +128,8 @@ class Elsewhere:
         for link in links:
             held = [lane for lane in lanes if lane.hold(link.station)]
             if held:
+                with self._lock:
+                    self.fetching += 1
                 self._tasks.spawn(f"kept of {channel.name}", partial(self._fetch, channel, held, link))
 
     def _fetch(self, channel: Channel[Any], lanes: list[LateLane], link: Link) -> None:
@@ -129,10 +144,13 @@ class Elsewhere:
             for lane in lanes:
                 conditions = wants.get(lane, {})
                 channel.neighbours.release(lane, [i for i in items if meets(conditions, i)], floors)
+            with self._lock:
+                self.fetching -= 1
 
     def _ask(self, channel: Channel[Any], link: Link) -> tuple[list[Item], dict[tuple[str, int], int]]:
         reader = PageReader(channel.name, channel.qos.missing)
         items: list[Item] = []
+        left: dict[tuple[str, int], int] = {}
         ask, floors = KeptAsk(channel.name), dict[tuple[str, int], int]()
         while True:
             answer = m.decoded(_kept, self._questions.ask(link, "kept", ask, KEPT_LIMIT), link.name)
@@ -144,5 +162,5 @@ class Elsewhere:
         # A supplier that has left is in no list, but some of its events may still be on their way.
         for _, header, _ in items:
             who = (header.supplier, header.epoch)
-            floors[who] = max(floors.get(who, 0), header.sequence)
-        return items, floors
+            left[who] = max(left.get(who, 0), header.sequence)
+        return items, {**left, **floors}

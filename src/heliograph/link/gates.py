@@ -35,7 +35,7 @@ from heliograph.link.matching import not_coming, unmet, unreadable
 from heliograph.link.runs import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from heliograph.channel.core import Channel
     from heliograph.event import Event, EventId
@@ -305,6 +305,22 @@ class Gates:
             if channel is not None:
                 channel.neighbours.set_consumers(peer.link.name, 0)
                 channel.neighbours.set_unmatched(peer.link.name, ())
+
+    def wanted(self, station: int, name: str) -> Mapping[type[Event], Any] | None:
+        """What a station has said that its consumers want of a channel of this one."""
+        gateway = self._gateway(station, name)
+        if isinstance(gateway, KeepingGateway):
+            return dict(gateway.conditions)
+        return None if gateway is None else dict(gateway.selection.conditions)
+
+    def to_come(self, station: int, name: str) -> Collection[EventId]:
+        """What was pushed here and waits for a worker to be ready."""
+        gateway = self._gateway(station, name)
+        return gateway.to_come if isinstance(gateway, KeepingGateway) else ()
+
+    def _gateway(self, station: int, name: str) -> Gateway | None:
+        peer = self._peer_of(station)
+        return None if peer is None else peer.gateways.get(name)
 
     def pause(self, peer: Peer, name: str, *, paused: bool) -> None:
         """Stop sending a channel's events to a station, or go on."""

@@ -20,8 +20,8 @@ an event is given up.
     handed.settled(channel, event)
     handed.end(is_lost=True)                    no process follows
 
-`Settled` is the other side: it says, many at a time, which events are settled. Persistent channels, and
-those whose pushes wait for acknowledgements, take care of themselves.
+`Settled` is the other side: it says, many at a time, which events are settled. Persistent channels take care
+of themselves. On those whose pushes wait for acknowledgements a process that dies has left, as any receiver.
 """
 
 from __future__ import annotations
@@ -67,6 +67,9 @@ class Book:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def events(self) -> set[EventId]:
+        return set(self._entries)
 
     def add(self, item: Item) -> None:
         self._entries[item[1].id] = (item, 1)
@@ -141,6 +144,16 @@ class KeepingGateway(Gateway):
     @property
     def link(self) -> Link:
         return self._link
+
+    @property
+    def conditions(self) -> Mapping[type[Event], Any]:
+        """What the worker wants, or will get as soon as it is ready."""
+        return self.selection.conditions if self._next is None else self._next[0]
+
+    @property
+    def to_come(self) -> set[EventId]:
+        """What was pushed and will be sent as soon as it is ready."""
+        return self.book.events() if self.is_waited_for else set()
 
     def move(self, link: Link) -> None:
         """Another process or session takes the place of the last; nothing is sent to it before `resume`."""

@@ -42,7 +42,7 @@ from heliograph.link.runs import EventWriter
 from heliograph.link.silence import Silence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import msgspec
 
@@ -117,9 +117,16 @@ class Mesh:
         )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
-        self.keeper = Keeper(self._questions, channel, self._writer, self._wanted, self._name_of)
+        self.keeper = Keeper(self._questions, channel, self._writer, self.gates.wanted, self._name_of)
         self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
-        self._elsewhere = Elsewhere(self._questions, channel, self._writer, self._wanted, ports.tasks)
+        self._elsewhere = Elsewhere(
+            self._questions,
+            channel,
+            self._writer,
+            wanted=self.gates.wanted,
+            to_come=self.gates.to_come,
+            tasks=ports.tasks,
+        )
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
         self._closed = False
         self._silence = Silence(peer_limit, ports.tasks, self._peers, self._gone)
@@ -268,6 +275,10 @@ class Mesh:
         with self._lock:
             links = [peer.link for peer in self._peers.values() if peer.keeps(channel.name)]
         self._elsewhere.fetch(channel, [lane], links)
+
+    def wait_fetched(self, timeout: float) -> bool:
+        """Wait until those who joined late have what was kept for them."""
+        return self.wait_for(lambda _: not self._elsewhere.fetching, timeout)
 
     def close(self, timeout: float = 1.0) -> None:
         """Let the others have what was sent, for up to `timeout` seconds, and leave."""
@@ -525,12 +536,6 @@ class Mesh:
         else:
             channel = arrivals.channel
             arrivals.add(stream.read(run, channel.types, link.name, skip, channel.qos.missing))
-
-    def _wanted(self, station: int, name: str) -> Mapping[type[Event], Any] | None:
-        """What a station has said that its consumers want of a channel of this one."""
-        peer = self._peers.get(station)
-        gateway = None if peer is None else peer.gateways.get(name)
-        return None if gateway is None else dict(gateway.selection.conditions)
 
     def _name_of(self, station: int) -> str:
         peer = self._peers.get(station)

@@ -66,8 +66,8 @@ class FakeLink:
 class Worker:
     """One worker of a station with one channel."""
 
-    def __init__(self, station: hg.Station) -> None:
-        self.channel: Channel[Any] = station.channel("c", Low, High)
+    def __init__(self, station: hg.Station, qos: hg.QoS | None = None) -> None:
+        self.channel: Channel[Any] = station.channel("c", Low, High, qos=qos)
         self.told: list[Channel[Any]] = []
         self.handed = Handed("w", Lock(), on_lost=lambda *_: None, retell=self.told.append)
 
@@ -203,3 +203,20 @@ def test_what_was_sent_while_the_first_process_began_is_not_sent_twice(station: 
     assert sent(gateway) == [(1, False)]
     worker.handed.resume(1)
     assert sent(gateway) == []
+
+
+def test_what_is_kept_for_a_process_that_joins_late_is_without_what_waits_for_it(station: hg.Station) -> None:
+    worker = Worker(station, hg.QoS(durability="transient-local", history=2))
+    worker.channel.push_many([Low(1), Low(2)])
+    gateway = worker.joins(1, Low)
+    worker.handed.resume(1)
+    worker.channel.push(Low(3))
+    assert sent(gateway) == [(3, False)]
+    kept, floors = worker.channel.neighbours.kept(gateway.conditions, lambda: gateway.to_come)
+    assert ([header.sequence for _, header, _ in kept], set(floors.values())) == ([2, 3], {3})
+    worker.joins(2, Low)
+    worker.channel.push(Low(4))
+    kept, floors = worker.channel.neighbours.kept(gateway.conditions, lambda: gateway.to_come)
+    assert (kept, set(floors.values())) == ([], {2})
+    worker.handed.resume(2)
+    assert sent(gateway) == [(3, True), (4, False)]
