@@ -123,7 +123,7 @@ class _Due(Supplier[T]):
         self._whole = header
         self._push_slowly(event, PLAIN, ATTEMPT)
 
-    def _header(self, route: Route, event: T, said: Stamp) -> Header:  # noqa: ARG002 - it has been stamped
+    def _header(self, route: Route, event: T, said: Stamp, number: int) -> Header:  # noqa: ARG002 - it has been stamped
         return self._whole
 
     def _known(self, route: Route, said: Stamp) -> Header:  # noqa: ARG002 - as above

@@ -174,7 +174,7 @@ class DurableSupplier(Supplier[T]):
         items: list[Item] = []
         for event in events:
             route = self._routes.get(event.__class__) or self._refuse(event)
-            header = self._header(route, event, said)
+            header = self._header(route, event, said, self._next_sequence())
             deadline = 0
             if route.lifetime_ns is not None:
                 deadline = self._clock.monotonic_ns() + route.lifetime_ns

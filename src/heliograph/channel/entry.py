@@ -11,9 +11,9 @@ and an inline callback it reads
             acquire()
             try:
                 if not barred:
-                    header = Header(channel, type, supplier, epoch, next_sequence(), now(), ...)
-                    if said is not plain: header = said.on(header)
                     if not (lane_1.waiting >= lane_1.blocks_at or lane_2.waiting >= lane_2.blocks_at):
+                        header = Header(channel, type, supplier, epoch, next_sequence(), now(), ...)
+                        if said is not plain: header = said.on(header)
                         item = (event, header, 0)
                         put_into_lane_1(item)
                         put_into_lane_2(item)
@@ -21,7 +21,7 @@ and an inline callback it reads
                         passed = True
             finally:
                 release()
-            if not passed: return slowly(event, said, max_blocking)
+            if not passed: return slowly(event, said, max_blocking, None)
             try:
                 callback(event)
             except Exception as error:
@@ -35,7 +35,8 @@ and an inline callback it reads
 Where filters or groups decide which lanes get an event, or where there are many, loops over the lanes that
 `route.queued` finds take the place of the lines for each lane. A lane that is alone is asked by itself.
 Filters are evaluated before `acquire`, as far as they can be asked by then: one that takes long holds up
-nobody else.
+nobody else. An event gets its number when there is room for it, so that numbers have no gaps; where a filter
+wants to know it, or a group chooses by it, it has its number first and takes it along the slow way.
 
 One push at a time is between `acquire` and `release`, of all suppliers of a channel: lanes only get emptier
 meanwhile, so whoever found room in all of them still has it when it puts. `barred` holds something when these
@@ -70,8 +71,8 @@ class Push(Protocol):
     def __call__(self, event: Any, said: Stamp = PLAIN, max_blocking: float | None = None, /) -> Header: ...
 
 
-SlowPush: TypeAlias = "Callable[[Any, Stamp, float | None], Header]"
-"""The same, where nothing is left out."""
+SlowPush: TypeAlias = "Callable[[Any, Stamp, float | None, int | None], Header]"
+"""The same, where nothing is left out, and with the number that the event has, if it has one."""
 WayIn: TypeAlias = "Callable[..., Push]"
 """Takes the fields of an `Own`."""
 
@@ -199,6 +200,9 @@ def _add_rows(source: Source, route: Route) -> None:
 
 
 def _stamped(source: Source, header: str, depth: int) -> None:
+    """Give the event its place, unless it has one."""
+    if not header:
+        return
     source.line(f"header = {header}", depth)
     source.line(f"if said is not {source.bind(PLAIN)}: header = said.on(header)", depth)
 
@@ -207,41 +211,46 @@ def _queue(source: Source, route: Route, header: str) -> None:
     deadline = "0"
     if route.lifetime_ns is not None:
         deadline = f"monotonic() + {source.bind(route.lifetime_ns)}"
-    source.line("passed = False", 2)
-    asked = _ask(source, route)
+    source.line("passed, number = False, None", 2)
+    asked, needs_place = _ask(source, route)
     source.line("acquire()", 2)
     source.line("try:", 2)
     source.line("if not barred:", 3)
-    _stamped(source, header, 4)
+    if needs_place:
+        _stamped(source, header, 4)
+        source.line("number = header.sequence", 4)
+        header = ""
     item = f"item = (event, header, {deadline})"
     if route.always is not None and len(route.always) <= WRITTEN_OUT:
-        _put_by_name(source, route.always, item)
+        _put_by_name(source, route.always, header, item)
     elif route.sole is not None:
-        _put_if_wanted(source, route.sole[0], asked, item)
+        _put_if_wanted(source, route.sole[0], asked, header, item)
     else:
-        _put_by_loop(source, asked, item)
+        _put_by_loop(source, asked, header, item)
     if route.keep is not None:
         source.line(f"{source.bind(route.keep)}(item)", 5)
     source.line("passed = True", 5)
     source.line("finally:", 2)
     source.line("release()", 3)
-    source.line("if not passed: return slowly(event, said, max_blocking)", 2)
+    source.line("if not passed: return slowly(event, said, max_blocking, number)", 2)
 
 
-def _put_by_name(source: Source, lanes: tuple[Lane, ...], item: str) -> None:
+def _put_by_name(source: Source, lanes: tuple[Lane, ...], header: str, item: str) -> None:
     names = [source.bind(lane) for lane in lanes]
     full = " or ".join(f"{name}.waiting >= {name}.blocks_at" for name in names)
     source.line(f"if not ({full or 'False'}):", 4)
+    _stamped(source, header, 5)
     source.line(item, 5)
     for lane in lanes:
         source.line(f"{source.bind(lane.put)}(item)", 5)
     source.line(f"tally.matched += {len(lanes)}", 5)
 
 
-def _ask(source: Source, route: Route) -> str:
-    """Have evaluated what can be; the text that says, under the lock, who gets an event."""
+def _ask(source: Source, route: Route) -> tuple[str, bool]:
+    """Have evaluated what can be; the text that says, under the lock, who gets an event, and whether that
+    asks for its place."""
     if route.always is not None and len(route.always) <= WRITTEN_OUT:
-        return ""
+        return "", False
     known = "None"
     if route.early_needs_header:
         known = f"known if said is {source.bind(PLAIN)} else said.on(known)"
@@ -250,29 +259,35 @@ def _ask(source: Source, route: Route) -> str:
         if before is not None:
             source.line(f"wanted = {source.bind(before)}(event, {known})", 2)
         if after is None:
-            return "wanted"
+            return "wanted", False
         rest = f"{source.bind(after)}(event, header)"
-        return rest if before is None else f"wanted and {rest}"
+        return (rest if before is None else f"wanted and {rest}"), True
     if route.early is None:
-        return f"{source.bind(route.queued)}(event, header)"
+        return f"{source.bind(route.queued)}(event, header)", True
     source.line(f"found = {source.bind(route.early)}(event, {known})", 2)
-    return "found" if route.late is None else f"{source.bind(route.late)}(event, header, found)"
+    if route.late is None:
+        return "found", False
+    return f"{source.bind(route.late)}(event, header, found)", True
 
 
-def _put_if_wanted(source: Source, lane: Lane, wanted: str, item: str) -> None:
+def _put_if_wanted(source: Source, lane: Lane, wanted: str, header: str, item: str) -> None:
     name = source.bind(lane)
-    source.line(f"if not ({wanted}): passed = True", 4)
+    source.line(f"if not ({wanted}):", 4)
+    _stamped(source, header, 5)
+    source.line("passed = True", 5)
     source.line(f"elif {name}.waiting < {name}.blocks_at:", 4)
+    _stamped(source, header, 5)
     source.line(item, 5)
     source.line(f"{source.bind(lane.put)}(item)", 5)
     source.line("tally.matched += 1", 5)
 
 
-def _put_by_loop(source: Source, lanes: str, item: str) -> None:
+def _put_by_loop(source: Source, lanes: str, header: str, item: str) -> None:
     source.line(f"lanes = {lanes}", 4)
     source.line("for lane in lanes:", 4)
     source.line("if lane.waiting >= lane.blocks_at: break", 5)
     source.line("else:", 4)
+    _stamped(source, header, 5)
     source.line(item, 5)
     source.line("for lane in lanes: lane.put(item)", 5)
     source.line(f"tally.matched += {source.bind(len)}(lanes)", 5)

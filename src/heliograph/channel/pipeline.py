@@ -137,6 +137,12 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
             return () if self.queued is None else self.queued(event, header)
         return cast("list[Lane]", found) if self.late is None else self.late(event, header, found)
 
+    def lanes_without_place(self, found: Found | None) -> Sequence[Lane] | None:
+        """The same where that is known before an event has its place; else None."""
+        if self.always is not None:
+            return self.always
+        return cast("list[Lane]", found) if found is not None and self.late is None else None
+
     @cached_property
     def stamp(self) -> Callable[[Any, str, int, int, int, int], Header]:
         """Makes a header: of (event, supplier, epoch, sequence, source_ts, station_seq)."""

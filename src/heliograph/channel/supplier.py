@@ -17,7 +17,7 @@ from collections import defaultdict
 from functools import partial
 from itertools import count, repeat, takewhile
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, Unpack, cast
 
 from heliograph.channel.accounts import count_of, take_numbers
 from heliograph.channel.bulk import Bulk
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from heliograph.ports import Lock
 
 T = TypeVar("T", bound=Event)
+Tried: TypeAlias = "tuple[Route, Header | None, Lane | None]"
+"""Of a push: a header if the event has its place, and a lane that had no room for it."""
 
 TOGETHER: Final = 512
 """Events of one `push_many` that are queued while other pushes wait."""
@@ -66,10 +68,6 @@ class Receipt:
     def when_kept(self, call: Callable[[BaseException | None], object]) -> None:
         """Call it once the event is kept, with what went wrong if it is not; it must not wait."""
         call(None)
-
-
-STAMPED: Final = 16
-"""Events of a batch that get headers before it is known whether there is room; without, they get new ones."""
 
 
 class Supplier(Generic[T]):
@@ -106,6 +104,8 @@ class Supplier(Generic[T]):
         """Of the last durable event under this name when it was opened; 0 when there is none."""
         self._sequences = count(last_sequence + 1)
         self._next_sequence = self._sequences.__next__
+        self._unused = 0
+        """Numbers of events that had one before it was known that there was no room."""
         self._later: tuple[int, count[int]] | None = None
         self._periodic: set[Periodic[T]] = set()
         self.points: tuple[tuple[str, LetsThrough], ...] = ()
@@ -285,11 +285,22 @@ class Supplier(Generic[T]):
             self._push_slowly,
         )
 
-    def _push_slowly(self, event: T, said: Stamp, max_blocking: float | None) -> Header:
+    def _push_slowly(
+        self, event: T, said: Stamp, max_blocking: float | None, number: int | None = None
+    ) -> Header:
         """Push when it is this event's turn and there is room; other pushes of this supplier wait behind."""
+        numbers = [] if number is None else [number]
+        try:
+            return self._push_in_turn(event, said, max_blocking, numbers)
+        finally:
+            if numbers:
+                with self._lock:
+                    self._unused += len(numbers)
+
+    def _push_in_turn(self, event: T, said: Stamp, max_blocking: float | None, numbers: list[int]) -> Header:
         seconds = self._channel.qos.max_blocking if max_blocking is None else max_blocking
         deadline = self._clock.monotonic_ns() + round(seconds * 1e9)
-        queue = partial(self._try_to_queue, event, said, self._ask(event, said))
+        queue = partial(self._try_to_queue, event, said, self._ask(event, said), numbers)
         with self._lock:
             self._turn.wait_for(lambda: not self._barred or self._drains(self._barred[0]), seconds)
             if self._barred:
@@ -304,13 +315,14 @@ class Supplier(Generic[T]):
                 with self._lock:
                     self._barred.clear()
                     self._turn.notify_all()
+        assert header is not None
         if route.inline is not None:
             route.inline(event, header)
         return header
 
     def _queue_when_room(
         self,
-        queue: Callable[[], tuple[Route, Header, Lane | None]],
+        queue: Callable[[], Tried],
         full: Lane,
         seconds: float,
         deadline: int,
@@ -319,6 +331,7 @@ class Supplier(Generic[T]):
             with self._lock:
                 route, header, still_full = queue()
                 if still_full is None:
+                    assert header is not None
                     return route, header
                 full = self._barred[0] = still_full
                 self._turn.notify_all()
@@ -334,13 +347,20 @@ class Supplier(Generic[T]):
         header = route.stamping.known(self.name, self.epoch)
         return header if said is PLAIN else said.on(header)
 
-    def _try_to_queue(self, event: T, said: Stamp, asked: Asked) -> tuple[Route, Header, Lane | None]:
-        """Under the lock."""
+    def _try_to_queue(self, event: T, said: Stamp, asked: Asked, numbers: list[int]) -> Tried:
+        """Under the lock. A number that was taken in vain is left in `numbers`, for the next try."""
         route = self._routes.get(event.__class__) or self._refuse(event)
         if route is not asked[0]:
             asked = self._ask(event, said)
-        header = self._header(route, event, said)
-        return route, header, self._enqueue(route, event, header, asked[1])
+        for lane in route.lanes_without_place(asked[1]) or ():
+            if lane.waiting >= lane.blocks_at:
+                return route, None, lane
+        number = numbers.pop() if numbers else self._next_sequence()
+        header = self._header(route, event, said, number)
+        full = self._enqueue(route, event, header, asked[1])
+        if full is not None:
+            numbers.append(number)
+        return route, header, full
 
     def _drains(self, lane: Lane) -> bool:
         """Whether only the calling thread can make room in it."""
@@ -444,16 +464,23 @@ class Supplier(Generic[T]):
         self, route: Route, events: Sequence[T], found: Sequence[Found | None]
     ) -> tuple[list[Item], dict[Lane, list[Item]]]:
         """Under the lock: items for as many events as there is room for, and which of them each lane gets."""
-        lanes_of, allot = route.lanes, self._allot
+        places: defaultdict[Lane, list[int]] = defaultdict(list)
         items: list[Item] = []
-        lots: defaultdict[Lane, list[Item]] = defaultdict(list)
-        for start in range(0, len(events), STAMPED):
-            some = self._stamped(route, events[start : start + STAMPED])
-            for place, item in enumerate(some):
-                if allot(lanes_of(item[0], item[1], found[start + place]), item, lots) is not None:
-                    return items + some[:place], lots
-            items += some
-        return items, lots
+        fitting = 0
+        for place, event in enumerate(events):
+            lanes = route.lanes_without_place(found[place])
+            if lanes is None:
+                items += self._stamped(route, (event,))
+                lanes = route.lanes(event, items[-1][1], found[place])
+            if any(len(places[lane]) >= lane.blocks_at - lane.waiting for lane in lanes):
+                break
+            for lane in lanes:
+                places[lane].append(place)
+            fitting += 1
+        if len(items) > fitting:
+            self._unused += 1
+        items = items[:fitting] or self._stamped(route, events[:fitting])
+        return items, {lane: [items[place] for place in those] for lane, those in places.items()}
 
     def _allot(self, lanes: Sequence[Lane], item: Item, lots: defaultdict[Lane, list[Item]]) -> Lane | None:
         """Add an event to what will be put into each of these lanes, or return one that has no room."""
@@ -475,10 +502,8 @@ class Supplier(Generic[T]):
             for event in events
         ]
 
-    def _header(self, route: Route, event: T, said: Stamp) -> Header:
-        header = route.stamp(
-            event, self.name, self.epoch, self._next_sequence(), self._now(), self._next_station_seq()
-        )
+    def _header(self, route: Route, event: T, said: Stamp, number: int) -> Header:
+        header = route.stamp(event, self.name, self.epoch, number, self._now(), self._next_station_seq())
         return header if said is PLAIN else said.on(header)
 
     def _enqueue(self, route: Route, event: T, header: Header, found: Found | None) -> Lane | None:
@@ -543,8 +568,7 @@ class Supplier(Generic[T]):
 
     @property
     def pushed(self) -> int:
-        """Headers made: a push that found a queue full counts each time it tried."""
-        return count_of(self._next_sequence) - 1 - self.last_sequence
+        return count_of(self._next_sequence) - 1 - self.last_sequence - self._unused
 
     def use(self, routes: Mapping[type, Route]) -> None:
         """The routes from the next push on. Under the lock."""

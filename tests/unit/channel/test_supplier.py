@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from queue import SimpleQueue
@@ -198,3 +199,71 @@ def _wait_until_one_waits(channel: Channel[Any]) -> None:
     while not channel._own._barred:
         assert time.monotonic() < ends
         time.sleep(0.001)
+
+
+def _one_by_one(channel: Channel[Reading], events: list[Reading]) -> None:
+    for event in events:
+        channel.push(event)
+
+
+def _awaited(channel: Channel[Reading], events: list[Reading]) -> None:
+    async def push() -> None:
+        for event in events:
+            await channel.apush(event)
+
+    asyncio.run(push())
+
+
+def _together(channel: Channel[Reading], events: list[Reading]) -> None:
+    channel.push_many(events)
+
+
+PUSHES = {"push": _one_by_one, "apush": _awaited, "push_many": _together}
+WANTED: dict[str, dict[str, Any]] = {
+    "everything": {},
+    "some": {"where": "value >= 0"},
+    "its place": {"where": "header.sequence > 0"},
+    "in a group": {"group": "g"},
+}
+ASK_NO_PLACE = ("everything", "some")
+"""To the others an event is shown with its number, so a try that found no room has used one up."""
+
+
+@pytest.mark.parametrize("push", PUSHES)
+@pytest.mark.parametrize("wanted", WANTED)
+def test_events_that_wait_for_room_have_one_number_each_and_count_once(
+    station: Station, push: str, wanted: str
+) -> None:
+    channel = station.channel("c", Reading, qos=QoS(queue=2, max_blocking=LIMIT))
+    events = [Reading(0, n) for n in range(30)]
+    with channel.consumer(**WANTED[wanted]) as consumer, channel.consumer(where="value < 0"):
+        pushing = threading.Thread(target=PUSHES[push], args=(channel, events))
+        pushing.start()
+        numbers = []
+        for delivery in consumer.deliveries(timeout=LIMIT):
+            numbers.append(delivery.header.sequence)
+            if len(numbers) == len(events):
+                break
+        pushing.join(LIMIT)
+    assert channel.stats().pushed == len(events)
+    if wanted in ASK_NO_PLACE or push == "push":
+        assert numbers == list(range(1, len(events) + 1))
+    else:
+        assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize("wanted", WANTED)
+def test_a_push_that_is_refused_does_not_count(station: Station, wanted: str) -> None:
+    channel = station.channel("c", Reading, qos=QoS(queue=2, max_blocking=0.0))
+    with channel.consumer(**WANTED[wanted]) as consumer:
+        channel.push_many([Reading(0, n) for n in range(2)])
+        for push in (channel.push, channel.push_nowait):
+            with pytest.raises(QueueFull):
+                push(Reading(0, 2))
+        assert channel.stats().pushed == 2
+        assert len(consumer.read(max=2, timeout=LIMIT)) == 2
+        channel.push(Reading(0, 3))
+        assert channel.stats().pushed == 3
+        (delivery,) = consumer.deliveries(timeout=0.0)
+    if wanted in ASK_NO_PLACE:
+        assert delivery.header.sequence == 3, "what was refused had no number"
