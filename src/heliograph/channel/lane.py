@@ -79,6 +79,7 @@ class Lane:
         "_taken",
         "_waiters",
         "_watched",
+        "_why",
         "blocks_at",
         "closed",
         "done",
@@ -148,6 +149,7 @@ class Lane:
         self._failed = 0
         self._expired = 0
         self._dropped: Counter[str] = Counter()
+        self._why = "closed"
 
     # The supplier's side
 
@@ -288,10 +290,10 @@ class Lane:
             if left and items and not self.closed:
                 self._put_back(items[-left:])
             elif left:
-                self._dropped["closed"] += left
+                self._dropped[self._why] += left
                 if self.watch is not None:
                     for item in self._observed[-left:]:
-                        self.watch(item[1], "dropped", "closed")
+                        self.watch(item[1], "dropped", self._why)
             self._taken = self.done = 0
             self.halted = self.closed
 
@@ -323,9 +325,9 @@ class Lane:
         """Nothing more will come: hold nothing back."""
 
     def close(self, reason: str = "closed") -> None:
-        """Take nothing more in; what waits is dropped under `reason`."""
+        """Take nothing more in; what waits, or was taken in vain, is dropped under `reason`."""
         with self._lock:
-            self.closed = self.halted = True
+            self.closed, self.halted, self._why = True, True, reason
             if self.waiting:
                 self._drop_each(self._pop_all(), reason)
             self._bands.clear()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.observer import watched, watched_async
-from heliograph.errors import Closed, NotPossible
+from heliograph.errors import CallbackStuck, Closed, NotPossible
 from heliograph.event import Event, Header
 
 if TYPE_CHECKING:
@@ -229,12 +229,12 @@ class Subscription(QueuedReceiver):
 
     def stuck(self, seconds: float) -> None:
         """The callback does not come back: say so and detach, so that nothing queues up behind it."""
-        log.error(
-            "%s has not returned for %.1f s; it is detached, what waits for it is dropped and counted",
-            self.name,
-            seconds,
-        )
         self._channel.drop_receiver(self, reason="stuck")
+        error = CallbackStuck(self.name, seconds)
+        # In a task of its own: who watches has others to watch, and `on_error` may hang as well.
+        self._channel.ports.tasks.spawn(
+            f"reports {self.name}", partial(self._channel.report, self.name, None, error)
+        )
 
 
 class AsyncSubscription(QueuedReceiver):

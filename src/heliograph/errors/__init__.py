@@ -50,6 +50,7 @@
     │   ├── NotMatched              two stations have it in ways that do not go together; says why
     │   ├── DeliveryTimeout         not acknowledged by all in time; it may be yet               (retriable)
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
+    │   ├── CallbackStuck           a callback does not come back, and is called no more
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
     │   ├── WouldDeadlock           the queue to wait for is drained by this very thread
     │   └── AlreadyConnected, Disconnected, ObjectNotExist, BadParam     of the CORBA face
@@ -94,6 +95,7 @@ from heliograph.errors.base import ROOT, HeliographError
 from heliograph.errors.channel import (
     AlreadyConnected,
     BadParam,
+    CallbackStuck,
     ChannelError,
     ChannelExists,
     Closed,
@@ -194,6 +196,7 @@ __all__ = [
     "BadRecord",
     "BatchRefused",
     "BatchTooLarge",
+    "CallbackStuck",
     "ChannelError",
     "ChannelExists",
     "Closed",

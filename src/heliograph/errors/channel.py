@@ -246,6 +246,23 @@ class GivenUp(ChannelError):
         )
 
 
+class CallbackStuck(ChannelError):
+    """A callback has not returned for `callback_limit`, and is called no more.
+
+    `name` is its subscription's.
+    """
+
+    seconds: float
+    """For how long."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} has not returned for {self.seconds:.1f} s; it is detached, and what waits for it "
+            "is dropped and counted as stuck. Subscribe again when it has returned, or give "
+            "Station(callback_limit=...) more"
+        )
+
+
 class WouldDeadlock(ChannelError):
     """The queue to wait for is drained by the thread that would wait."""
 

@@ -17,6 +17,7 @@ import pytest
 import heliograph as hg
 from heliograph import columns
 from heliograph.errors import (
+    CallbackStuck,
     ChannelExists,
     Closed,
     NoSuchChannel,
@@ -27,6 +28,7 @@ from heliograph.errors import (
 )
 from heliograph.qos import QoS
 from heliograph.station import Station
+from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -684,26 +686,24 @@ class TestIsolation:
 
     def test_a_callback_that_never_returns_is_detached_and_close_returns(self) -> None:
         never = threading.Event()
-        with Station(callback_limit=0.05) as station:
+        told: SimpleQueue[tuple[str, BaseException]] = SimpleQueue()
+        with Station(callback_limit=0.05, on_error=lambda name, _, error: told.put((name, error))) as station:
             tracks = station.channel("air.tracks", Track)
             inbox = Inbox()
             stuck = tracks.subscribe(lambda _: never.wait(), name="stuck")
             tracks.subscribe(inbox)
             tracks.push_many([Track(n) for n in range(10)])
             assert len(inbox.get(10)) == 10
-            detached = threading.Event()
-
-            def look() -> None:
-                while stuck.name in tracks.stats().consumers:
-                    detached.wait(0.005)
-                detached.set()
-
-            looker = threading.Thread(target=look, daemon=True)
-            looker.start()
-            assert detached.wait(LIMIT)
-            assert tracks.stats().total.dropped == {"stuck": 9} or tracks.stats().total.pending
+            name, error = told.get(timeout=LIMIT)
+            assert name == stuck.name
+            assert isinstance(error, CallbackStuck)
+            assert name not in tracks.stats().consumers
             assert station.close(timeout=1.0) == {}
-        never.set()
+            assert tracks.stats().total.pending + tracks.stats().total.dropped.get("stuck", 0) == 10
+            never.set()
+            assert wait_until(lambda: not tracks.stats().total.pending)
+            assert tracks.stats().total.dropped == {"stuck": 9}
+            assert tracks.stats().balanced
 
     def test_subscribing_and_closing_inside_callbacks(self, tracks: Channel[Track]) -> None:
         inbox = Inbox()
