@@ -123,7 +123,7 @@ class Feed:
                     self._pass_on(partition, None, rings)
                     raise
                 finally:
-                    self._next[partition] = next_offset
+                    self._next[partition] = max(next_offset, self.next_offset(partition))
                     for bounded in tuple(self._bounded):
                         lane, where = bounded
                         if where == partition and lane.passed(partition, next_offset, rings):
@@ -134,8 +134,9 @@ class Feed:
 
     def _pass_on(self, partition: str, events: Iterable[Offered] | None, rings: list[JournalLane]) -> None:
         """Under the lock: offer events one by one; `_next` is the first that not every lane was offered."""
-        following = self._next
-        routes = self._routes_of(partition)
+        following, routes = self._next, self._routes_of(partition)
+        # What is sent again, or was asked about for so long that a newer link was faster, takes nobody back.
+        reached = following.get(partition, 0)
         if events is None:
             for reader in self._lanes:
                 reader.fall_behind(partition, following.get(partition, 0), rings)
@@ -144,12 +145,12 @@ class Feed:
                 event, header, _ = item
                 route = routes.get(event.__class__)
                 assert header.offset is not None
-                following[partition] = header.offset
+                following[partition] = max(reached, header.offset)
                 if route is None:
                     # Another version of a class: each lane reads it, as its own or as it was pushed.
                     for reader in self._lanes:
                         reader.fall_behind(partition, header.offset, rings)
-                    following[partition] = header.offset + 1
+                    following[partition] = max(reached, header.offset + 1)
                     continue
                 found = asked[1] if asked is not None and asked[0] is route else None
                 lanes = route.lanes(event, header, found)
@@ -158,7 +159,7 @@ class Feed:
                 for lane in lanes:
                     assert isinstance(lane, JournalLane)
                     self._matched += lane.accept(item, rings)
-                following[partition] = header.offset + 1
+                following[partition] = max(reached, header.offset + 1)
 
     # While still, that is, under the lock:
 

@@ -277,6 +277,19 @@ def test_what_its_supplier_asked_is_asked_again_only_if_there_are_other_routes_b
     assert taken(lane) == [0, 1]
 
 
+def test_what_comes_again_or_late_takes_nobody_back() -> None:
+    """Else a lane that has read up to there would be live, and miss what was offered meanwhile."""
+    kept = Kept()
+    kept.lane()
+    kept.append(4)
+    kept.feed.durable("p", kept.items[1:3], 3)
+    assert kept.feed.next_offset("p") == 4
+    kept.use(early=None, lanes=lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        kept.feed.durable("p", kept.items[1:3], 3)
+    assert kept.feed.next_offset("p") == 4
+
+
 def test_a_filter_that_cannot_be_asked_costs_no_event() -> None:
     """It never should: whatever is wrong there, each lane reads for itself."""
     kept = Kept()
