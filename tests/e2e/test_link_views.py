@@ -279,6 +279,22 @@ def test_where_nothing_can_be_shown_the_callback_gets_a_copy(
         assert all((data == i).all() for i, data in enumerate(kept))
 
 
+@pytest.mark.parametrize("views", [False, True])
+def test_large_events_that_are_pushed_together_come_whole_and_in_order(domain: str, views: bool) -> None:
+    kept: list[tuple[int, Any]] = []
+    with ring_station(domain) as a, ring_station(domain) as b:
+        ours = a.channel("x", Picture)
+        b.channel("x", Picture).subscribe(
+            lambda p: kept.append((p.id, p.data.copy() if views else p.data)), inline=True, views=views
+        )
+        assert ours.wait_matched(1, LIMIT)
+        for first in range(0, 30, 3):
+            ours.push_many([picture(first + i, 60_000) for i in range(3)])
+        assert wait_until(lambda: len(kept) == 30)
+        assert [number for number, _ in kept] == list(range(30))
+        assert all((data == number).all() for number, data in kept)
+
+
 def test_in_its_own_station_an_event_is_given_as_it_is() -> None:
     with hg.Station() as station:
         channel = station.channel("x", Picture)

@@ -181,7 +181,7 @@ class Post:
         for program in self.running.values():
             program.clean_up()
         self.station.close()
-        self.rings.rings()
+        assert wait_until(lambda: not self.rings.rings())
         self.rings.path.rmdir()
 
 
