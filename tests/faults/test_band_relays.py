@@ -140,9 +140,9 @@ def test_a_worker_whose_link_begins_anew_gets_what_is_pushed_meanwhile(
 
 
 def test_what_a_station_opens_after_its_worker_did_reaches_the_worker_once(
-    plant: Plant, other: hg.Station, done: Written
+    plant: Plant, other: hg.Station, done: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Then the others send to the worker themselves."""
+    """Then the others send to the worker themselves, and its station says so."""
     plant.jobs.close()
     worker = plant.station.band_worker(band_setups.careful, priority=5)
     here, there = plant.station.channel("jobs", Job), other.channel("jobs", Job)
@@ -153,6 +153,7 @@ def test_what_a_station_opens_after_its_worker_did_reaches_the_worker_once(
     assert wait_until(lambda: len(done()) == 2)
     assert settled(worker)
     assert sorted(numbers(done())) == [1, 2]
+    assert caplog.text.count("before the worker is started") == 1
 
 
 def test_what_a_channel_that_keeps_its_last_event_had_handed_over_is_not_missing(

@@ -12,6 +12,7 @@ The lock orders changes of gateways; it comes before the locks of channels.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from heliograph.link.listening import Listening
     from heliograph.ports import Tasks
     from heliograph.qos import QoS
+
+log = logging.getLogger(__name__)
 
 MAX_CHANNELS: Final = 65_536
 """Channels, and streams of events, that one station may tell of."""
@@ -96,6 +99,8 @@ class Peer:
         """Whether reading its broadcast has failed."""
         self.settled: Settled | None = None
         """Says which of its events are settled here, to a station that supervises this one."""
+        self.told_direct: set[str] = set()
+        """Channels of which it was reported here that a worker gets others' events without this station."""
         self.told_apart: set[str] = set()
         """What does not pass between it and this station, as far as that was reported here."""
         self.unwanted = 0
@@ -218,6 +223,21 @@ class Gates:
             can_be = known is not None and _alike(channel, known)
             self._ways[channel] = can_be and self._ways.get(channel, True)
         return self._ways[channel]
+
+    def channel_told(self, peer: Peer, state: m.ChannelState) -> None:
+        """Another station has said how it has a channel, and what it wants of it."""
+        peer.channels[state.name] = state
+        self.fit(peer, state.name)
+        is_kept = state.relayed or state.acks or state.durability != "volatile"
+        if peer.worker is not None and state.wants and not is_kept and state.name not in peer.told_direct:
+            peer.told_direct.add(state.name)
+            log.warning(
+                "band worker %s gets what other stations push into %s directly from them, and what it has "
+                "not handled when its process dies is lost: open the channel in this station, with the same "
+                "classes and reliability, before the worker is started",
+                peer.worker.worker,
+                state.name,
+            )
 
     def channel_gone(self, peer: Peer, name: str) -> None:
         """Another station has closed a channel."""

@@ -499,8 +499,7 @@ class Mesh:
                         from_data(want.tree, link.name)  # what is kept can be trusted from here on
                 known = peer.channels.get(message.name)
                 peer.check_number(peer.channels)
-                peer.channels[message.name] = message
-                self.gates.fit(peer, message.name)
+                self.gates.channel_told(peer, message)
                 if known is None and peer.keeps(message.name):
                     self._meet_kept(message.name, link)
                 channel = self._channel(message.name)
