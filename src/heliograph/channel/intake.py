@@ -86,14 +86,20 @@ class Intake(Supplier[T]):
 
         Returns how many were queued before one could not be, because a consumer that must not lose it has
         no room, or before that instant of the monotonic clock had come, if one is given: callbacks
-        may be slow. With `wait`, waits for room; events for a channel that has been closed are let go.
+        may be slow. With `wait`, waits for room; events for a channel that has been closed are let go, and
+        counted as if they had been queued.
         """
+        done, is_closed = self._queue_all(arrived, wait=wait, until=until)
+        return len(arrived) if is_closed else done
+
+    def _queue_all(self, arrived: Sequence[Item], *, wait: bool, until: int) -> tuple[int, bool]:
+        """See `take_in`: how many were really queued, and whether the rest never will be."""
         done = self._call_for_all(arrived, until) if isinstance(arrived, Lot) else 0
         some = 1 if until else len(arrived)
         try:
             while done < len(arrived):
                 if until and self._is_late(until):
-                    return done
+                    return done, False
                 routes = self._routes
                 route = routes.get(arrived[done][0].__class__)
                 if route is not None and not route.has_queue and route.inline is not None:
@@ -103,11 +109,11 @@ class Intake(Supplier[T]):
                 done, full = self._queue_from(arrived, done)
                 if full is not None:
                     if not wait:
-                        return done
+                        return done, False
                     full.wait_for_room(ROOM_LIMIT)
         except (Closed, ForkedStation):
-            return len(arrived)
-        return done
+            return done, True
+        return done, False
 
     def call(self, event: Event, header_of: Callable[[int], Header]) -> bool:
         """Call inline callbacks for one event, if that is all and nothing needs its header; else False."""

@@ -89,6 +89,7 @@ class Settling:
         with self._changed:
             del self._left[key]
             self._again.discard(key)
+            self._changed.notify_all()
 
     def expect(self, header: Header, receivers: Iterable[str]) -> None:
         """It is about to be given to these."""
@@ -129,20 +130,23 @@ class SettledIntake(Intake[T]):
 
     def take_in(self, arrived: Sequence[Any], *, wait: bool = False, until: int = 0) -> int:
         if not (self._settling.has_suspects or any(item[1].redelivered for item in arrived)):
-            return self._take_in(arrived, wait, until)
+            done, is_closed = self._queue_settled(arrived, wait, until)
+            return len(arrived) if is_closed else done
         for number, item in enumerate(arrived):
             if not self._settling.admit(item[1], ALONE if wait else 0.0):
                 return number
-            if not self._take_in([item], wait, until):
+            done, is_closed = self._queue_settled([item], wait, until)
+            if not done:
                 self._settling.turn_away(item[1])
-                return number
+                return len(arrived) if is_closed else number
         return len(arrived)
 
-    def _take_in(self, arrived: Sequence[Any], wait: bool, until: int) -> int:
-        done = super().take_in(arrived, wait=wait, until=until)
+    def _queue_settled(self, arrived: Sequence[Any], wait: bool, until: int) -> tuple[int, bool]:
+        """What is let go is not settled: the supervisor has it, for whoever comes after."""
+        done, is_closed = self._queue_all(arrived, wait=wait, until=until)
         for item in arrived[:done]:
             self._settling.taken_in(item[1])
-        return done
+        return done, is_closed
 
     def _allot(self, lanes: Sequence[Lane], item: Item, lots: defaultdict[Lane, list[Item]]) -> Lane | None:
         full = super()._allot(lanes, item, lots)

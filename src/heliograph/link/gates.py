@@ -206,7 +206,7 @@ class Gates:
     def for_peer(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> m.ChannelState:
         """What to tell one station of a channel. Under the lock of the mesh."""
         if peer.worker is not None:
-            return describe(channel, apart_from=peer.worker)
+            state = describe(channel, apart_from=peer.worker)
         if not self._comes_by_supervisor(channel):
             return state
         if peer.link.station == self.supervisor:

@@ -129,3 +129,16 @@ def test_what_came_once_waits_for_those_that_came_again_and_not_for_others() -> 
         assert handing.take_in(2, 3, redelivered=False) == 2
         assert handing.take_in(4, redelivered=True) == 0
         assert handing.told.in_hand == [1]
+
+
+@pytest.mark.parametrize("redelivered", [False, True])
+def test_what_is_let_go_because_the_session_is_over_is_not_settled(redelivered: bool) -> None:
+    """Nobody here had it: the supervisor must hand it over again, or to the next process."""
+    with hg.Station() as station:
+        handing = Handing(station, consumers=1)
+        assert handing.take_in(1, redelivered=redelivered) == 1
+        assert handing.consumers[0].pull(0) == Note(1)
+        handing.intake.close()
+        assert handing.take_in(2, 3, redelivered=redelivered) == 2
+        assert handing.told.events == [(1, redelivered)]
+        assert not handing.told.settling.has_suspects
