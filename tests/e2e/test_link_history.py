@@ -428,6 +428,31 @@ def test_a_late_joiner_elsewhere_gets_what_was_kept_in_memory_and_then_what_is_n
         assert theirs.stats().matched == 1_201
 
 
+@pytest.mark.parametrize("durability", ["transient", "transient-local"])
+def test_who_reads_until_now_gets_what_every_station_has_kept_in_memory(durability: Any) -> None:
+    qos = hg.QoS(durability=durability, history=2)
+    with hg.Station(domain="air") as one:
+        ours = one.channel("air.tracks", Track, qos=qos)
+        ours.push_many([Track(1, float(speed)) for speed in range(5)])
+        with hg.Station(domain="air") as other:
+            theirs = other.channel("air.tracks", Track, qos=qos)
+            for channel in (theirs, ours, theirs, ours):
+                with channel.consumer(until="now") as consumer:
+                    assert [track.speed for track in consumer] == [3.0, 4.0]
+            with theirs.consumer(until="now", ack="manual") as consumer:
+                handed = []
+                for delivery in consumer.deliveries():
+                    handed.append(delivery.event.speed)
+                    delivery.ack()
+                assert handed == [3.0, 4.0]
+            for nothing in (
+                theirs.consumer(until="now", where="id > 1"),
+                theirs.consumer(start="now", until="now"),
+            ):
+                with nothing as consumer:
+                    assert list(consumer) == []
+
+
 def test_what_was_kept_in_memory_goes_with_its_supplier_or_its_station() -> None:
     local, kept = hg.QoS(durability="transient-local"), hg.QoS(durability="transient")
     with hg.Station(domain="air") as other:

@@ -70,6 +70,9 @@ class Asking(Generic[T]):
         """Members of groups on a persistent channel, whichever station has their desk."""
 
     def open(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
+        if how.ends and self._members.history.keeps and how.start in (None, "earliest"):
+            # What ends has no later: stations that are there and not linked yet have kept events as well.
+            self._services.meet_stations()
         if self.acknowledges(selection, acking):
             return self._open_member(how, selection, acking)
         if selection.group is None and how.name is not None and self._journal is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
 from heliograph.channel.deliveries import Deliveries, Delivery
 from heliograph.channel.feed import JournalLane
+from heliograph.channel.late import LateLane
 from heliograph.channel.receiver import QueuedReceiver
 from heliograph.channel.stamp import check_timeout
 from heliograph.errors import NotPossible
@@ -230,12 +231,12 @@ class Consumer(QueuedReceiver, Generic[T]):
         return self._left or self.lane.closed
 
     def _ended(self) -> bool:
-        """Whether all up to `until` has been handed out. Without a journal, "now" was when it was opened."""
+        """Whether all up to `until` has been handed out, of what stations that were asked have kept, too."""
         if not self._ends:
             return False
         if self._seat is not None:
             return self._seat.ended()
-        return not isinstance(self.lane, JournalLane) or self.lane.ended
+        return not isinstance(self.lane, JournalLane | LateLane) or self.lane.ended
 
     def _take_event(self) -> T | None:
         """The next event without waiting. It counts as delivered from here on, unless it is acknowledged."""

@@ -53,10 +53,17 @@ class LateLane(Lane):
             live = self._pop_all()
             for item in (*kept, *self._above(live)):
                 self._append_extra(item)
-            if self._holds or not self.waiting:
+            if self._holds:
                 return
+            # Also with nothing in it: who waits for its end hears that it is there.
             self._watched = True
         self._on_ready(self)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all stations that were asked have said what they kept, and nothing of it waits."""
+        with self._lock:
+            return not self._holds and not self.waiting
 
     def put(self, item: Item) -> None:
         if self._floors is None:

@@ -26,6 +26,7 @@ import msgspec
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Handed, numbered, place_of, stream_of
 from heliograph.channel.lane import BATCH
+from heliograph.channel.late import LateLane
 from heliograph.delivery.window import Dead, Window
 from heliograph.errors import HeliographError, QueryFailed
 from heliograph.ports import seconds_until
@@ -315,8 +316,8 @@ class Desk:
         return True
 
     def _has_ended(self) -> bool:
-        """Without a journal, the end was when it was opened."""
-        is_read = not isinstance(self._lane, JournalLane) or self._lane.ended
+        """Without a journal, the end is where those who keep events in memory have given them out."""
+        is_read = not isinstance(self._lane, JournalLane | LateLane) or self._lane.ended
         return is_read and self._window.is_idle()
 
     def _is_full(self) -> bool:
