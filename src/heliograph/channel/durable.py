@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from itertools import islice, repeat, starmap
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
@@ -166,8 +167,16 @@ class DurableSupplier(Supplier[T]):
         return self._channel.delayed.keep((event, header, 0), later, self._level, timeout), header
 
     def _ask_all(self, events: Sequence[T], said: Stamp) -> list[Asked] | None:
-        """Whom events are for, as far as that can be asked by now; what another station keeps it routes."""
-        return [self._ask(event, said) for event in events] if self._store.kept_here else None
+        """Whom events are for, as far as that can be asked by now; what another station keeps it routes.
+
+        None where a filter cannot be asked, for want of memory: that is no reason to keep no event.
+        """
+        if not self._store.kept_here:
+            return None
+        try:
+            return [self._ask(event, said) for event in events]
+        except (MemoryError, RecursionError):
+            return None
 
     def _items(self, events: Sequence[T], said: Stamp) -> list[Item]:
         """Under the lock: events with their headers."""
@@ -193,7 +202,8 @@ class DurableSupplier(Supplier[T]):
         asked = None
         if self._store.kept_here and route.early is not None:
             found = map(route.early, events, repeat(self._known(route, PLAIN)))
-            asked = list(zip(repeat(route), found, strict=False))
+            with suppress(MemoryError, RecursionError):  # as above
+                asked = list(zip(repeat(route), found, strict=False))
         self._store.wait_ready(timeout)
         with self._lock:
             route = self._routes.get(cls) or self._refuse(events[0])

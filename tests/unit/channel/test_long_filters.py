@@ -244,3 +244,24 @@ def test_who_joins_while_it_is_evaluated_gets_the_event_too(
     assert sorted(heard.get(timeout=LIMIT) for _ in range(2)) == ["before quick", "joined slow"]
     assert channel.settle(LIMIT)
     assert heard.empty()
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_filter_for_which_there_is_no_memory_costs_no_event_that_is_kept(
+    helio: Rig, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    tries: list[str] = []
+
+    def upper(text: str) -> str:
+        tries.append(text)
+        if len(tries) == 1:
+            raise MemoryError
+        return runtime.upper(text)
+
+    monkeypatch.setitem(emit._RUNTIME, "upper", upper)
+    channel = helio.station.channel("notes", Note, qos=QoS(durability="persistent"))
+    with channel.consumer(where=FILTER) as filtered, channel.consumer() as other:
+        assert channel.push_many([Note("huge")]) if together else channel.push(Note("huge"))
+        for consumer in (filtered, other):
+            assert consumer.pull(LIMIT) == Note("huge")
+    assert len(tries) > 1
