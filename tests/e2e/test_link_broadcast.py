@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -453,8 +454,9 @@ def test_a_slow_inline_callback_loses_nothing_and_pauses_only_its_channel(
 
 
 @pytest.mark.parametrize("transport", ["ring", "socket"])
+@pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError])
 def test_a_callback_that_wants_to_exit_ends_neither_the_link_nor_the_broadcast(
-    domain: str, transport: Any
+    domain: str, transport: Any, raised: type[BaseException]
 ) -> None:
     told: list[BaseException] = []
     with (
@@ -465,14 +467,18 @@ def test_a_callback_that_wants_to_exit_ends_neither_the_link_nor_the_broadcast(
 
         def leave(track: Track) -> None:
             seen.append(track.id)
-            raise SystemExit(track.id)
+            raise raised(track.id)
 
-        b.channel("x", Track).subscribe(leave, inline=True)
+        theirs = b.channel("x", Track)
+        theirs.subscribe(leave, inline=True)
         assert ours.wait_matched(1, LIMIT)
         for i in range(5):
             ours.push(Track(i))
-        assert wait_until(lambda: len(told) >= 5)
-        assert seen == list(range(5))
+        ours.push_many([Track(i) for i in range(5, 10)])
+        assert wait_until(lambda: len(told) >= 10)
+        assert seen == list(range(10))
+        assert theirs.stats().total.failed == 10
+        assert theirs.stats().balanced
 
 
 @pytest.mark.parametrize("record", [b"", b"\x03", b"\xff" * 40])

@@ -24,7 +24,7 @@ and an inline callback it reads
             if not passed: return slowly(event, said, max_blocking, None)
             try:
                 callback(event)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 report(header, error)
                 it_raised()
             else:
@@ -75,6 +75,9 @@ SlowPush: TypeAlias = "Callable[[Any, Stamp, float | None, int | None], Header]"
 """The same, where nothing is left out, and with the number that the event has, if it has one."""
 WayIn: TypeAlias = "Callable[..., Push]"
 """Takes the fields of an `Own`."""
+
+STAYS: Final = (Exception, SystemExit)
+"""What an inline callback raises is reported and stays with it. The rest is for the thread that pushes."""
 
 WRITTEN_OUT: Final = 16
 """Lanes up to which each has a line of its own: a twelfth faster than a loop."""
@@ -302,7 +305,7 @@ def _call_inline(source: Source, route: Route) -> None:
     (only,) = tally.subscriptions
     source.line("try:", 2)
     source.line(f"{source.bind(only.call)}({'event, header' if only.with_header else 'event'})", 3)
-    source.line(f"except {source.bind(Exception)} as error:", 2)
+    source.line(f"except {source.bind(STAYS)} as error:", 2)
     source.line(f"{source.bind(only.raised)}(header, error)", 3)
     source.line(f"{source.bind(tally.tick(tally.outcome(0, raised=True)))}()", 3)
     source.line("else:", 2)

@@ -181,7 +181,7 @@ class Intake(Supplier[T]):
         Nothing is queued, so nothing is to be kept in step and the lock is not needed.
         """
         cls, done = arrived[first][0].__class__, first
-        inline = route.inline
+        inline = route.inline_of_others
         assert inline is not None
         for event, header, deadline in islice(_from(arrived, first), most):
             if event.__class__ is not cls or self._routes is not routes:
@@ -222,8 +222,8 @@ class Intake(Supplier[T]):
                     self.matched += len(items)
         if called is not None and deadline and self._is_late(deadline):
             called.expire(event, header)
-        elif called is not None and called.inline is not None:
-            called.inline(event, header)
+        elif called is not None and called.inline_of_others is not None:
+            called.inline_of_others(event, header)
         self._taken_in += done - first
         self._some = min(TOGETHER, 2 * max(1, done - first))
         return done, full

@@ -22,13 +22,13 @@ from __future__ import annotations
 from functools import cached_property
 from itertools import count, islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
 from heliograph.channel.condition import AnyOf, Condition
 from heliograph.channel.crowd import Index, Some
-from heliograph.channel.entry import Stamping, WayIn, way_in
+from heliograph.channel.entry import STAYS, Stamping, WayIn, way_in
 from heliograph.channel.groups import Group
 from heliograph.channel.lane import Lane
 from heliograph.codegen import define
@@ -53,9 +53,6 @@ InlineMany: TypeAlias = "Callable[[list[Any], Iterable[int], Header, Callable[[i
 """Of events of one supplier, how many of them are next at each turn, the header of one of them, and what
 makes that of the event at a place. Returns how many there were before the last turn, or before there were
 other routes."""
-
-STAYS: Final = (Exception, SystemExit)
-"""What an inline callback raises is reported and stays with it. The rest is for the thread that pushes."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -204,6 +201,13 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return _choosing_function(self.sole[1])
 
     @cached_property
+    def inline_of_others(self) -> Callable[[Any, Header], None] | None:
+        """As `inline`, of what other stations push: nothing that is raised is for the thread that calls."""
+        if self.tally is None:
+            return None
+        return _inline_function(self.inline_targets, self.tally, BaseException)
+
+    @cached_property
     def inline_many(self) -> InlineMany | None:
         """As `inline` for many events; None where callbacks or filters want the header of each of them."""
         if self.tally is None or any(i.with_header or c.needs_each_header for i, c in self.inline_targets):
@@ -226,7 +230,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
 
         None where somebody may keep the event: who is queued, or did not ask for views.
         """
-        inline, tally = self.inline, self.tally
+        inline, tally = self.inline_of_others, self.tally
         if (
             inline is None
             or tally is None
@@ -266,7 +270,7 @@ def build_route(
         crowd,
         bool(queued) or keep is not None or crowd is not None,
         _always(queued) if crowd is None else None,
-        None if tally is None else _inline_function(inline, tally),
+        None if tally is None else _inline_function(inline, tally, STAYS),
         tally if len(inline) == 1 and inline[0][1].is_open else None,
         keep,
         sole,
@@ -453,15 +457,16 @@ def _test_function(condition: Condition | AnyOf) -> Callable[[Any, Header], bool
 
 
 def _inline_function(
-    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
+    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally, stays: Any
 ) -> Callable[[Any, Header], None]:
+    """Calls what wants an event; of what that raises, those classes are reported and stay with it."""
     function = _Function()
     steps: list[tuple[tuple[Any, ...], str, str]] = []
     for inline, condition in targets:
         arguments = "event, header" if inline.with_header else "event"
         call = f"{function.bind(inline.call)}({arguments})"
         steps.append((function.test(condition), call, function.bind(inline.raised)))
-    exception, known, tick = function.bind(STAYS), function.bind(tally.known), function.bind(tally.tick)
+    exception, known, tick = function.bind(stays), function.bind(tally.known), function.bind(tally.tick)
 
     def body() -> list[str]:
         lines = ["outcome = 0"]
@@ -548,9 +553,12 @@ def _calls(
     *,
     place: str,
 ) -> Callable[[], list[str]]:
-    """The lines that call what wants `event`, or return its place when there are other routes by now."""
+    """The lines that call what wants `event`, or return its place when there are other routes by now.
+
+    For what other stations push: nothing that is raised is for the thread that calls.
+    """
     tests = [function.test(condition) for _, condition in targets]
-    exception, bound = function.bind(STAYS), function.bind(tally)
+    exception, bound = function.bind(BaseException), function.bind(tally)
     steps = [
         (function.bind(i.call), function.bind(i.raised), *_ticks(function, tally, number))
         for number, (i, _) in enumerate(targets)
