@@ -16,7 +16,7 @@ import pytest
 from heliograph.errors import NoRoomForRing, RingClosed, RingDamaged, RingNotAvailable, UnsafeRuntimeFolder
 from heliograph.privatefolder import domain_folder
 from heliograph.ring import RingFolder, RingName, kernel
-from heliograph.ring.layout import MAX_SLOTS
+from heliograph.ring.layout import MAX_SLOTS, VERSION
 from tests.ring_support import (
     LIMIT,
     PORTS,
@@ -117,7 +117,7 @@ def test_a_kernel_without_membarrier_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     ("offset", "value"),
-    [(0, b"NOTARING"), (8, b"\3"), (16, b"\x11"), (16, b"\x00\x00\x00\x00\x01")],
+    [(0, b"NOTARING"), (8, bytes([VERSION + 1])), (16, b"\x11"), (16, b"\x00\x00\x00\x00\x01")],
     ids=["magic", "version", "slots", "slots of a larger file"],
 )
 def test_a_file_that_is_no_ring_is_refused(folder: RingFolder, offset: int, value: bytes) -> None:
