@@ -212,7 +212,7 @@ def processor_times(talks: Mapping[str, Talk], call: Callable[[Talk], object], e
 def skipped() -> str:
     """A sentence about ways whose library is not installed."""
     missing = ways_missing()
-    return f" Not installed, so skipped: {', '.join(missing)}." if missing else ""
+    return f" Not installed, so skipped: {'; '.join(missing)}." if missing else ""
 
 
 def talks(started: ExitStack, many: int) -> dict[str, Talk]:
