@@ -73,9 +73,14 @@ def main(descriptor: int) -> int:
             wire.say(Report(failed=f"{type(error).__name__}: {error}"[: MAX_REPORT // 8]))
             return 1
         with station:
-            wire.say(Report(station=station.id))  # 4
-            while not wire.is_closed(order.beat):  # 5
-                wire.say(Report(busy=station.busy()))
+            assert station.mesh is not None
+            try:
+                wire.say(Report(station=station.id))  # 4
+                while not wire.is_closed(order.beat):  # 5
+                    wire.say(Report(busy=station.busy()))
+            except BaseException:  # sys.exit in a handler of a signal: its station starts another one
+                station.mesh.gates.end()
+                raise
     return 0
 
 

@@ -55,10 +55,13 @@ class Settling:
         self._left: dict[Key, set[str]] = {}
         self._again: set[Key] = set()
         """Those of them that came again."""
+        self.is_ending = False
+        """Whether the process ends, and what receivers drop is for the next one."""
 
     def watch(self, receiver: str) -> Watch:
         def watch(header: Header, outcome: Outcome, reason: str = "", sends: int = 1) -> None:  # noqa: ARG001 - as a watch is called
-            self._done(header, receiver)
+            if not (self.is_ending and outcome == "dropped"):
+                self._done(header, receiver)
 
         return watch
 

@@ -61,6 +61,11 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
     )
 
 
+def nothing_of(channel: Channel[Any]) -> m.ChannelState:
+    """What a station tells that wants nothing of a channel."""
+    return m.ChannelState(channel.name, (), channel.qos.reliability, channel.qos.durability, 0, ())
+
+
 def as_of_now(state: m.ChannelState, channel: Channel[Any]) -> m.ChannelState:
     """With how far the partition that is kept here is at this moment."""
     if state.keeper is None or channel.store is None:

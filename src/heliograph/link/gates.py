@@ -5,7 +5,8 @@ events that were pushed here, or that are kept here. What another station keeps 
 
 A band worker asks the station that supervises it for what others push, and those for nothing, so that what
 it is handed is kept until it is settled (`heliograph.link.handed`). It does so on channels that both have
-alike when it opens them, and that keep no history: what is kept is asked for where it is kept.
+alike when it first wants something of them, and that keep no history: what is kept is asked for where it is
+kept. That stays so while both have it open: between two ways events would come twice, or not at all.
 
 The lock orders changes of gateways; it comes before the locks of channels.
 """
@@ -29,7 +30,7 @@ from heliograph.link import messages as m
 from heliograph.link.aired import Aired
 from heliograph.link.arrivals import Arrivals
 from heliograph.link.conditions import condition_for
-from heliograph.link.describing import as_of_now, describe
+from heliograph.link.describing import as_of_now, describe, nothing_of
 from heliograph.link.gateway import Gateway
 from heliograph.link.handed import KeepingGateway, Settled, relayed_by, settle_all
 from heliograph.link.matching import not_coming, unmet, unreadable
@@ -183,7 +184,8 @@ class Gates:
         self.is_relayed = False
         """Whether that one hands on to this one what others push."""
         self._ways: WeakKeyDictionary[Channel[Any], bool] = WeakKeyDictionary()
-        """On which channels it does. That may end while one is open, and not begin: some would come twice."""
+        """On which channels it does, of those of which this station has wanted something."""
+        self._is_ending = False
         self.tell_supervisor: Callable[[str, EventId, bool], object] = lambda _, __, ___: None
         """Tells it that an event that came again is begun or settled, though this process die right then."""
         self._settling = Settling(tasks)
@@ -207,22 +209,24 @@ class Gates:
         """What to tell one station of a channel. Under the lock of the mesh."""
         if peer.worker is not None:
             state = describe(channel, apart_from=peer.worker)
-        if not self._comes_by_supervisor(channel):
+        if not self._comes_by_supervisor(channel, is_wanted=bool(state.wants)):
             return state
         if peer.link.station == self.supervisor:
             return msgspec.structs.replace(state, relayed=True)
         return msgspec.structs.replace(state, consumers=0, wants=(), groups=())
 
-    def _comes_by_supervisor(self, channel: Channel[Any]) -> bool:
+    def _comes_by_supervisor(self, channel: Channel[Any], *, is_wanted: bool) -> bool:
         """Whether what others push comes by way of the station that supervises this one."""
         if not self.is_relayed:
             return False
-        peer = self._peer_of(self.supervisor)
-        known = None if peer is None else peer.channels.get(channel.name)
-        if known is not None or channel not in self._ways:
-            can_be = known is not None and _alike(channel, known)
-            self._ways[channel] = can_be and self._ways.get(channel, True)
-        return self._ways[channel]
+        way = self._ways.get(channel)
+        if way is None:
+            peer = self._peer_of(self.supervisor)
+            known = None if peer is None else peer.channels.get(channel.name)
+            way = known is not None and _alike(channel, known)
+            if is_wanted:
+                self._ways[channel] = way
+        return way
 
     def channel_told(self, peer: Peer, state: m.ChannelState) -> None:
         """Another station has said how it has a channel, and what it wants of it."""
@@ -247,6 +251,19 @@ class Gates:
         if channel is not None and peer.link.station == self.supervisor and self._ways.get(channel):
             self._ways[channel] = False
             self.retell(channel)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether others are told of no change any more; see `end`."""
+        return self._is_ending
+
+    def end(self) -> None:
+        """This worker's process ends by itself, in order, and another one takes its place.
+
+        What that one is to get must wait for it: nobody is told that receivers leave, and what they have not
+        had is not settled.
+        """
+        self._is_ending = self._settling.is_ending = True
 
     def settling(self, qos: QoS) -> Settling | None:
         """Finds out what is settled of a new channel of this station, if anybody wants to know."""
@@ -385,6 +402,8 @@ class Gates:
         gateway = peer.gateways.pop(name, None)
         if isinstance(gateway, Aired):
             self.airing.leave(peer, gateway)
+        elif isinstance(gateway, KeepingGateway) and gateway.channel.closed and peer.worker is not None:
+            peer.worker.leave(gateway)  # else the next process has it
 
     def _told_by(self, peer: Peer, channel: Channel[Any]) -> Settled | None:
         """Who tells a station of what is settled; None unless it is the one that supervises this one."""
@@ -408,7 +427,9 @@ class Gates:
         state: m.ChannelState | None,
     ) -> None:
         handed = self._supervised.get(peer.link.peer.pid)
-        if not conditions or state is None:
+        if isinstance(gateway, KeepingGateway) and gateway.is_waited_for:
+            gateway.want(conditions, state or nothing_of(channel))
+        elif not conditions or state is None:
             self._let_go(peer, channel.name)
             if isinstance(gateway, KeepingGateway) and handed is not None:
                 handed.leave(gateway)

@@ -141,7 +141,8 @@ class Mesh:
     def tell(self, channel: Channel[Any], *, again: bool = False) -> None:
         """A channel was opened, or its consumers or types have changed; `again`: if it is still open."""
         with self._lock:
-            if self._closed or (again and self._channel(channel.name) is not channel):
+            is_over = self._closed or self.gates.is_ending
+            if is_over or (again and self._channel(channel.name) is not channel):
                 return
             is_new = channel.name not in self._said
             state = self._said[channel.name] = describe(channel)
@@ -158,7 +159,7 @@ class Mesh:
     def forget(self, name: str) -> None:
         """A channel has been closed."""
         with self._lock:
-            if self._said.pop(name, None) is None:
+            if self.gates.is_ending or self._said.pop(name, None) is None:
                 return
             peers = tuple(self._peers.values())
             for peer in peers:
@@ -527,7 +528,9 @@ class Mesh:
     def on_run(self, link: Link, run: m.Run, skip: int) -> None:
         peer = self._peer_of(link)
         stream = None if peer is None else peer.streams.get(run.stream)
-        if peer is None or stream is None:
+        if peer is None:
+            raise LinkLost(link.name, "was dropped here")
+        if stream is None:
             raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
         arrivals = self.gates.arrivals(peer, stream.channel)
         if arrivals is None:

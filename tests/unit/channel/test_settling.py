@@ -142,3 +142,14 @@ def test_what_is_let_go_because_the_session_is_over_is_not_settled(redelivered: 
         assert handing.take_in(2, 3, redelivered=redelivered) == 2
         assert handing.told.events == [(1, redelivered)]
         assert not handing.told.settling.has_suspects
+
+
+def test_what_is_dropped_because_the_process_ends_is_left_for_the_next_one() -> None:
+    told = Told()
+    for number in (1, 2):
+        told.settling.expect(header(number), ["a"])
+        told.settling.taken_in(header(number))
+    told.settling.is_ending = True
+    told.done("a", 1)
+    told.done("a", 2, "dropped")
+    assert told.events == [(1, False)]

@@ -1,4 +1,4 @@
-"""What a band worker's station tells others of its channels: who is to send it what others push."""
+"""What a band worker tells others of its channels, and what its station keeps for it while it begins."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.event import info_of
 from heliograph.link.describing import describe
-from heliograph.link.gates import Gates
+from heliograph.link.gates import Gates, Peer
+from heliograph.link.handed import Handed, KeepingGateway
 from heliograph.ports import system_ports
+from tests.unit.link.test_handed import FakeLink, High, Low, sent, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,10 +22,6 @@ if TYPE_CHECKING:
     from heliograph.link.messages import ChannelState
 
 SUPERVISOR, OTHER, OWN_WORKER = 1, 2, 3
-
-
-class Low(hg.Event, name="gates.low"):
-    n: int
 
 
 class Worker:
@@ -77,3 +76,104 @@ def test_what_the_supervisor_has_not_open_is_asked_of_all(worker: Worker) -> Non
     assert {(worker.tells(channel, n).relayed, worker.tells(channel, n).consumers) for n in worker.peers} == {
         (False, 1)
     }
+
+
+def test_a_way_that_has_begun_stays_whatever_either_station_carries_besides(worker: Worker) -> None:
+    """Between two ways events would be missing, or come twice."""
+    worker.supervisor_has(Low)
+    channel = worker.opens(Low)
+    assert not worker.tells(channel, OTHER).wants
+    channel.subscribe(print)
+    assert worker.tells(channel, SUPERVISOR).relayed
+    assert worker.opens(High) is channel
+    assert worker.tells(channel, SUPERVISOR).relayed
+    assert not worker.tells(channel, OTHER).wants
+
+
+def test_a_way_that_nothing_was_wanted_by_may_still_change(worker: Worker) -> None:
+    channel = worker.opens(Low)
+    assert not worker.tells(channel, SUPERVISOR).relayed
+    worker.supervisor_has(Low)
+    channel.subscribe(print)
+    assert worker.tells(channel, SUPERVISOR).relayed
+
+
+class Supervisor:
+    """The gates of a station with a worker, whose processes come one after the other."""
+
+    def __init__(self, station: hg.Station) -> None:
+        self.channel: Channel[Any] = station.channel("c", Low, High)
+        self.gates = Gates(
+            lambda _: None if self.channel.closed else self.channel,
+            lambda _: None,
+            system_ports().tasks,
+            lambda _: None,
+        )
+        self.gates.retell = lambda _: None
+        self.handed = Handed("w", self.gates.lock, on_lost=lambda *_: None, retell=self.gates.retell)
+
+    def begins(self, process: int) -> Peer:
+        link: Any = FakeLink(process)
+        link.peer = SimpleNamespace(pid=process)
+        self.gates.supervise(process, self.handed)
+        peer = Peer(link)
+        self.gates.greet(peer)
+        for cls in (Low, High):
+            peer.learn(info_of(cls).format.id, info_of(cls).format.description)
+        return peer
+
+    def wants(self, peer: Peer, *types: type[hg.Event]) -> KeepingGateway:
+        self.gates.channel_told(peer, wanted(*types)[1])
+        gateway = peer.gateways["c"]
+        assert isinstance(gateway, KeepingGateway)
+        return gateway
+
+
+def test_a_process_that_subscribes_and_closes_while_it_begins_loses_nothing_that_waits() -> None:
+    with hg.Station() as station:
+        supervisor = Supervisor(station)
+        first = supervisor.wants(supervisor.begins(1), Low)
+        supervisor.handed.resume(1)
+        supervisor.channel.push(Low(1))
+        assert sent(first) == [(1, False)]
+        second = supervisor.begins(2)
+        assert supervisor.wants(second, Low) is first
+        supervisor.wants(second)
+        supervisor.channel.push(Low(2))
+        supervisor.gates.channel_gone(second, "c")
+        assert supervisor.wants(second, Low) is first
+        supervisor.handed.resume(2)
+        assert sent(first) == [(1, True), (2, False)]
+
+
+def test_a_process_that_wants_nothing_when_it_is_ready_is_handed_nothing() -> None:
+    with hg.Station() as station:
+        supervisor = Supervisor(station)
+        gateway = supervisor.wants(supervisor.begins(1), Low)
+        supervisor.handed.resume(1)
+        supervisor.channel.push(Low(1))
+        assert sent(gateway) == [(1, False)]
+        second = supervisor.begins(2)
+        supervisor.wants(second, Low)
+        supervisor.gates.channel_gone(second, "c")
+        supervisor.handed.resume(2)
+        supervisor.channel.push(Low(2))
+        assert sent(gateway) == []
+        assert supervisor.handed.unacknowledged == 0
+        assert supervisor.channel.stats().balanced
+
+
+def test_what_was_handed_over_of_a_channel_that_is_closed_counts_no_more() -> None:
+    with hg.Station() as station:
+        supervisor = Supervisor(station)
+        peer = supervisor.begins(1)
+        gateway = supervisor.wants(peer, Low)
+        supervisor.handed.resume(1)
+        supervisor.channel.push(Low(1))
+        assert sent(gateway) == [(1, False)]
+        supervisor.channel.close(0.0)
+        supervisor.gates.fit(peer, "c")
+        assert supervisor.handed.unacknowledged == 0
+        supervisor.begins(2)
+        supervisor.handed.resume(2)
+        assert supervisor.handed.lost == 0
