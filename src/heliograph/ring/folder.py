@@ -93,7 +93,10 @@ class RingFolder:
         return [name for name in self._names() if self._is_alive(name)]
 
     def _names(self) -> list[RingName]:
-        found = (_NAME.fullmatch(path.name) for path in self.path.iterdir())
+        try:
+            found = [_NAME.fullmatch(path.name) for path in self.path.iterdir()]
+        except FileNotFoundError:  # whoever tidies up took the folder away, and all rings with it
+            return []
         return sorted(RingName(int(m[1], 16), int(m[2]), int(m[3], 16)) for m in found if m)
 
     def _path_of(self, name: RingName) -> Path:

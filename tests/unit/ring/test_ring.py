@@ -766,3 +766,9 @@ def test_rings_of_one_station_are_told_apart_by_lane_and_incarnation(folder: Rin
         assert [name.lane for name in names] == [0, 0, 5]
         assert len({name.incarnation for name in names}) == 3
     assert folder.rings() == []
+
+
+def test_a_folder_that_was_taken_away_has_no_rings(folder: RingFolder) -> None:
+    folder.path.rmdir()
+    assert folder.rings() == []
+    folder.path.mkdir(mode=0o700)
