@@ -98,13 +98,28 @@ def compare(
 
 def go_together(one: Format, other: Format) -> bool:
     """Whether events of one can be read as the other, if whatever is missing has a default there."""
-    for writer, reader in ((one, other), (other, one)):
-        walk = _Lenient(frozenset(), "default")
-        walk.keys(writer, reader)
-        walk.records(writer, reader, ROOT, "")
-        if not walk.problems:
-            return True
-    return False
+    return _can_do(one, other) or _can_do(other, one)
+
+
+def why_apart(kept: Format, own: Format, has_default: Collection[str] = ()) -> tuple[str, ...]:
+    """Why events of `own` have no place beside those that are kept: neither can be read as the other.
+
+    A sentence for each field of `own` that does not fit; none when they go together. Its fields with a
+    default are known. Who wrote what is kept may have one for whatever it would lack, unless both lack
+    something: that is a rename.
+    """
+    problems = compare(kept, own, has_default=has_default).problems
+    if not problems or compare(own, kept).compatible:
+        return ()
+    return () if _can_do(own, kept) and not _can_do(kept, own) else problems
+
+
+def _can_do(writer: Format, reader: Format) -> bool:
+    """Whether events of the one can be read as the other, if whatever is missing has a default there."""
+    walk = _Lenient(frozenset(), "default")
+    walk.keys(writer, reader)
+    walk.records(writer, reader, ROOT, "")
+    return not walk.problems
 
 
 def defaults_of(cls: type[Event]) -> frozenset[str]:

@@ -191,6 +191,9 @@ class Station:
                     name, f"is open with access={channel.access!r}; leave out access= to use that"
                 )
             else:
+                new = tuple(cls for cls in types if cls not in channel.types)
+                if new and self._keeping is not None:
+                    self._keeping.check_types(name, new)
                 channel.add_types(types)
             patterns = list(self._patterns)
         self._channel_changed(channel)

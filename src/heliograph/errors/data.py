@@ -25,13 +25,27 @@ class IncompatibleFormats(FormatError):
         writer: name of the format the events were written with.
         reader: name of the format they should be read as.
         problems: one sentence per field that does not fit.
+        channel: whose history holds the events; None where that is not what was asked.
     """
 
-    def __init__(self, writer: str, reader: str, problems: tuple[str, ...]) -> None:
-        super().__init__(f"{writer!r} cannot be read as {reader!r}: {listed(problems, joint='; ')}")
+    def __init__(
+        self, writer: str, reader: str, problems: tuple[str, ...], channel: str | None = None
+    ) -> None:
+        fields = listed(problems, joint="; ")
+        if channel is not None:
+            sentence = (
+                f"{channel}: its history holds events {writer!r} that do not go together with this class: "
+                f"{fields}; give the class another name=, or a field that fits"
+            )
+        elif writer == reader:
+            sentence = f"{writer!r} cannot be read in another version of its class: {fields}"
+        else:
+            sentence = f"{writer!r} cannot be read as {reader!r}: {fields}"
+        super().__init__(sentence)
         self.writer = writer
         self.reader = reader
         self.problems = problems
+        self.channel = channel
 
 
 class TooManyFormats(FormatError):

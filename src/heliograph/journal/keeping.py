@@ -114,6 +114,7 @@ class Keeping:
         on_durable: OnDurable,
         qos: QoS,
     ) -> JournalStore:
+        self.check_types(channel, types())  # before anything is written
         with self._opening:
             keep_charter(self._disk, channel, qos)
             unclaimed = self._unclaimed.pop(channel, None)
@@ -136,6 +137,14 @@ class Keeping:
                 missing=qos.missing,
             )
         return store
+
+    def check_types(self, channel: str, types: tuple[type[Event], ...]) -> None:
+        """IncompatibleFormats for a class that does not go together with what is kept of a channel."""
+        if self.has(channel):
+            from heliograph.journal.fitting import check_classes  # noqa: PLC0415 - new histories need none
+
+            place = f"{CHANNELS}/{escaped(channel)}/{self.partition}"
+            check_classes(self._disk, place, channel, types)
 
     def open_later(self, channel: str, types: tuple[type[Event], ...], create: bool) -> JournalStore | None:
         """Where a channel's events wait that are to be delivered later; None if none ever did.

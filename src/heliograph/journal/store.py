@@ -6,6 +6,7 @@ that the channel carries under that name.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from heliograph.channel.bulk import Bulk, Pushed
 from heliograph.channel.durable import NOTHING
 from heliograph.codec import decoder, encoder
-from heliograph.errors import AppendTimeout, HistoryDamaged
+from heliograph.errors import AppendTimeout, HistoryDamaged, IncompatibleFormats
 from heliograph.event import Header, info_of
+from heliograph.evolution import defaults_of, why_apart
 from heliograph.formats import FormatRegistry
 from heliograph.journal.adoption import Target
 from heliograph.journal.cursors import CursorStore
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from heliograph.journal.retention import Place
     from heliograph.ports import Ports
     from heliograph.qos import Missing
+
+log = logging.getLogger(__name__)
 
 READ_ROWS: Final = 4_096
 """Rows that are read at once where all from some offset on are looked at."""
@@ -149,6 +153,8 @@ class JournalStore:
         # One reader for all lanes of this process that are behind, one at a time.
         self._reading = ports.tasks.lock(f"reader of {channel}")
         self._reader = PartitionReader(ports.disk, place, formats=self._formats)
+        self._apart: set[bytes] = set()
+        """Formats that have nothing but their name in common with a class of this channel."""
         self._decoders: dict[tuple[bytes, bool], tuple[type[Event], Callable[[Any], Event]] | None] = {}
         self._suppliers = NamedSuppliers(
             self._known_cursors, self._rows, lambda: self.watermark, self._writer.between
@@ -503,13 +509,27 @@ class JournalStore:
 
     def _decoder(self, format_id: bytes, as_kept: bool) -> tuple[type[Event], Callable[[Any], Event]] | None:
         found = self._decoders.get((format_id, as_kept))
-        if found is None:
+        if found is None and format_id not in self._apart:
             wire = self._formats[format_id]
             for own in self._types():
                 if info_of(own).name == wire.name:
                     cls = own if info_of(own).format.id == format_id else _class_of(wire, own, as_kept)
+                    if cls is own and self._is_apart(wire, own):
+                        return None
                     found = self._decoders[format_id, as_kept] = (cls, decoder(wire, cls, self._missing))
         return found
+
+    def _is_apart(self, wire: Format, own: type[Event]) -> bool:
+        """Whether events share no more than the name with a class: an older program has kept both.
+
+        No reader of this class could ever read them. They are passed over as those of any other type.
+        """
+        apart = why_apart(wire, info_of(own).format, defaults_of(own))
+        if apart:
+            self._apart.add(wire.id)
+            reason = IncompatibleFormats(wire.name, wire.name, apart, self._channel)
+            log.warning("events are passed over when they are read: %s", reason)
+        return bool(apart)
 
 
 def _asked(receipts: list[Receipt]) -> Iterator[Asked | None]:

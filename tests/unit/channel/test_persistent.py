@@ -268,9 +268,9 @@ def test_an_older_class_reads_what_a_newer_one_wrote(tmp_path: Path) -> None:
         assert list(tracks.consumer(until="now")) == [Track(1, 2.0)]
 
 
-class Changed(hg.Event, name="air.track", key="id"):
+class Narrower(hg.Event, name="air.track", key="id"):
     id: int
-    speed: str
+    speed: hg.f32
 
 
 def test_a_class_that_cannot_read_the_history_says_so(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_class_that_cannot_read_the_history_says_so(tmp_path: Path) -> None:
         station.channel("air.tracks", Track, qos=PERSISTENT).push(Track(1, 2.0))
     reported: SimpleQueue[BaseException] = SimpleQueue()
     with hg.Station(tmp_path / "data", on_error=lambda _name, _header, error: reported.put(error)) as station:
-        tracks = station.channel("air.tracks", Changed)
+        tracks = station.channel("air.tracks", Narrower)
         with tracks.consumer() as consumer, pytest.raises(hg.IncompatibleFormats, match="speed"):
             consumer.pull(LIMIT)
         reported.get(timeout=LIMIT)
