@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from heliograph.channel.lane import Item
-    from heliograph.channel.pipeline import Asked
+    from heliograph.channel.pipeline import Answers
 
 
 class Pushed(list["Item"]):
@@ -27,7 +27,7 @@ class Pushed(list["Item"]):
 
     __slots__ = ("asked",)
 
-    def __init__(self, items: Iterable[Item], asked: Sequence[Asked] | None) -> None:
+    def __init__(self, items: Iterable[Item], asked: Answers | None) -> None:
         super().__init__(items)
         self.asked = asked
 
@@ -54,7 +54,7 @@ class Bulk(Sequence["Item"]):
         deadline: int,
         sequences: list[int] | None = None,
         *,
-        asked: Sequence[Asked] | None = None,
+        asked: Answers | None = None,
     ) -> None:
         self.events = events
         self.first = first

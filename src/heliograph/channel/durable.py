@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
-from itertools import islice, repeat, starmap
+from itertools import groupby, islice, repeat, starmap
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import msgspec
@@ -25,11 +24,11 @@ from heliograph.options import names_options
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
-    from heliograph.channel.pipeline import Asked
+    from heliograph.channel.pipeline import Answers, Found, Route
     from heliograph.channel.store import Level, Store, StoreReceipt, SupplierLease
 
 T = TypeVar("T", bound=Event)
@@ -166,17 +165,25 @@ class DurableSupplier(Supplier[T]):
         later = Later(push_id, self._now() + wait_ns, self.epoch, wait_ns)
         return self._channel.delayed.keep((event, header, 0), later, self._level, timeout), header
 
-    def _ask_all(self, events: Sequence[T], said: Stamp) -> list[Asked] | None:
+    def _ask_all(self, events: Sequence[T], said: Stamp) -> Answers | None:
         """Whom events are for, as far as that can be asked by now; what another station keeps it routes.
 
         None where a filter cannot be asked, for want of memory: that is no reason to keep no event.
         """
-        if not self._store.kept_here:
+        routes = self._routes
+        if not self._store.kept_here or all(route.early is None for route in routes.values()):
             return None
+        found: list[Found | None] = []
         try:
-            return [self._ask(event, said) for event in events]
+            for cls, alike in groupby(events, type):
+                route: Route = routes.get(cls) or self._refuse(events[len(found)])
+                if route.early is None:
+                    found += [None for _ in alike]
+                else:
+                    found += _shared(map(route.early, alike, repeat(self._known(route, said))))
         except (MemoryError, RecursionError):
             return None
+        return routes, found
 
     def _items(self, events: Sequence[T], said: Stamp) -> list[Item]:
         """Under the lock: events with their headers."""
@@ -199,11 +206,7 @@ class DurableSupplier(Supplier[T]):
         route = self._routes.get(cls) or self._refuse(events[0])
         for event in events:
             route.validate(event)
-        asked = None
-        if self._store.kept_here and route.early is not None:
-            found = map(route.early, events, repeat(self._known(route, PLAIN)))
-            with suppress(MemoryError, RecursionError):  # as above
-                asked = list(zip(repeat(route), found, strict=False))
+        asked = self._ask_all(events, PLAIN)
         self._store.wait_ready(timeout)
         with self._lock:
             route = self._routes.get(cls) or self._refuse(events[0])
@@ -216,6 +219,15 @@ class DurableSupplier(Supplier[T]):
                 deadline = self._clock.monotonic_ns() + route.lifetime_ns
             bulk = Bulk(events, first, places, deadline, asked=asked)
             return self._store.append(bulk, self._level, timeout)
+
+
+def _shared(found: Iterable[Found]) -> Iterator[Found]:
+    """The same, without a list of its own for each of many that follow one like it."""
+    last: Found = []
+    for one in found:
+        if one != last:
+            last = one
+        yield last
 
 
 def checked_key(cls: type[Event], key: Sequence[Any]) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
     from heliograph.channel.condition import AnyOf, Condition
     from heliograph.channel.ledger import LaneCounts
-    from heliograph.channel.pipeline import Asked, Route
+    from heliograph.channel.pipeline import Found, Route
     from heliograph.channel.places import Begin
-    from heliograph.channel.store import Partition
+    from heliograph.channel.store import Answered, Partition
     from heliograph.event import Event
     from heliograph.ports import Tasks
 
 log = logging.getLogger(__name__)
 
-Offered: TypeAlias = "tuple[Item, Asked | None]"
-"""An event, and whom it is for as far as that was asked."""
+Offers: TypeAlias = "tuple[Mapping[type, Route], Iterable[tuple[Item, Found | None]]]"
+"""Routes, and events with what `Route.early` has found by them."""
 
 GAPS: Final = 1000
 """Gaps that a lane remembers."""
@@ -84,7 +84,7 @@ class Feed:
         partition: str,
         items: Iterable[Item] | None,
         next_offset: int,
-        asked: Iterable[Asked | None] | None = None,
+        asked: Answered = (),
     ) -> None:
         """These events of a partition, up to an offset, are on disk. Called by who synced or received them.
 
@@ -92,27 +92,34 @@ class Feed:
         this process: every lane reads them for itself. `asked` says whom each is for, as far as its supplier
         has found out; the others are asked about here, before the lock is taken.
         """
-        events: Iterable[Offered] | None = None
+        events: Offers | None = None
         try:
             if items is not None:
                 events = self._ask(partition, items, asked)
         finally:
             self._pass_all_on(partition, events, next_offset)
 
-    def _ask(
-        self, partition: str, items: Iterable[Item], asked: Iterable[Asked | None] | None
-    ) -> Iterable[Offered]:
+    def _ask(self, partition: str, items: Iterable[Item], asked: Answered) -> Offers:
         routes = self._routes_of(partition)
         if all(route.early is None for route in routes.values()):
-            return zip(items, repeat(None), strict=False)
-        known = repeat(None) if asked is None else asked
-        return [_offered(item, one, routes) for item, one in zip(items, known, strict=asked is not None)]
+            return routes, zip(items, repeat(None), strict=False)
+        known = [answers[1] for _, answers in asked if answers is not None and answers[0] is routes]
+        if asked and len(known) == len(asked):
+            return routes, zip(items, chain.from_iterable(known), strict=True)
+        items = list(items)
+        found: list[Found | None] = []
+        for how_many, answers in asked or ((len(items), None),):
+            if answers is not None and answers[0] is routes:
+                found += answers[1]
+            else:
+                found += [_find(routes, item) for item in items[len(found) : len(found) + how_many]]
+        return routes, zip(items, found, strict=True)
 
     def _routes_of(self, partition: str) -> Mapping[type, Route]:
         # What another station keeps was sent to the others by that one.
         return self._routes if partition == self._own else self._arriving
 
-    def _pass_all_on(self, partition: str, events: Iterable[Offered] | None, next_offset: int) -> None:
+    def _pass_all_on(self, partition: str, events: Offers | None, next_offset: int) -> None:
         rings: list[JournalLane] = []
         try:
             with self.lock:
@@ -132,7 +139,7 @@ class Feed:
             # Without the lock: who is rung may take at once, in this task, and a lane that takes may rejoin.
             ring_all(rings)
 
-    def _pass_on(self, partition: str, events: Iterable[Offered] | None, rings: list[JournalLane]) -> None:
+    def _pass_on(self, partition: str, events: Offers | None, rings: list[JournalLane]) -> None:
         """Under the lock: offer events one by one; `_next` is the first that not every lane was offered."""
         following, routes = self._next, self._routes_of(partition)
         # What is sent again, or was asked about for so long that a newer link was faster, takes nobody back.
@@ -141,25 +148,33 @@ class Feed:
             for reader in self._lanes:
                 reader.fall_behind(partition, following.get(partition, 0), rings)
         elif self.passing is not None or any(route.has_queue for route in routes.values()):
-            for item, asked in events:
+            asked, offered = events
+            if asked is not routes:
+                offered = ((item, None) for item, _ in offered)
+            for item, found in offered:
                 event, header, _ = item
                 route = routes.get(event.__class__)
-                assert header.offset is not None
-                following[partition] = max(reached, header.offset)
+                offset = header.offset
+                assert offset is not None
+                if offset >= reached:
+                    following[partition] = offset
                 if route is None:
                     # Another version of a class: each lane reads it, as its own or as it was pushed.
                     for reader in self._lanes:
-                        reader.fall_behind(partition, header.offset, rings)
-                    following[partition] = max(reached, header.offset + 1)
+                        reader.fall_behind(partition, offset, rings)
+                    following[partition] = max(reached, offset + 1)
                     continue
-                found = asked[1] if asked is not None and asked[0] is route else None
-                lanes = route.lanes(event, header, found)
+                # Not by a call where what was found is lanes only: as most of it is, of most events.
+                lanes: Any = found
+                if found is None or route.late is not None:
+                    lanes = route.lanes(event, header, found)
                 if self.passing is not None:
                     self.passing(item, [lane.name for lane in lanes])
                 for lane in lanes:
                     assert isinstance(lane, JournalLane)
                     self._matched += lane.accept(item, rings)
-                following[partition] = max(reached, header.offset + 1)
+                if offset >= reached:
+                    following[partition] = offset + 1
 
     # While still, that is, under the lock:
 
@@ -207,12 +222,9 @@ class Feed:
         self._bounded.add((lane, partition))
 
 
-def _offered(item: Item, asked: Asked | None, routes: Mapping[type, Route]) -> Offered:
-    """An event with whom it is for; asked about unless its supplier did so by the same route."""
+def _find(routes: Mapping[type, Route], item: Item) -> Found | None:
     route = routes.get(item[0].__class__)
-    if route is None or route.early is None or (asked is not None and asked[0] is route):
-        return item, asked
-    return item, (route, route.early(item[0], item[1]))
+    return None if route is None or route.early is None else route.early(item[0], item[1])
 
 
 def ring_all(lanes: Iterable[JournalLane]) -> None:

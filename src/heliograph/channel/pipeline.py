@@ -48,6 +48,8 @@ Found: TypeAlias = "list[Lane | Group | Half | Some]"
 """Who may want an event, of those who can be asked before it has its place."""
 Asked: TypeAlias = "tuple[Route, Found | None]"
 """The route of an event, and what `Route.early` has found by it."""
+Answers: TypeAlias = "tuple[Mapping[type, Route], Sequence[Found | None]]"
+"""The routes of a channel, and of each of several events what `Route.early` has found by them."""
 
 InlineMany: TypeAlias = "Callable[[list[Any], Iterable[int], Header, Callable[[int], Header]], int]"
 """Of events of one supplier, how many of them are next at each turn, the header of one of them, and what

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 
     from heliograph.channel.handing import Acking, Desk, Wish
     from heliograph.channel.lane import Item
-    from heliograph.channel.pipeline import Asked
+    from heliograph.channel.pipeline import Answers
     from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError
     from heliograph.event import Event
 
 Level: TypeAlias = Literal["journal", "synced"]
-OnDurable: TypeAlias = "Callable[[str, Iterable[Item] | None, int, Iterable[Asked | None] | None], object]"
-"""Told of a partition what has become durable, the offset behind it, and of each event whom it is for, as far
-as that was asked. None in place of events: they are to be read from it."""
+Answered: TypeAlias = "Sequence[tuple[int, Answers | None]]"
+"""Of events that were pushed together, how many there are and whom each is for, as far as that was asked."""
+OnDurable: TypeAlias = "Callable[[str, Iterable[Item] | None, int, Answered], object]"
+"""Told of a partition what has become durable, the offset behind it, and whom that is for. None in place of
+events: they are to be read from it."""
 
 
 class StoreReceipt(Protocol):

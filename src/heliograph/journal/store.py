@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.bulk import Bulk, Pushed
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.lane import Item
-    from heliograph.channel.pipeline import Asked
+    from heliograph.channel.pipeline import Answers
     from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.formats import Format
@@ -434,10 +433,10 @@ class JournalStore:
     def _on_durable(self, receipts: list[Receipt]) -> None:
         last = receipts[-1]
         if last.adoption is not None:  # which is always alone
-            self._tell(self.partition, None, last.first_offset + last.chunk.events, None)
+            self._tell(self.partition, None, last.first_offset + last.chunk.events, ())
             return
         end = last.first_offset + len(last.records)
-        self._tell(self.partition, self._items(receipts), end, _asked(receipts))
+        self._tell(self.partition, self._items(receipts), end, [_answered(receipt) for receipt in receipts])
 
     def _items(self, receipts: list[Receipt]) -> Iterator[Item]:
         """The events with complete headers, made only if somebody looks."""
@@ -532,13 +531,12 @@ class JournalStore:
         return bool(apart)
 
 
-def _asked(receipts: list[Receipt]) -> Iterator[Asked | None]:
-    """Whom each event is for, as far as its supplier has asked."""
-    for receipt in receipts:
-        pushed, asked = receipt.attachment, None
-        if isinstance(pushed, Bulk | Pushed):
-            asked, pushed.asked = pushed.asked, None  # whoever keeps the receipt keeps no lanes
-        yield from repeat(None, len(pushed)) if asked is None else asked
+def _answered(receipt: Receipt) -> tuple[int, Answers | None]:
+    """How many events it is of, and whom each is for, as far as their supplier has asked."""
+    pushed, asked = receipt.attachment, None
+    if isinstance(pushed, Bulk | Pushed):
+        asked, pushed.asked = pushed.asked, None  # whoever keeps the receipt keeps no lanes
+    return len(pushed), asked
 
 
 def _class_of(wire: Format, own: type[Event], as_kept: bool) -> type[Event]:

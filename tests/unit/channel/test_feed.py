@@ -55,9 +55,9 @@ class Kept:
 
     def use(self, **route: Any) -> Any:
         """Have the feed go by a route that is made of these functions."""
-        routes = {Reading: SimpleNamespace(has_queue=True, **route)}
+        routes = {Reading: SimpleNamespace(has_queue=True, late=None, **route)}
         self.feed.use(cast("Any", routes), cast("Any", routes))
-        return routes[Reading]
+        return routes
 
     def read(
         self, start: int, most: int, below: int | None = None, *, as_kept: bool = False
@@ -271,10 +271,11 @@ def test_what_its_supplier_asked_is_asked_again_only_if_there_are_other_routes_b
 
     before = kept.use(early=early, lanes=lambda _event, _header, found: found)
     now = kept.use(early=early, lanes=lambda _event, _header, found: found)
-    kept.items += [item(n) for n in range(3)]
-    kept.feed.durable("p", kept.items, 3, [(before, []), (now, [lane]), (now, [])])
-    assert asked == [0]
-    assert taken(lane) == [0, 1]
+    kept.items += [item(n) for n in range(5)]
+    pushes = [(1, (before, [[]])), (2, (now, [[lane], []])), (2, None)]
+    kept.feed.durable("p", kept.items, 5, cast("Any", pushes))
+    assert asked == [0, 3, 4]
+    assert taken(lane) == [0, 1, 3, 4]
 
 
 def test_what_comes_again_or_late_takes_nobody_back() -> None:

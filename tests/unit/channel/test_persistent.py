@@ -14,6 +14,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import FolderInUse, HistoryDamaged, HistoryGone, IncompatibleFormats, UnknownOption
+from heliograph.expr import emit, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,10 @@ class NewTrack(hg.Event, name="air.track", key="id"):
 
 
 class Weather(hg.Event, name="weather"):
+    place: str
+
+
+class Town(hg.Event, name="town"):
     place: str
 
 
@@ -230,6 +235,37 @@ def test_push_nowait_and_apush_acknowledge_from_disk(kept: Channel[Track]) -> No
     assert receipt.result(timeout=LIMIT)
     assert asyncio.run(kept.apush(Track(2)))
     assert ids(list(kept.consumer(until="now"))) == [1, 2]
+
+
+@pytest.mark.parametrize("where", [None, "id > 0"])
+def test_who_keeps_a_receipt_keeps_nothing_of_whom_its_event_was_for(
+    kept: Channel[Track], where: str | None
+) -> None:
+    with kept.consumer(where=where, start="now"):
+        receipt: Any = kept.push_nowait(Track(1))
+        kept.push(Track(2))  # which is told of later
+        assert receipt._receipt.attachment.asked is None
+
+
+@pytest.mark.parametrize("others", [[], [Town("x"), Town("b")]])
+def test_a_filter_is_asked_once_about_each_event_that_is_pushed_with_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[Any]
+) -> None:
+    asked: list[str] = []
+
+    def upper(text: str) -> str:
+        asked.append(text)
+        return runtime.upper(text)
+
+    monkeypatch.setitem(emit._RUNTIME, "upper", upper)
+    pushed = [Weather("a"), Weather("b"), *others, Weather("c"), Weather("a")]
+    with hg.Station(tmp_path) as station:
+        channel = station.channel("x", Weather, Town, qos=PERSISTENT)
+        consumer = channel.consumer(where="upper(place) <> 'B'", start="now")
+        assert channel.push_many(pushed)
+        wanted = [event for event in pushed if event.place != "b"]
+        assert consumer.read(max=len(wanted), timeout=LIMIT) == wanted
+    assert asked == [event.place for event in pushed]
 
 
 def test_push_many_of_nothing_is_fine(kept: Channel[Track]) -> None:
