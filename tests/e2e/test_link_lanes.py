@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.link import aired, airing
+from heliograph.link import aired, airing, pacing
 from heliograph.ring import RingFolder
 from tests.e2e.link_support import (
     LIMIT,
@@ -203,6 +203,53 @@ def test_a_station_that_leaves_a_best_effort_channel_behind_time_knows_what_it_m
         ours.push(Track(1))
         assert again.pull(LIMIT) == Track(1)
         assert missed(b) == {"lossy": 500}
+
+
+@pytest.mark.parametrize("size", [1_100_000, 3_000_000])
+def test_best_effort_events_larger_than_the_ring_come_whole_to_who_reads_on(
+    domain: str, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(pacing, "PIECE_LIMIT", LIMIT)  # on a busy machine, too, both read on in time
+    with ring_station(domain) as a, ring_station(domain) as b, ring_station(domain) as c:
+        ours = a.channel("large", Track, qos=BEST_EFFORT)
+        heard = [station.channel("large", Track, qos=BEST_EFFORT).consumer() for station in (b, c)]
+        assert ours.wait_matched(2, LIMIT)
+        assert carriers(a, "large") == {"broadcast"}
+        pushed = [Track(i, region=str(i) * size) for i in range(4)]
+        for track in pushed:
+            ours.push(track)
+        ours.push(Track(4))
+        for consumer in heard:
+            assert [consumer.pull(LIMIT) for _ in range(5)] == [*pushed, Track(4)]
+        assert missed(b) == missed(c) == {}
+        (counts,) = ours.stats().consumers.values()
+        assert (counts.delivered, counts.dropped) == (5, {})
+
+
+def test_a_large_best_effort_event_that_a_station_could_not_read_in_time_counts_as_overtaken(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "SLOTS", 1 << 10)
+    monkeypatch.setattr(pacing, "PIECE_LIMIT", 0.01)
+    with ring_station(domain) as a, ring_station(domain) as b:
+        kept, ours = (a.channel(name, Track, qos=BEST_EFFORT) for name in ("stuck", "large"))
+        stuck = Stuck(b.channel("stuck", Track, qos=BEST_EFFORT))
+        consumer = b.channel("large", Track, qos=BEST_EFFORT).consumer()
+        assert ours.wait_matched(1, LIMIT)
+        assert kept.wait_matched(1, LIMIT)
+        kept.push(Track(0))
+        assert wait_until(lambda: stuck.seen == [0])
+        for i in (1, 2):
+            ours.push(Track(i, region="x" * 100_000))
+        assert wait_until(lambda: ours.stats().total.dropped == {"overtaken": 2})
+        assert ours.stats().total.delivered == 0
+        assert ours.stats().balanced
+        monkeypatch.setattr(pacing, "PIECE_LIMIT", LIMIT)
+        stuck.go_on.set()
+        assert wait_until(lambda: missed(b) == {"large": 2}), "as many as the supplier knows of"
+        ours.push(large := Track(3, region="y" * 100_000))
+        assert consumer.pull(LIMIT) == large
+        assert ours.stats().total.dropped == {"overtaken": 2}
 
 
 def test_without_room_for_one_lane_its_channels_go_by_link_and_say_why(

@@ -142,6 +142,11 @@ class Aired(Gateway):
             self._overtaken[record] = before | events
             self.lane.count_overtaken((events & ~before).bit_count())
 
+    def count_outrun(self) -> None:
+        """Not everybody who takes the channel has got an event that was written."""
+        assert isinstance(self.lane, AirLane)
+        self.lane.count_overtaken(1)
+
     def forget_overtaken(self, below: int) -> None:
         """Everybody has read the records below this one."""
         self._overtaken = {record: events for record, events in self._overtaken.items() if record >= below}

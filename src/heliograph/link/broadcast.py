@@ -45,6 +45,7 @@ from heliograph.link.gateway import GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
 from heliograph.link.messages import encode
 from heliograph.link.overtaken import LONE, LONE_HEAD, Judge, count_missed, events_in, would_miss
+from heliograph.link.pacing import Pacing
 from heliograph.link.packing import MOST_AT_ONCE, large_record, lots_of, made_or_none, runs_of, sound_run
 from heliograph.link.runs import Stream, said_of
 
@@ -109,6 +110,7 @@ class Broadcast:
         self._readers: dict[int, Hearer] = {}
         self._left: dict[tuple[Hearer, str], int] = {}
         self._streams: dict[int, Stream] = {}
+        self._pacing = Pacing(ring, self._streams, self._gateways, self._append)
         self._held: set[Hearer] = set()
         self._told: deque[tuple[Hearer, str, bool, Aired | int]] = deque()
         self._ready: deque[Gateway] = deque()
@@ -459,7 +461,7 @@ class Broadcast:
                 self._unsent.clear()
             elif not self._unsent:
                 continue  # what waited could not be written
-            elif self._append(self._unsent[0], timeout=timeout):
+            elif self._pacing.write(self._unsent[0], timeout):
                 self._unsent.popleft()
             else:
                 return False

@@ -73,6 +73,12 @@ class Rows:
         found = enumerate(zip(states, cursors, strict=True))
         return {row: cursor for row, (state, cursor) in found if state == RELIABLE}
 
+    def best_effort(self) -> dict[int, int]:
+        """The cursors of best-effort readers, by row."""
+        states, cursors = self._states.tolist(), self._cursors.tolist()
+        found = enumerate(zip(states, cursors, strict=True))
+        return {row: cursor for row, (state, cursor) in found if state == BEST_EFFORT}
+
     def revoke(self, row: int) -> None:
         """Wait for this reader no longer."""
         self._words[ROWS + row * ROW_WORDS + ROW_STATE] = REVOKED

@@ -290,6 +290,31 @@ class RingWriter:
         """Whether there is a reliable reader in that row, which has not been overtaken."""
         return 0 <= row < MAX_READERS and self._rows.is_reliable(row)
 
+    def outruns(self, size: int) -> set[int]:
+        """The rows of best-effort readers that have lost, or would lose, their place to an event so large."""
+        with self._locked(None):
+            return set(self._outrun(self._claim_for(size)))
+
+    def wait_for_best_effort(self, size: int, timeout: float) -> bool:
+        """Wait until no best-effort reader would lose its place to an event so large, nor to what comes soon
+        after it, up to a quarter of the ring; whether that is so.
+
+        For an owner whose events belong together, so that who loses one has nothing of the others. Who has
+        lost its place already is not waited for.
+        """
+        capacity = self._mask + 1
+
+        def is_free() -> bool:
+            claim = min(self._claim_for(size) + capacity // 4, self._position + capacity)
+            lost = self._claimed - capacity
+            return self._is_closing or all(at < lost for at in self._outrun(claim).values())
+
+        with self._locked(timeout):
+            if is_free():
+                return True
+            self._rows.reap()
+            return self._waiter.wait(is_free, deadline(self._clock, timeout), self._rows.reap)
+
     def reap(self) -> None:
         """Forget readers whose processes have ended; a writer that must wait does so by itself."""
         with self._locked(None):
@@ -408,11 +433,10 @@ class RingWriter:
             raise RingClosed(str(self.path), "this writer was closed")
         if size > self.largest:
             raise EventTooLargeForRing(str(self.path), size, self.largest)
-        position, slots = self._position, slots_for(size)
+        position, filler, end = self._position, *self._place(size)
+        if end > self._claimed:
+            self._claim(end, timeout)
         rest = self._mask + 1 - (position & self._mask)
-        filler = rest if slots > rest else 0
-        if position + filler + slots > self._claimed:
-            self._claim(position + filler + slots, timeout)
         if filler:
             at = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
             _pack_header(self._memory, at, position, self._sequence, 0, 0, self._sequence & MASK32)
@@ -421,10 +445,27 @@ class RingWriter:
         self._usable = min(self._claimed, position + rest)
         return position
 
+    def _place(self, size: int) -> tuple[int, int]:
+        """The slots at the end of the lap that the next record leaves empty, and where it ends."""
+        slots, rest = slots_for(size), self._mask + 1 - (self._position & self._mask)
+        filler = rest if slots > rest else 0
+        return filler, self._position + filler + slots
+
+    def _outrun(self, claim: int) -> dict[int, int]:
+        """The cursors of best-effort readers, by row, whose place is another's with a claim up to there."""
+        return {row: at for row, at in self._rows.best_effort().items() if at < claim - self._mask - 1}
+
+    def _claim_for(self, size: int) -> int:
+        end = self._place(size)[1]
+        return self._claimed if end <= self._claimed else self._wanted(end)
+
+    def _wanted(self, end: int) -> int:
+        """Up to where a claim goes that has to reach so far."""
+        return max(end, self._position + (self._mask + 1) // CLAIMS_PER_LAP)
+
     def _claim(self, end: int, timeout: float | None) -> None:
         """Get leave to write up to `end` at least, and mark where a reader can begin."""
-        position, capacity = self._position, self._mask + 1
-        wanted = max(end, position + capacity // CLAIMS_PER_LAP)
+        position, wanted = self._position, self._wanted(end)
         # Before the look at the rows: a reader that is not seen there sees this instead.
         self._words[INTENT] = wanted
         free_until = self._free_until()

@@ -234,6 +234,30 @@ def test_a_best_effort_reader_never_holds_the_writer_and_counts_what_it_missed(f
         assert (stats.received, stats.lost, stats.gaps) == (2, 100, 1)
 
 
+def test_a_best_effort_reader_is_waited_for_if_the_writer_asks_until_it_has_lost_its_place(
+    folder: RingFolder,
+) -> None:
+    with small_writer(folder) as writer, reader_of(folder, reliable=False) as reader:
+        quarter = writer.largest // 2 - 16  # and its header
+        for _ in range(3):
+            assert writer.wait_for_best_effort(quarter, 0)
+            writer.append(bytes(quarter))
+        assert not writer.wait_for_best_effort(quarter, 0), "nothing would be left for what comes next"
+        assert writer.outruns(quarter) == set()
+        writer.append(bytes(quarter))
+        assert writer.outruns(quarter) == {reader.row}
+        waiting = threading.Thread(target=reader.read_many, args=(4, LIMIT))
+        waiting.start()
+        assert writer.wait_for_best_effort(quarter, LIMIT), "it goes on as soon as there is room"
+        waiting.join(LIMIT)
+        for _ in range(5):
+            writer.append(bytes(quarter))
+        assert writer.outruns(quarter) == {reader.row}
+        assert writer.wait_for_best_effort(quarter, LIMIT), "it has nothing more to lose"
+        assert reader.read(0) is None
+        assert writer.outruns(quarter) == set(), "it has gone on"
+
+
 def test_a_reliable_reader_that_outstays_its_lease_is_told_exactly_what_it_lost(folder: RingFolder) -> None:
     with small_writer(folder, lease=0.01) as writer, reader_of(folder) as reader:
         writer.append(b"seen")
