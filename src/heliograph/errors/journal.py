@@ -84,7 +84,7 @@ class BatchTooLarge(JournalError):
     """`bytes` or `events`."""
 
     def __str__(self) -> str:
-        return f"a batch of {self.size} {self.unit}; at most {self.limit} can be appended as one"
+        return f"a batch of {self.size} {self.unit}; push it in parts of at most {self.limit}"
 
 
 class PartitionInUse(JournalError):
