@@ -440,6 +440,12 @@ def test_files_that_a_dead_station_left_are_removed(tmp_path: Path) -> None:
         assert len(folder.alive()) == 1
 
 
+def test_in_a_meeting_folder_that_was_cleared_away_there_is_nobody() -> None:
+    folder = MeetingFolder("air")
+    folder.path.rmdir()
+    assert folder.alive() == set()
+
+
 def test_a_station_answers_questions_of_another(pair: tuple[hg.Station, hg.Station]) -> None:
     a, b = pair
     assert a.mesh is not None

@@ -65,7 +65,10 @@ class MeetingFolder:
 
     def alive(self) -> set[int]:
         """The stations whose processes live."""
-        names = (_LOCK_FILE.fullmatch(path.name) for path in self.path.iterdir())
+        try:
+            names = [_LOCK_FILE.fullmatch(name) for name in os.listdir(self.path)]  # noqa: PTH208 - names are all
+        except FileNotFoundError:
+            return set()  # somebody has cleared up, and what ends here late finds nobody
         stations = {int(name[1], 16) for name in names if name}
         return {station for station in stations if self.is_alive(station)}
 
