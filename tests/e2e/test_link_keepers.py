@@ -364,7 +364,9 @@ def test_what_was_acknowledged_while_a_keeper_was_away_is_kept_where_it_can_be(
             two.channel("air.tracks", Track, qos=PERSISTENT)
             assert meets(ours, 2)
             with ours.consumer(name="billing", until="now") as again:
-                assert sorted(track.id for track in again) == list(range(100, 110))
+                came = sorted(track.id for track in again)
+        # Who acknowledged 105 was told that it may come again: the keeper may yet have been told.
+        assert came in (list(range(100, 110)), [i for i in range(100, 110) if i != 105])
 
 
 def test_a_named_supplier_is_exclusive_among_keepers_and_goes_on_behind_its_last_event(
