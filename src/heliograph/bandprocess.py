@@ -2,7 +2,7 @@
 
 1. read the order
 2. pin this process and give it its real-time priority, if asked to, before there are threads
-3. join the domain, have the consumers subscribed, and let every station know of them
+3. join the domain, have the consumers subscribed, and let all stations know of them that do not stand still
 4. say that it is ready
 5. give signs of life until the other end of the socket is closed; then deliver what waits, and end
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from heliograph.bandworker import MAX_REPORT, START_LIMIT, Order, Report, resolve
+from heliograph.bandworker import MAX_REPORT, MEET_LIMIT, START_LIMIT, Order, Report, resolve
 from heliograph.channel.stamp import LONGEST_WAIT
 from heliograph.station import Station
 
@@ -102,7 +102,9 @@ def _listening(order: Order, wire: Wire) -> Station:
             station.mesh.meet({order.supervisor}, START_LIMIT)
         setup(station)  # 3
         station.mesh.wait_fetched(START_LIMIT)  # then comes what the process before has left
-        station.mesh.meet_all(START_LIMIT)
+        if order.supervisor:
+            station.mesh.meet({order.supervisor}, START_LIMIT)
+        station.mesh.meet_all(MEET_LIMIT)
     except BaseException:
         station.close(0.0)
         raise

@@ -29,6 +29,7 @@ import subprocess
 import sys
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, Type
 import msgspec
 
 from heliograph.channel.pools import CALLBACK_LIMIT
+from heliograph.channel.settling import ALONE
 from heliograph.errors import (
     NotPossible,
     WorkerDied,
@@ -72,6 +74,10 @@ HANG_AFTER: Final = 10.0
 """Seconds after which a worker counts as hung, unless it says otherwise."""
 BEATS: Final = 4
 """Signs of life within the seconds after which a worker counts as hung, and at least one a second."""
+BLAME_SLACK: Final = ALONE / 2
+"""Seconds by which a callback may have begun later than it seems; the next event is begun later by more."""
+MEET_LIMIT: Final = 3.0
+"""Seconds for which a worker that begins waits for stations other than its own: one may stand still."""
 MAX_REPORT: Final = 1 << 16
 """Bytes of what a worker may say when it is ready or fails."""
 
@@ -403,12 +409,13 @@ class BandWorker:
             if is_over:
                 assert self._process is not None
                 self._process.kill()
+                self._handed.hung(self._clock.monotonic_ns() - round((seconds - BLAME_SLACK) * 1e9))
                 return f"hung for {seconds:.1f} seconds and was killed"
 
     def _note(self, report: Report) -> None:
         """It says what it does with an event that came again."""
         if report.begun is not None:
-            self._handed.begun(report.begun[0], EventId(*report.begun[1]))
+            self._handed.begun(report.begun[0], EventId(*report.begun[1]), self._clock.monotonic_ns())
         if report.settled is not None:
             self._handed.settled(report.settled[0], EventId(*report.settled[1]))
 
@@ -528,7 +535,7 @@ def open_worker(
         order,
         services.ports,
         mesh.gates,
-        meet=mesh.meet_all,
+        meet=partial(mesh.meet_all, MEET_LIMIT),
         on_error=services.on_error,
         start_limit=options.get("timeout", START_LIMIT),
         restarts_hung=on_hang == "restart",

@@ -16,7 +16,7 @@ an event is given up.
     handed = Handed("alarms", gates.lock, ...)  of one worker, over all its processes
     gates.supervise(process, handed)            before that process can have dialled
     handed.resume(station)                      it has subscribed to all that it wants
-    handed.begun(channel, event)                it has said so, see above
+    handed.begun(channel, event, now)           it has said so, see above
     handed.settled(channel, event)
     handed.end(is_lost=True)                    no process follows
 
@@ -41,7 +41,7 @@ from heliograph.link import messages as m
 from heliograph.link.gateway import Gateway, GatewayLane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.core import Channel
@@ -219,8 +219,8 @@ class Handed:
         self._is_first = True
         self._running = 0
         """The station of the process that was last said to be ready."""
-        self._in_hand: set[tuple[str, EventId]] = set()
-        """What the process has begun and not settled, of what came again."""
+        self._in_hand: dict[tuple[str, EventId], int] = {}
+        """What the process has begun and not settled, of what came again, and when it said so."""
         self.redelivered = 0
         self.lost = 0
 
@@ -250,7 +250,7 @@ class Handed:
         gateway.move(link)
         gateway.want(conditions, state)
         if is_running:  # what was under way in the session before may not have come
-            self.redelivered += gateway.resume(partial(self._left_by_the_last, gateway, set(), []))
+            self.redelivered += gateway.resume(partial(self._left_by_the_last, gateway, {}, []))
         return gateway
 
     def leave(self, gateway: KeepingGateway) -> None:
@@ -260,13 +260,21 @@ class Handed:
 
     # For whoever supervises
 
-    def begun(self, channel: str, event: EventId) -> None:
-        """A process has an event in hand that came again."""
-        self._in_hand.add((channel, event))
+    def begun(self, channel: str, event: EventId, now: int) -> None:
+        """A process has an event in hand that came again, since an instant of the monotonic clock."""
+        self._in_hand[channel, event] = now
+
+    def hung(self, since: int) -> None:
+        """The process is killed for what it has been doing since then: what it began later is not at fault.
+
+        What it began first is, even if that was heard of late.
+        """
+        latest = max(since, min(self._in_hand.values(), default=since))
+        self._in_hand = {key: begun for key, begun in self._in_hand.items() if begun <= latest}
 
     def settled(self, channel: str, event: EventId) -> None:
         """A process has come to an end with an event that came again."""
-        self._in_hand.discard((channel, event))
+        self._in_hand.pop((channel, event), None)
         gateway = self._gateways.get(channel)
         if gateway is not None:
             gateway.book.settle(event)
@@ -310,7 +318,7 @@ class Handed:
     def _left_by_the_last(
         self,
         gateway: KeepingGateway,
-        in_hand: set[tuple[str, EventId]],
+        in_hand: Container[tuple[str, EventId]],
         given_up: list[tuple[KeepingGateway, Item, int]],
         waiting: set[EventId],
     ) -> list[Item]:

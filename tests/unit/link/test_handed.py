@@ -205,6 +205,26 @@ def test_what_was_sent_while_the_first_process_began_is_not_sent_twice(station: 
     assert sent(gateway) == []
 
 
+def test_only_what_was_begun_before_a_process_hung_is_given_up_with_it(station: hg.Station) -> None:
+    """Others are begun beside it, later: a consumer may wait for them before it is done with one."""
+    worker = Worker(station)
+    gateway = worker.joins(1, Low)
+    worker.handed.resume(1)
+    worker.channel.push_many([Low(1), Low(2), Low(3)])
+    assert len(sent(gateway)) == 3
+    for process, since in ((2, 105), (3, 0)):  # the second is heard of late
+        worker.joins(process, Low)
+        worker.handed.resume(process)
+        assert sent(gateway) == [(1, True), (2, True), (3, True)]
+        for number, event in enumerate(sorted(gateway.book.events(), key=lambda one: one.sequence)):
+            worker.handed.begun("c", event, 100 + 10 * number)
+        worker.handed.hung(since)
+    worker.joins(4, Low)
+    worker.handed.resume(4)
+    assert sent(gateway) == [(2, True), (3, True)]
+    assert worker.handed.lost == 1
+
+
 def test_what_is_kept_for_a_process_that_joins_late_is_without_what_waits_for_it(station: hg.Station) -> None:
     worker = Worker(station, hg.QoS(durability="transient-local", history=2))
     worker.channel.push_many([Low(1), Low(2)])
