@@ -36,6 +36,7 @@ The configurations are TAO's:
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import tomllib
 from math import inf
@@ -51,7 +52,6 @@ from heliograph.timers import MAX_TIMERS
 from heliograph.wording import hint
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Collection, Mapping
 
 MAX_CONFIGURATION: Final = 1_048_576
@@ -148,6 +148,21 @@ def load(path: str | os.PathLike[str] | None, carriers: tuple[str, ...] = ()) ->
         carriers: the names that `transport` may have.
     """
     return Configuration() if path is None else _Reading(str(path), _text(path), carriers).configuration()
+
+
+def check_station(folder: Any, name: Any, priority: Any, on_error: Any) -> None:
+    """NotPossible for what a program says itself of its station and no station could be."""
+    if folder is not None and (not isinstance(folder, str | os.PathLike) or not str(folder)):
+        raise NotPossible(f"folder {folder!r:.60}", "a folder is a path, such as 'data'; None is none")
+    if type(name) is not str:
+        raise NotPossible(f"name={name!r:.60}", "a station's name is text")
+    fits, allowed = _PRIORITY
+    if priority is not None and not fits(priority):
+        raise NotPossible(f"priority={priority!r:.60}", f"a priority is {allowed}")
+    if on_error is not None and not callable(on_error):
+        raise NotPossible(
+            f"on_error={on_error!r:.60}", "it is called with (receiver's name, header, exception), or None"
+        )
 
 
 _Kind: TypeAlias = "tuple[Callable[[Any], bool], str]"

@@ -23,7 +23,7 @@ from heliograph.channel.ownloop import OwnLoop
 from heliograph.channel.pools import CALLBACK_LIMIT, Pools
 from heliograph.channel.services import Services
 from heliograph.channel.stamp import check_limit, check_timeout
-from heliograph.configuration import load
+from heliograph.configuration import check_station, load
 from heliograph.delivery.desk import Desk
 from heliograph.delivery.records import RESERVED, Recorder
 from heliograph.delivery.watch import Watching
@@ -108,6 +108,7 @@ class Station:
     ) -> None:
         if journal is not None and not isinstance(journal, Limits):
             raise TypeError(f"journal= is hg.Limits(...), not {journal!r:.60}")
+        check_station(folder, name, priority, on_error)
         check_joining(domain, transport, peer_limit)
         check_limit("Station", "callback_limit", callback_limit)
         self._configuration = load(config, get_args(Carrier))

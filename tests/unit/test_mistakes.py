@@ -49,6 +49,39 @@ def test_a_domain_is_a_text_and_a_configuration_a_file() -> None:
         hg.Station(config={"channels": {}})  # type: ignore[arg-type] # the mistake
 
 
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({"folder": 5}, "folder 5: .*a path"),
+        ({"folder": ""}, "folder '': .*a path"),
+        ({"name": 5}, "name=5: .*text"),
+        ({"priority": 9}, "priority=9: .*1 .low. to 5"),
+        ({"priority": "high"}, "priority='high': .*1 .low. to 5"),
+        ({"on_error": "x"}, "on_error='x': .*called with"),
+    ],
+)
+def test_what_no_station_could_be_is_refused_by_name(said: dict[str, Any], named: str) -> None:
+    with pytest.raises(hg.NotPossible, match=named):
+        hg.Station(**said)
+
+
+def test_several_events_are_pushed_together_and_sources_are_names() -> None:
+    with hg.Station() as station:
+        channel = station.channel("readings", Reading)
+        with pytest.raises(hg.NotPossible, match=r"push\(\) takes one"):
+            channel.push_many(Reading(1))
+        with pytest.raises(hg.NotPossible, match="sources=5"):
+            channel.consumer(sources=[5])  # type: ignore[list-item] # the mistake
+
+
+def test_a_full_queue_says_which_events_of_a_batch_to_push_again() -> None:
+    with hg.Station() as station:
+        channel = station.channel("readings", Reading, qos=hg.QoS(queue=3, max_blocking=0.01))
+        with channel.consumer(), pytest.raises(hg.QueueFull, match=r"first 3 .* push \[3:\] again") as full:
+            channel.push_many([Reading(i) for i in range(5)])
+        assert full.value.pushed == 3
+
+
 def test_a_configuration_file_cannot_have_a_carrier_without_a_domain_either(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
     file.write_text('[station]\ntransport = "ring"\n')

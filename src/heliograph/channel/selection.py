@@ -150,6 +150,8 @@ def select(
         raise NotPossible(channel, "params= without where=: there is no filter to give values to")
     tree = None if where is None else parsed(where, params)
     only = None if sources is None else frozenset((sources,) if isinstance(sources, str) else sources)
+    for source in only or ():
+        check_name(channel, "sources", source)
     conditions = conditions_for(wanted, tree, only)
     return Selection(
         conditions,

@@ -552,6 +552,8 @@ class Supplier(Generic[T]):
         raise WrongEventType(self._channel.name, f"{event!r:.60}", carried, instead)
 
     def as_events(self, events: Any) -> list[T]:
+        if isinstance(events, Event):
+            raise NotPossible(self._channel.name, "push_many takes several events: push() takes one")
         if hasattr(events, "schema") or hasattr(events, "keys"):
             if len(self._channel.types) != 1:
                 raise NotPossible(self._channel.name, "carries several types: push events, not columns")

@@ -96,7 +96,7 @@ class FolderInUse(ChannelError):
     def __str__(self) -> str:
         return (
             f"the folder {self.name!r} belongs to another station ({self.holder}); "
-            "use a folder of your own, or close that station first"
+            "join it with domain=, use a folder of your own, or close that station first"
         )
 
 
@@ -205,9 +205,13 @@ class QueueFull(ChannelError):
     """In `push_many`, how many events had been pushed before this one."""
 
     def __str__(self) -> str:
+        to_do = "nobody got this event: push it again"
+        if self.pushed:
+            done = self.pushed
+            to_do = f"the first {done} of the batch are pushed, nobody got the others: push [{done}:] again"
         return (
-            f"{self.name} has {self.limit} events waiting and took none in {self.waited:g} s; "
-            "nobody got this event: push it again, give the consumer an overflow policy or a longer queue"
+            f"{self.name} has {self.limit} events waiting and took none in {self.waited:g} s; {to_do}, "
+            "give the consumer an overflow policy or a longer queue"
         )
 
 
