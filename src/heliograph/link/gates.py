@@ -276,6 +276,13 @@ class Gates:
         if gateway is not None:
             settle_all(gateway, message.events)
 
+    def refused(self, peer: Peer, channel: Channel[Any], events: Collection[EventId]) -> None:
+        """A station has sent what does not fit this one's class: nobody here will have it, nor elsewhere."""
+        told = self._told_by(peer, channel) if events else None
+        if told is not None:
+            for event in events:
+                told.settled(channel.name, event, False)
+
     def fit(self, peer: Peer, name: str) -> None:
         """Make the gateway of a channel to a station be what the station wants of it now."""
         with self.lock:

@@ -538,6 +538,7 @@ class Mesh:
         else:
             channel = arrivals.channel
             arrivals.add(stream.read(run, channel.types, link.name, skip, channel.qos.missing))
+            self.gates.refused(peer, channel, stream.refused)
 
     def _name_of(self, station: int) -> str:
         peer = self._peers.get(station)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import suppress
 from itertools import count, repeat
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
+    from heliograph.event import EventId
     from heliograph.formats import Format
     from heliograph.ports import Buffer, Clock
     from heliograph.qos import Missing
@@ -284,6 +286,8 @@ class Stream:
         self.channel = channel
         self.wire = wire
         self.undecodable = 0
+        self.refused: list[EventId] = []
+        """Those of the last run that were left out because they do not fit this station's class."""
         self._unreadable = Counter[str]() if unreadable is None else unreadable
         self._cls: type[Event] | None = None
         self._prepared_for: tuple[type[Event], ...] | None = None
@@ -313,6 +317,8 @@ class Stream:
 
         Those that cannot be are left out and counted.
         """
+        if self.refused:
+            self.refused = []
         if types != self._prepared_for or missing != self._missing:
             self._missing = missing
             self._prepare(types)
@@ -416,6 +422,8 @@ class Stream:
                 items.append((body if self._convert is None else self._convert(body), header, deadline))
             except (ValueError, RecursionError, DecodeError) as error:
                 self.left_out(error)
+                with suppress(ValueError, RecursionError):  # else it has no name either
+                    self.refused.append(_record_of_raw(raw)[1].id)
         return items
 
     # Columns
@@ -438,6 +446,7 @@ class Stream:
             return []
         if not whole:
             items: list[Any] = self._items(uniform, events)[skip:]
+            self.refused = [header.id for event, header, _ in items if event is None]
             return [item for item in items if item[0] is not None]
         return Lot(events, self._first_header(uniform), lambda: self._items(uniform, events))
 
@@ -535,6 +544,7 @@ class Stream:
         self._unreadable[self.channel] += 1
 
 
+_record_of_raw: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, Header, int]).decode
 _uniform_of_raw: Final = msgspec.msgpack.Decoder(Uniform[msgspec.Raw]).decode
 
 

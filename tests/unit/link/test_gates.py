@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.event import info_of
+from heliograph.event import EventId, info_of
 from heliograph.link.describing import describe
 from heliograph.link.gates import Gates, Peer
 from heliograph.link.handed import Handed, KeepingGateway
@@ -96,6 +96,16 @@ def test_a_way_that_nothing_was_wanted_by_may_still_change(worker: Worker) -> No
     worker.supervisor_has(Low)
     channel.subscribe(print)
     assert worker.tells(channel, SUPERVISOR).relayed
+
+
+def test_what_this_station_refuses_is_settled_where_the_supervisor_sent_it_only(worker: Worker) -> None:
+    told: list[tuple[str, int]] = []
+    for peer in worker.peers.values():
+        peer.settled = SimpleNamespace(settled=lambda name, event, _: told.append((name, event.sequence)))
+    channel = worker.opens(Low)
+    for number in (OTHER, SUPERVISOR):
+        worker.gates.refused(worker.peers[number], channel, [EventId("s", 1, number)])
+    assert told == [("c", SUPERVISOR)]
 
 
 class Supervisor:

@@ -49,6 +49,14 @@ class Small(hg.Event, name="run.flat"):
     id: int
 
 
+class Even(hg.Event, name="run.flat"):
+    id: int
+
+    def __post_init__(self) -> None:
+        if self.id % 2:
+            raise ValueError(self.id)
+
+
 WRITER = EventWriter(system_ports().clock)
 FORMAT: dict[type[hg.Event], Format] = {cls: hg.format_of(cls) for cls in (Plain, Flat, Wide)}
 STREAM = {cls: Stream("air", fmt) for cls, fmt in FORMAT.items()}
@@ -177,6 +185,20 @@ def test_an_event_that_does_not_fit_costs_no_other() -> None:
     run = m.Run(m.UNIFORM, 1, 6, memoryview(msgspec.msgpack.encode(value)))
     assert [event.id for event, _, _ in stream.read(run, (Flat,), "peer")] == [0, 1, 3, 4, 5]  # type: ignore[attr-defined]  # Flat
     assert stream.undecodable == 1
+
+
+@pytest.mark.parametrize("events", [2, 6])
+def test_what_a_class_refuses_is_named(events: int) -> None:
+    """In records, and in columns."""
+    items = alike(Flat, events, dense=True, partition=None)
+    form, records = WRITER.run(Flat, items)
+    assert (form == m.UNIFORM) is (events >= UNIFORM_FROM)
+    stream = Stream("air", FORMAT[Flat])
+    read = stream.read(m.Run(form, 1, events, memoryview(records)), (Even,), "peer")
+    assert [header.id for _, header, _ in read] == [header.id for _, header, _ in items[::2]]
+    assert stream.refused == [header.id for _, header, _ in items[1::2]]
+    stream.read(m.Run(form, 1, events, memoryview(records)), (Small,), "peer")
+    assert stream.refused == []
 
 
 def test_a_class_of_another_version_reads_a_run_in_columns() -> None:
