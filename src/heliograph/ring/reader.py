@@ -480,11 +480,13 @@ class RingReader:
             return
         while self._pins and self._pins[0].is_released:
             self._pins.popleft()
-        if self._words[CLAIMED] > pinned.position + self._mask + 1:
-            raise LeaseLost(str(self.path), pinned.sequence, len(pinned.parts))
-        self._move_cursor()
+        is_lost = self._words[CLAIMED] > pinned.position + self._mask + 1
+        if not is_lost:
+            self._move_cursor()
         if self._words[self._state_at] == ENDED and self._last_cursor() <= pinned.position:
             self._position, self._sequence = pinned.position, pinned.sequence  # as the writer has counted it
+            is_lost = True
+        if is_lost:
             raise LeaseLost(str(self.path), pinned.sequence, len(pinned.parts))
 
     def _make_known(self) -> None:

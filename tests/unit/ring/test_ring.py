@@ -668,7 +668,10 @@ def test_a_large_event_that_somebody_still_views_is_let_go_and_that_is_told(fold
         assert kept[0] == 0x0101010101010101, "it shows what lies there now"
 
 
-def test_a_large_event_whose_reader_was_ended_meanwhile_counts_as_lost(folder: RingFolder) -> None:
+@pytest.mark.parametrize("written_over", [False, True])
+def test_a_large_event_whose_reader_was_ended_meanwhile_counts_as_lost(
+    folder: RingFolder, *, written_over: bool
+) -> None:
     told: list[tuple[int, int]] = []
     half = bytes(2 * REUSED_FROM - 32)
     with (
@@ -686,11 +689,15 @@ def test_a_large_event_whose_reader_was_ended_meanwhile_counts_as_lost(folder: R
                 writer.append(half, timeout=timeout)
             assert told == ended
             later.by_ns = 3_600 * 10**9
+        if written_over:
+            writer.append(half)
+            writer.append(half)
         for what_says_so in (reader.let_go, partial(reader.read, 0)):
             with pytest.raises(LeaseLost) as caught:
                 what_says_so()
             assert (caught.value.first, caught.value.lost) == (1, 1)
         assert reader.was_ended
+        assert (reader.stats().received, reader.stats().lost) == (1, 1)
 
 
 def test_a_best_effort_reader_gets_each_large_event_whole_where_the_last_one_was(folder: RingFolder) -> None:
