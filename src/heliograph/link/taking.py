@@ -29,7 +29,8 @@ Take: TypeAlias = "Callable[[bytes | memoryview, int, bool], None]"
 Read: TypeAlias = "Callable[[bytes | memoryview], Lone]"
 
 KEPT: Final = (
-    "an array of channel %s is kept beyond the callback that asked for views; it will change: copy() it"
+    "an array of channel %s is kept beyond the call of a callback that asked for views, by that or with an "
+    "error that it raised; it will change: keep a copy() of it, and of the error only its text"
 )
 
 UNREADABLE: Final = (ValueError, RecursionError, DecodeError)
