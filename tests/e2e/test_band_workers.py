@@ -48,11 +48,15 @@ class Plant:
         return done
 
 
-@pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Plant]:
+def alone_and_patient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own_meeting_folder(monkeypatch, tmp_path)
     # A process takes half a second of a core to start, which others may want more urgently.
     monkeypatch.setattr("heliograph.bandworker.START_LIMIT", 3 * LIMIT)
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Plant]:
+    alone_and_patient(monkeypatch, tmp_path)
     monkeypatch.setattr("heliograph.trouble.REPORT_LIMIT", LIMIT)
     made = Plant(**getattr(request, "param", {}))
     yield made
@@ -146,7 +150,7 @@ def test_a_worker_that_hangs_when_it_is_started_again_is_killed_and_reported(
 def test_an_on_error_that_raises_stops_neither_the_worker_nor_the_closing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    own_meeting_folder(monkeypatch, tmp_path)
+    alone_and_patient(monkeypatch, tmp_path)
 
     def on_error(*_: object) -> None:
         raise RuntimeError("on_error raises")
@@ -181,7 +185,7 @@ def test_a_worker_for_which_there_is_no_process_is_given_up(
 def test_closing_the_station_lets_a_worker_finish_what_it_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    own_meeting_folder(monkeypatch, tmp_path)
+    alone_and_patient(monkeypatch, tmp_path)
     domain = f"test-{PORTS.random.id64():016x}"
     with hg.Station(domain=domain) as other:
         done = other.channel("done", Done).consumer()
