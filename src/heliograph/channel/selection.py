@@ -149,9 +149,7 @@ def select(
     if where is None and params:
         raise NotPossible(channel, "params= without where=: there is no filter to give values to")
     tree = None if where is None else parsed(where, params)
-    only = None if sources is None else frozenset((sources,) if isinstance(sources, str) else sources)
-    for source in only or ():
-        check_name(channel, "sources", source)
+    only = _named(channel, sources)
     conditions = conditions_for(wanted, tree, only)
     return Selection(
         conditions,
@@ -167,6 +165,16 @@ def select(
         latency=latency,
         separation=separation,
     )
+
+
+def _named(channel: str, sources: Iterable[str] | None) -> frozenset[str] | None:
+    """The names of suppliers, of which one may stand alone."""
+    if sources is None:
+        return None
+    only = frozenset((sources,) if isinstance(sources, str) else sources)
+    for source in only:
+        check_name(channel, "sources", source)
+    return only
 
 
 def conditions_for(
