@@ -138,14 +138,19 @@ class Supervisor:
         assert isinstance(gateway, KeepingGateway)
         return gateway
 
+    def hands_over_one(self) -> KeepingGateway:
+        """The first process is ready, and was sent an event."""
+        gateway = self.wants(self.begins(1), Low)
+        self.handed.resume(1)
+        self.channel.push(Low(1))
+        assert sent(gateway) == [(1, False)]
+        return gateway
+
 
 def test_a_process_that_subscribes_and_closes_while_it_begins_loses_nothing_that_waits() -> None:
     with hg.Station() as station:
         supervisor = Supervisor(station)
-        first = supervisor.wants(supervisor.begins(1), Low)
-        supervisor.handed.resume(1)
-        supervisor.channel.push(Low(1))
-        assert sent(first) == [(1, False)]
+        first = supervisor.hands_over_one()
         second = supervisor.begins(2)
         assert supervisor.wants(second, Low) is first
         supervisor.wants(second)
@@ -159,10 +164,7 @@ def test_a_process_that_subscribes_and_closes_while_it_begins_loses_nothing_that
 def test_a_process_that_wants_nothing_when_it_is_ready_is_handed_nothing() -> None:
     with hg.Station() as station:
         supervisor = Supervisor(station)
-        gateway = supervisor.wants(supervisor.begins(1), Low)
-        supervisor.handed.resume(1)
-        supervisor.channel.push(Low(1))
-        assert sent(gateway) == [(1, False)]
+        gateway = supervisor.hands_over_one()
         second = supervisor.begins(2)
         supervisor.wants(second, Low)
         supervisor.gates.channel_gone(second, "c")
