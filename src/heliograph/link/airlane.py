@@ -99,7 +99,7 @@ class SupplierRows:
         self.armed = False
         self.head: tuple[bytes, int] | None = None
         """As in `RowGateway.heads`, once it is there."""
-        self.write = lane.line.send_rows
+        self.write = lane.write_rows
         self.write_one: Callable[[Any, int, int, int], bool] = _not_yet
         self._arm_rows = lane.line.arm_rows
 
@@ -175,6 +175,20 @@ class AirLane(GatewayLane):
     def supplier_left(self, supplier: str, epoch: int) -> None:
         self.spill()
         self._suppliers.pop((supplier, epoch), None)
+
+    def write_rows(self, of: SupplierRows) -> bool:
+        """Write what a supplier has waiting, in its pushing thread; False when that cannot be now.
+
+        And what the others have, once that is much: each would wait for a push of its own that finds its time
+        come, or for the line's own task, which a busy thread keeps from the interpreter.
+        """
+        send = self.line.send_rows
+        if not send(of):
+            return False
+        if len(self._suppliers) > 1 and self._count_rows() >= MOST_ROWS:
+            for other in self.waiting_rows():
+                send(other)
+        return True
 
     def waiting_rows(self) -> list[SupplierRows]:
         """Those of suppliers that have any."""

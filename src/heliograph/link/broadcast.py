@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.rows import ROW
 from heliograph.errors import RingClosed, RingFull
-from heliograph.event import info_of
 from heliograph.link import messages as m
 from heliograph.link.aired import BEST_EFFORT, NOT_SAID, Aired, Hearer
 from heliograph.link.airlane import AirLane
@@ -44,10 +43,11 @@ from heliograph.link.apart import LARGE
 from heliograph.link.gateway import GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
 from heliograph.link.messages import encode
-from heliograph.link.overtaken import LONE, LONE_HEAD, Judge, count_missed, events_in, would_miss
+from heliograph.link.overtaken import Judge, count_missed, events_in, would_miss
 from heliograph.link.pacing import Pacing
-from heliograph.link.packing import MOST_AT_ONCE, large_record, lots_of, made_or_none, runs_of, sound_run
-from heliograph.link.runs import Stream, said_of
+from heliograph.link.packing import MOST_AT_ONCE, made_or_none
+from heliograph.link.records import RecordMaker
+from heliograph.link.runs import said_of
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -101,7 +101,6 @@ class Broadcast:
         self._now = ports.clock.time_ns
         self._monotonic = ports.clock.monotonic_ns
         self._writer = writer
-        self._stream_of = stream_of
         self._joining = ports.tasks.lock("readers of the broadcast")
         self._sending = ports.tasks.lock("broadcast")
         self._wake = ports.tasks.signal("broadcast")
@@ -109,13 +108,13 @@ class Broadcast:
         self._gateways: dict[str, Aired] = {}
         self._readers: dict[int, Hearer] = {}
         self._left: dict[tuple[Hearer, str], int] = {}
-        self._streams: dict[int, Stream] = {}
-        self._pacing = Pacing(ring, self._streams, self._gateways, self._append)
+        self._maker = RecordMaker(writer, stream_of, ring.largest)
+        self._unsent = self._maker.unsent
+        self._pacing = Pacing(ring, self._maker.streams, self._gateways, self._append)
         self._held: set[Hearer] = set()
         self._told: deque[tuple[Hearer, str, bool, Aired | int]] = deque()
         self._ready: deque[Gateway] = deque()
         self._rows: deque[SupplierRows] = deque()
-        self._unsent: deque[bytes] = deque()
         self._closed = False
         self._task = ports.tasks.spawn("broadcast", self._write)
 
@@ -304,7 +303,8 @@ class Broadcast:
         if not self._sending.acquire(blocking=False):
             return False
         try:
-            rows, gateway, head = of.rows, of.gateway, of.head
+            rows, gateway = of.rows, of.gateway
+            head = of.head or self._known_head(of)
             if head is None or self._unsent or self._told or gateway.paused or not rows:
                 return False
             record = made_or_none(of.record, self._writer, head, rows)
@@ -316,6 +316,14 @@ class Broadcast:
             return True
         finally:
             self._sending.release()
+
+    def _known_head(self, of: SupplierRows) -> tuple[bytes, int] | None:
+        """How a lone event of a supplier begins, once readers know its class."""
+        if of.head is None and (head := of.gateway.heads.get(of.cls)):
+            of.head = head
+            plain = self._writer.is_plain(of.cls)
+            of.write_one = self._one_of(of, head[0]) if plain else partial(self._send_row, of, head)
+        return of.head
 
     def _one_of(self, of: SupplierRows, head: bytes) -> Callable[[Any, int, int, int], bool]:
         """What writes a lone event of a supplier: the case that somebody waits for, so all is at hand."""
@@ -435,7 +443,7 @@ class Broadcast:
         return would_miss([*unread, *self._unsent], hearer, self._judge(hearer), self._gateways)
 
     def _judge(self, hearer: Hearer) -> Judge:
-        return Judge(self._streams, hearer.wishes, self._monotonic)
+        return Judge(self._maker.streams, hearer.wishes, self._monotonic)
 
     def _overtaken(self, row: int, first: int, unread: list[bytes]) -> None:
         """The ring has ended a reader, and this is what it did not read, from that record on."""
@@ -494,7 +502,9 @@ class Broadcast:
         while self._rows:
             of = self._rows.popleft()
             of.armed = False  # before its rows are looked at: who adds one from here on arms again
-            if self._make_rows(of):
+            is_made = self._maker.add_rows(of)
+            self._known_head(of)
+            if is_made:
                 return True
         while self._ready:
             gateway = self._ready.popleft()
@@ -508,7 +518,7 @@ class Broadcast:
             if gateway.lane.waiting:
                 self._list(gateway)
             if items:
-                self._pack(gateway, items)
+                self._maker.add(gateway, items)
                 return True
         return False
 
@@ -521,7 +531,7 @@ class Broadcast:
             if isinstance(sent, Aired):
                 gateway, sent = sent, sent.aired
                 if takes:
-                    said += [m.encode(self._announced(gateway, cls)) for cls in gateway.heads]
+                    said += [m.encode(self._maker.announced(gateway, cls)) for cls in gateway.heads]
                 if gateway.begins_at == NOT_SAID:
                     gateway.begins_at = self.ring.sequence + len(self._unsent)
             if takes:
@@ -531,69 +541,3 @@ class Broadcast:
             told = m.Takes(hearer.station, channel, takes, sent, hearer.row)
             said.append(m.encode(told))
         return m.run_bytes(m.RECORDS, m.MESSAGES, len(said), m.array_of(said))
-
-    def _make_rows(self, of: SupplierRows) -> bool:
-        """Records of what a supplier has waiting; whether there are any."""
-        gateway = of.gateway
-        if gateway.paused or not of.rows:
-            return False
-        head = self._head(gateway, of.cls)
-        if of.head is None:
-            of.head = head
-            plain = self._writer.is_plain(of.cls)
-            of.write_one = self._one_of(of, head[0]) if plain else partial(self._send_row, of, head)
-        rows = of.lane.take_rows(of)
-        if not rows:
-            return bool(self._unsent)
-        for lot in of.lots(self._writer, rows):
-            record = made_or_none(of.record, self._writer, head, lot)
-            if not self._leave(gateway, record, len(lot) // ROW):
-                self._pack_run(gateway, head[1], of.cls, of.as_items(lot))
-        return True
-
-    def _head(self, gateway: RowGateway, cls: type[Event]) -> tuple[bytes, int]:
-        """How a lone event of a class begins, and its stream; said in the ring when it is new."""
-        head = gateway.heads.get(cls)
-        if head is None:
-            stream = self._stream_of(gateway.channel.name, info_of(cls).format.id)
-            self._streams[stream] = Stream(gateway.channel.name, info_of(cls).format)
-            head = gateway.heads[cls] = LONE_HEAD.pack(LONE, stream), stream
-            said = m.array_of([m.encode(self._announced(gateway, cls))])
-            self._unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, 1, said))
-        return head
-
-    def _pack(self, gateway: Aired, items: list[Item]) -> None:
-        for cls, run in runs_of(items, several=len(gateway.channel.types) > 1):
-            head = self._head(gateway, cls)
-            for lot in lots_of(self._writer, run):
-                if not self._leave(gateway, large_record(self._writer, head, lot), 1):
-                    self._pack_run(gateway, head[1], cls, lot)
-
-    def _leave(self, gateway: RowGateway, record: bytes | None, events: int) -> bool:
-        """Have a record written soon; False when it was not made, or is too large for one."""
-        if record is None or len(record) > self.ring.largest:
-            return False
-        self._unsent.append(record)
-        gateway.made += events
-        return True
-
-    def _pack_run(self, gateway: RowGateway, stream: int, cls: type[Event], items: list[Item]) -> None:
-        items, form, records = sound_run(self._writer, gateway, cls, items)
-        if not items:
-            return
-        if self._leave(gateway, m.run_bytes(form, stream, len(items), records), len(items)):
-            return
-        if len(items) > 1:
-            half = len(items) // 2
-            self._pack_run(gateway, stream, cls, items[:half])
-            self._pack_run(gateway, stream, cls, items[half:])
-        elif len(records) > m.MAX_EVENT:
-            log.error("%s: an event of %d bytes is too large for a link", items[0][1].id, len(records))
-        else:
-            self._unsent.extend(m.pieces(stream, records, self.ring.largest // 2))
-            gateway.made += 1
-
-    def _announced(self, gateway: RowGateway, cls: type[Event]) -> m.Announce:
-        fmt = info_of(cls).format
-        stream = self._stream_of(gateway.channel.name, fmt.id)
-        return m.Announce(stream, gateway.channel.name, fmt.id, fmt.description)
