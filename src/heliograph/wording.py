@@ -4,6 +4,7 @@ listed(["a", "b"])                   a, b
 listed(fmt.by_name)                  id, lat, lon, speed, region, alt, squawk, seen and 992 more
 listed(twins, joint=" or ")          alt or height
 hint("queuex", ("queue", "ack"))     ; did you mean queue?
+of_batch(3)                          ; it is [3] of the batch, of which none is pushed
 station_text(7, "tower")             station 0000000000000007 (tower)
 """
 
@@ -44,6 +45,11 @@ def brief(value: object) -> str:
         return text
     half = (_LONGEST - 3) // 2
     return f"{text[:half]}...{text[-half:]}"
+
+
+def of_batch(index: int | None) -> str:
+    """The end of a sentence about an event that was pushed together with others; empty if it was not."""
+    return "" if index is None else f"; it is [{index}] of the batch, of which none is pushed"
 
 
 def station_text(station: int, name: str) -> str:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.channel.durable import MANY
+from heliograph.errors import WrongEventType
 from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from heliograph.testing import Rig
 
 
 class Reading(hg.Event, name="mistakes.reading"):
@@ -80,6 +84,58 @@ def test_a_full_queue_says_which_events_of_a_batch_to_push_again() -> None:
         with channel.consumer(), pytest.raises(hg.QueueFull, match=r"first 3 .* push \[3:\] again") as full:
             channel.push_many([Reading(i) for i in range(5)])
         assert full.value.pushed == 3
+
+
+KINDS_OF_CHANNELS = {
+    "plain": {},
+    "kept": {"durability": "persistent"},
+    "watched": {"ack": "delivered"},
+    "kept and watched": {"durability": "persistent", "ack": "delivered"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_CHANNELS)
+def test_an_event_that_does_not_fit_is_named_by_its_place_and_none_of_its_batch_is_pushed(
+    helio: Rig, kind: str
+) -> None:
+    channel = helio.station.channel("readings", Reading, qos=hg.QoS(**KINDS_OF_CHANNELS[kind]))  # type: ignore[arg-type] # each has its own type
+    # More than a journal keeps together, so that those before it would be in line already.
+    batch: list[Any] = [Reading(n) for n in range(MANY + 3)]
+    batch[MANY + 1] = Reading("one")  # type: ignore[arg-type] # the mistake
+    with pytest.raises(hg.InvalidEvent, match=rf"\[{MANY + 1}\] of the batch, .* none is pushed") as invalid:
+        channel.push_many(batch)
+    assert invalid.value.index == MANY + 1
+    batch[MANY + 1] = "one"
+    with pytest.raises(WrongEventType, match=rf"\[{MANY + 1}\] of the batch, .* none is pushed") as wrong:
+        channel.push_many(batch)
+    assert wrong.value.index == MANY + 1
+    with pytest.raises(WrongEventType, match=r"\[0\] of the batch"):
+        channel.push_many(["one"])
+    assert channel.stats().pushed == 0
+    channel.push(Reading(1))
+    assert channel.stats().pushed == 1
+
+
+def test_a_row_of_columns_that_does_not_fit_is_named_by_its_place_too() -> None:
+    class Strict(hg.Event, name="mistakes.strict", strict=True):
+        value: int
+
+    with hg.Station() as station:
+        for cls in (Reading, Strict):
+            channel: hg.Channel[Any] = station.channel(cls.__name__, cls)
+            with pytest.raises(hg.InvalidEvent, match=r"\[2\] of the batch"):
+                channel.push_many({"value": [1, 2, "three", 4]})
+            assert channel.stats().pushed == 0
+
+
+def test_a_filter_of_a_supplier_counts_nothing_of_a_batch_that_does_not_fit() -> None:
+    with hg.Station() as station:
+        supplier = station.channel("readings", Reading).supplier(where="value > 5")
+        with pytest.raises(hg.InvalidEvent, match=r"\[1\] of the batch"):
+            supplier.push_many([Reading(1), Reading("one")])  # type: ignore[arg-type] # the mistake
+        assert supplier.filtered == 0
+        supplier.push_many([Reading(1), Reading(9)])
+        assert (supplier.filtered, supplier.pushed) == (1, 1)
 
 
 def test_a_configuration_file_cannot_have_a_carrier_without_a_domain_either(tmp_path: Path) -> None:

@@ -183,6 +183,9 @@ def guard(supplier: Supplier[T], points: Mapping[str, LetsThrough]) -> Supplier[
         supplier.validate(event)
         if said:
             supplier.check_said(said, waits=waits)
+        return lets_through(event)
+
+    def lets_through(event: T) -> bool:
         if all(point.lets_through(event) for point in points.values()):
             return True
         supplier.filtered += 1
@@ -197,7 +200,9 @@ def guard(supplier: Supplier[T], points: Mapping[str, LetsThrough]) -> Supplier[
         return _Discarded(None)  # type: ignore[arg-type]  # it has none
 
     def guarded_push_many(events: Any, **said: Any) -> bool:
-        return push_many([event for event in supplier.as_events(events) if passes(event)], **said)
+        batch = supplier.as_events(events)
+        supplier.validate_all(batch)
+        return push_many([event for event in batch if lets_through(event)], **said)
 
     async def guarded_apush(event: T, **said: Any) -> bool:
         return await apush(event, **said) if passes(event, said) else True

@@ -20,9 +20,15 @@ def events_from_columns(cls: type[Event], columns: Any) -> list[Event]:
     Values are not checked here: pushing does.
     """
     rows = _arrow_rows(cls, columns) if hasattr(columns, "schema") else _mapping_rows(cls, columns)
-    if all(_is_plain(kind) for kind in info_of(cls).types.values()):
-        return [cls(**row) for row in rows]
-    return [event_from_mapping(cls, row) for row in rows]
+    plain = all(_is_plain(kind) for kind in info_of(cls).types.values())
+    events: list[Event] = []
+    try:
+        for row in rows:
+            events.append(cls(**row) if plain else event_from_mapping(cls, row))  # noqa: PERF401 - if one fails, those before it are counted
+    except InvalidEvent as error:
+        error.index = len(events)
+        raise
+    return events
 
 
 def _is_plain(kind: ft.FieldType) -> bool:

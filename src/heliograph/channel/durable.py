@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import groupby, islice, repeat, starmap
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import msgspec
 
@@ -65,7 +65,7 @@ class DurableSupplier(Supplier[T]):
         """
         check_timeout(self._channel.name, timeout)
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
-        receipt, _ = self._append([event], self._stamp(**said), timeout)
+        receipt, _ = self._append_one(event, self._stamp(**said), timeout)
         if self._waits:
             receipt.result(self._left(until))
         return True
@@ -75,15 +75,19 @@ class DurableSupplier(Supplier[T]):
 
         It never waits: JournalBusy when the line is full, QueryFailed when the keeper is away.
         """
-        receipt, header = self._append([event], self._stamp(**said), 0.0)
+        receipt, header = self._append_one(event, self._stamp(**said), 0.0)
         return DurableReceipt(header, receipt if self._waits else None)
 
     @names_options
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
-        """Push events in order; up to 10,000 at a time are kept together, whole or not at all."""
+        """Push events in order; up to 10,000 at a time are kept together, whole or not at all.
+
+        All are checked before the first is kept, as in `Supplier.push_many`.
+        """
         check_timeout(self._channel.name, timeout)
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         batch = self.as_events(events)
+        self.validate_all(batch)
         receipts = [
             self._append_together(batch[start : start + MANY], self._left(until))
             for start in range(0, len(batch), MANY)
@@ -96,10 +100,10 @@ class DurableSupplier(Supplier[T]):
         """As `push`, for asyncio."""
         stamped = self._stamp(**said)
         if self._store.kept_here:
-            receipt, _ = self._append([event], stamped)
+            receipt, _ = self._append_one(event, stamped)
         else:
             # A keeper that is away is waited for, and the loop goes on meanwhile.
-            receipt, _ = await asyncio.to_thread(self._append, [event], stamped)
+            receipt, _ = await asyncio.to_thread(self._append_one, event, stamped)
         if self._waits and not receipt.done():
             loop = asyncio.get_running_loop()
             done = asyncio.Event()
@@ -140,13 +144,12 @@ class DurableSupplier(Supplier[T]):
     def _left(self, until: int | None) -> float | None:
         return None if until is None else seconds_until(self._clock, until)
 
-    def _append(
-        self, events: Sequence[T], said: Stamp, timeout: float | None = None
-    ) -> tuple[StoreReceipt, Header]:
-        for event in events:
-            (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
-        if not events:
-            return NOTHING, cast("Header", None)
+    def _append_one(self, event: T, said: Stamp, timeout: float | None = None) -> tuple[StoreReceipt, Header]:
+        self.validate(event)
+        return self._append([event], said, timeout)
+
+    def _append(self, events: Sequence[T], said: Stamp, timeout: float | None) -> tuple[StoreReceipt, Header]:
+        """Put events in line that have been checked."""
         self._store.wait_ready(timeout)
         if said.postponed:
             return self._keep_for_later(events[0], said, timeout)
@@ -198,14 +201,11 @@ class DurableSupplier(Supplier[T]):
         return items
 
     def _append_together(self, events: Sequence[T], timeout: float | None) -> StoreReceipt:
-        """Events of one class, which most batches have, get no headers here; see `Bulk`."""
+        """Checked events. Those of one class, which most batches have, get no headers here; see `Bulk`."""
         classes = set(map(type, events))
         if len(classes) > 1:
             return self._append(events, PLAIN, timeout)[0]
         (cls,) = classes
-        route = self._routes.get(cls) or self._refuse(events[0])
-        for event in events:
-            route.validate(event)
         asked = self._ask_all(events, PLAIN)
         self._store.wait_ready(timeout)
         with self._lock:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from contextlib import suppress
 from functools import partial
 from itertools import count, repeat, takewhile
 from math import inf
@@ -23,7 +24,7 @@ from heliograph.channel.accounts import count_of, take_numbers
 from heliograph.channel.bulk import Bulk
 from heliograph.channel.entry import Own
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
-from heliograph.errors import NotPossible, QueueFull, WouldDeadlock, WrongEventType
+from heliograph.errors import InvalidEvent, NotPossible, QueueFull, WouldDeadlock, WrongEventType
 from heliograph.event import DELAYED_EPOCHS, Event, Header, info_of
 from heliograph.options import names_options
 from heliograph.ports import seconds_until
@@ -141,11 +142,12 @@ class Supplier(Generic[T]):
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
         """Push events in order. Takes events, a mapping of columns, or an Arrow batch or table.
 
-        All are checked before the first is pushed. A QueueFull names how many had been pushed before.
+        All are checked before the first is pushed: InvalidEvent and WrongEventType name the `index` of the
+        one that is wrong, and then none is pushed. A QueueFull names how many had been pushed before.
         """
         batch = self.as_events(events)
         routes = self._routes
-        alike = self._validate_all(batch)
+        alike = self.validate_all(batch)
         # Where a callback runs inside push, it runs between one event and the next.
         together = not any(not route.has_queue or route.inline is not None for route in routes.values())
         done, some = 0, TOGETHER
@@ -371,17 +373,6 @@ class Supplier(Generic[T]):
             return WouldDeadlock(lane.name)
         return QueueFull(lane.who_is_full(), lane.limit, seconds)
 
-    def _validate_all(self, events: Sequence[T]) -> bool:
-        """Raise what a push of any of them would raise at once; whether all are of one class."""
-        if not events:
-            return True
-        first = events[0]
-        if validate_all((self._routes.get(first.__class__) or self._refuse(first)).cls, events):
-            return True
-        for event in events:
-            self.validate(event)
-        return False
-
     def _queue_together(self, events: Sequence[T], *, alike: bool) -> int:
         """Queue events until one does not fit in with those before it; how many were queued.
 
@@ -531,6 +522,22 @@ class Supplier(Generic[T]):
     def validate(self, event: T) -> None:
         """Raise what a push of it would raise at once."""
         (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+
+    def validate_all(self, events: Sequence[T]) -> bool:
+        """The same for each of a batch, with its `index`; whether all are of one class."""
+        if not events:
+            return True
+        route = self._routes.get(events[0].__class__)
+        with suppress(InvalidEvent):  # which one it is of is found below
+            if route is not None and validate_all(route.cls, events):
+                return True
+        for index, event in enumerate(events):
+            try:
+                self.validate(event)
+            except (InvalidEvent, WrongEventType) as error:
+                error.index = index
+                raise
+        return False
 
     def check_said(self, said: Mapping[str, Any], *, waits: bool) -> None:
         """Raise what a push that says this would raise at once: `push` if it waits, else any other."""

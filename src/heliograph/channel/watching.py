@@ -155,8 +155,7 @@ class MonitoredSupplier(Supplier[T]):
         """Push events in order; True when all have acknowledged all of them."""
         check_thread(self._channel)
         batch = self.as_events(events)
-        for event in batch:
-            (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+        self.validate_all(batch)
         passed = [self._pass(event, PLAIN, None) for event in batch]
         return all(outcome(ticket, header, None) for header, ticket in passed)
 
@@ -210,11 +209,11 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         check_thread(self._channel)
         check_timeout(self._channel.name, timeout)
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
-        return self._pass([event], self._stamp(**said), timeout)[0].result(self._left(until))
+        return self._pass_one(event, self._stamp(**said), timeout).result(self._left(until))
 
     def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
         """As `push`, without waiting."""
-        return self._pass([event], self._stamp(**said), 0.0)[0]
+        return self._pass_one(event, self._stamp(**said), 0.0)
 
     @names_options
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
@@ -223,6 +222,7 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         check_timeout(self._channel.name, timeout)
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         batch = self.as_events(events)
+        self.validate_all(batch)
         passed = [
             self._pass(batch[start : start + MANY], PLAIN, self._left(until))
             for start in range(0, len(batch), MANY)
@@ -239,14 +239,17 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
             raise NotPossible(self._channel.name, "id= with ack='delivered': a push is watched only once")
         return stamped
 
+    def _pass_one(self, event: T, said: Stamp, timeout: float | None) -> MonitoredReceipt:
+        self.validate(event)
+        return self._pass([event], said, timeout)[0]
+
     def _pass(self, events: Sequence[T], said: Stamp, timeout: float | None) -> list[MonitoredReceipt]:
+        """Put events in line that have been checked."""
         if not self._store.kept_here:
             raise NotPossible(
                 self._channel.name,
                 "ack='delivered': push in the station that keeps the channel: it hears all acknowledgements",
             )
-        for event in events:
-            (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
         asked = self._ask_all(events, said)
         with self._lock:
             items = Pushed(self._items(events, said), asked)

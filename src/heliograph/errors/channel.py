@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heliograph.errors.base import HeliographError
+from heliograph.wording import of_batch
 
 
 class InvalidQoS(HeliographError):
@@ -123,14 +124,16 @@ class WrongEventType(ChannelError):
     """Names of the types that the channel carries."""
     instead: str = ""
     """What to push in place of something that is no event."""
+    index: int | None = None
+    """In `push_many`, which of the batch it is; none of them is pushed then."""
 
     def __str__(self) -> str:
         carries = f"channel {self.name!r} carries {', '.join(self.carried)}, not {self.given}"
         if self.instead:
-            return f"{carries}, which is no event; write {self.instead}"
-        return (
-            f"{carries}; opening it with a further class, station.channel({self.name!r}, ...), adds that type"
-        )
+            to_do = f", which is no event; write {self.instead}"
+        else:
+            to_do = f"; opening it with a further class, station.channel({self.name!r}, ...), adds that type"
+        return f"{carries}{to_do}{of_batch(self.index)}"
 
 
 def did_you_mean(given: str, known: tuple[str, ...]) -> str:

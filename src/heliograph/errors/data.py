@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heliograph.errors.base import ROOT, HeliographError
-from heliograph.wording import listed
+from heliograph.wording import listed, of_batch
 
 
 class FormatError(HeliographError):
@@ -142,9 +142,11 @@ class InvalidEvent(HeliographError):
     """What is wrong and what would fit."""
     path: str = ROOT
     """The field, such as `$.position.lat`."""
+    index: int | None = None
+    """In `push_many`, which of the batch it is; none of them is pushed then."""
 
     def __str__(self) -> str:
-        return f"{self.event}: {self.reason} (at {self.path})"
+        return f"{self.event}: {self.reason} (at {self.path}){of_batch(self.index)}"
 
 
 class ExpressionError(HeliographError):
