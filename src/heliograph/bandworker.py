@@ -38,6 +38,7 @@ import msgspec
 
 from heliograph.channel.pools import CALLBACK_LIMIT
 from heliograph.channel.settling import ALONE
+from heliograph.channel.stamp import check_timeout
 from heliograph.errors import (
     NotPossible,
     WorkerDied,
@@ -226,6 +227,7 @@ class BandWorker:
 
     def wait_ready(self, timeout: float = START_LIMIT) -> bool:
         """Wait until its consumers are subscribed and known here; WorkerFailed when they will not be."""
+        check_timeout("wait_ready", timeout)
         with self._changed:
             self._changed.wait_for(lambda: self._state in ("running", "hung", "given up", "closed"), timeout)
             if self._failed is not None:
@@ -262,6 +264,7 @@ class BandWorker:
 
     def close(self, timeout: float = END_LIMIT) -> None:
         """Let it deliver what it has for up to `timeout` seconds, then end it. As often as you like."""
+        check_timeout("close", timeout, ends=True)
         with self._changed:
             self._state = "closed"
             self._changed.notify_all()

@@ -361,7 +361,7 @@ class Station:
         Returns:
             How many events each receiver had not been given in time; empty when all were delivered.
         """
-        check_timeout("close", timeout)
+        check_timeout("close", timeout, ends=True)
         with self._lock:
             if self._closed or self._forked:
                 return {}

@@ -84,6 +84,10 @@ def test_a_band_is_served_by_another_process_through_a_ring(plant: Plant) -> Non
     (link,) = plant.station.mesh.stats()
     assert (link.peer, link.carrier) == (worker.stats().station, "ring")
     assert plant.station.band_workers() == (worker,)
+    no_seconds: Any = "1"
+    for wait in (worker.wait_ready, worker.close):
+        with pytest.raises(hg.NotPossible, match="timeout='1': seconds"):
+            wait(no_seconds)
     worker.close()
     assert not lives(done.process)
     assert (worker.stats().state, plant.station.band_workers()) == ("closed", ())

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from heliograph.channel.core import Channel
+    from heliograph.qos import Ack
+    from heliograph.testing import Rig
 
 NOT_SECONDS: Any = timedelta(seconds=1)
 
@@ -38,6 +40,9 @@ OF_A_CHANNEL: dict[str, Callable[[Channel[Note]], object]] = {
     "wait_matched": lambda c: c.wait_matched(1, NOT_SECONDS),
     "every, of a supplier": lambda c: c.supplier().every(NOT_SECONDS, lambda: None),
     "close": lambda c: c.close(NOT_SECONDS),
+    "close, which has to end": lambda c: c.close(None),  # type: ignore[arg-type] # the mistake
+    "deliveries": lambda c: c.consumer().deliveries(NOT_SECONDS),
+    "result": lambda c: c.push_nowait(Note(1)).result(NOT_SECONDS),
     "within": lambda c: hg.all_of(a=c, b=c, within=NOT_SECONDS),
     "watchdog": lambda c: hg.all_of(a=c, b=c, watchdog=NOT_SECONDS),
 }
@@ -68,8 +73,26 @@ def test_so_do_policies_patterns_and_stations(call: Callable[[], object]) -> Non
         call()
 
 
+@pytest.mark.parametrize("ack", ["memory", "journal", "synced", "delivered"])
+def test_a_receipt_names_seconds_at_every_level(helio: Rig, ack: Ack) -> None:
+    notes = helio.station.channel("notes", Note, qos=hg.QoS(durability="persistent", ack=ack))
+    receipt = notes.push_nowait(Note(1))
+    not_seconds: Any = "2"
+    with pytest.raises(hg.NotPossible, match=r"result: timeout='2': seconds from 0 on"):
+        receipt.result(not_seconds)
+    assert receipt.result(10)
+
+
+def test_a_pattern_names_seconds(helio: Rig) -> None:
+    pattern = helio.station.subscribe(hg.any_of(a=helio.station.channel("notes", Note)), lambda _: None)
+    with pytest.raises(hg.NotPossible, match=r"settle: .*seconds"):
+        pattern.settle(NOT_SECONDS)
+
+
 def test_a_station_that_is_told_no_seconds_stays_open() -> None:
     with hg.Station() as station:
         with pytest.raises(hg.NotPossible, match="seconds"):
             station.close(NOT_SECONDS)
+        with pytest.raises(hg.NotPossible, match="seconds"):
+            station.close(None)  # type: ignore[arg-type] # the mistake
         assert station.channel("c", Note).push(Note(1))

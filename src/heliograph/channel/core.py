@@ -413,7 +413,7 @@ class Channel(Generic[T]):
         Returns:
             How many events each receiver had not dealt with in time; empty when all were delivered.
         """
-        check_timeout(self.name, timeout)
+        check_timeout(self.name, timeout, ends=True)
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
         given_up = 0 if self._members.closed else self.delayed.close(timeout)
         with self._members.still():

@@ -255,6 +255,7 @@ class DurableReceipt(Receipt):
         self._receipt = receipt
 
     def result(self, timeout: float | None = None) -> bool:
+        check_timeout("result", timeout)
         if self._receipt is not None:
             self._receipt.result(timeout)
         return True

@@ -180,10 +180,12 @@ def _checked_instant(deliver_at: Any, deliver_after: Any) -> tuple[int | None, i
     return None, None
 
 
-def check_timeout(channel: str, timeout: Any) -> None:
-    """NotPossible for what is no number of seconds, before anything is kept."""
-    if timeout is not None and (type(timeout) not in (int, float) or not 0 <= timeout <= LONGEST_WAIT):
-        allowed = f"seconds from 0 on, up to {LONGEST_WAIT:,.15g}, or None to wait"
+def check_timeout(channel: str, timeout: Any, *, ends: bool = False) -> None:
+    """NotPossible for what is no number of seconds, before anything is kept; for None if it has to end."""
+    if timeout is None and not ends:
+        return
+    if type(timeout) not in (int, float) or not 0 <= timeout <= LONGEST_WAIT:
+        allowed = f"seconds from 0 on, up to {LONGEST_WAIT:,.15g}{'' if ends else ', or None to wait'}"
         raise NotPossible(channel, f"timeout={timeout!r:.60}: {allowed}")
 
 

@@ -62,8 +62,9 @@ class Receipt:
     def header(self) -> Header:
         return self._header
 
-    def result(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - other ack levels wait
+    def result(self, timeout: float | None = None) -> bool:
         """True when the ack level is met."""
+        check_timeout("result", timeout)
         return True
 
     def when_kept(self, call: Callable[[BaseException | None], object]) -> None:

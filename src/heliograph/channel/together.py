@@ -29,6 +29,7 @@ from heliograph import fieldtypes as ft
 from heliograph.channel.lane import Lane
 from heliograph.channel.receiver import takes_header
 from heliograph.channel.replayable import EVERY_KEY, INPUTS, Input, InputLog, check_streams, matches
+from heliograph.channel.stamp import check_timeout
 from heliograph.correlate.machine import NOBODY, Correlator, Counts
 from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, check, leaves_of
 from heliograph.errors import HeliographError, InvalidPattern, NotPossible
@@ -169,6 +170,7 @@ class Together:
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until the callback was given all matches so far; False when the time ran out."""
+        check_timeout("settle", timeout)
         with self._lock:
             last = self._last_input
         try:

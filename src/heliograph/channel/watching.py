@@ -121,6 +121,7 @@ class MonitoredReceipt(Receipt):
 
     def result(self, timeout: float | None = None) -> bool:
         """True when everybody has acknowledged it, False when the monitor has given up."""
+        check_timeout("result", timeout)
         if self._stored is not None:
             began = self._clock.monotonic_ns()
             self._stored.result(timeout)
