@@ -94,6 +94,8 @@ class RingConnection:
         self._unsent: list[bytes] = []
         self._pieces: list[memoryview] = []
         self._reading = ports.tasks.lock("ring reading")
+        self._making = ports.tasks.lock("ring making")
+        self._is_ending = False
         self._is_closed = False
         self._sent = 0
         self._received = 0
@@ -122,18 +124,20 @@ class RingConnection:
             if self._is_closed:
                 raise LinkLost(self._peer, "this side has closed the connection")
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def drain(self) -> None:
         self._socket.drain()
-        if self._writer is not None:
-            self._writer.close()
+        self._end_ring()
         if self._reader is not None:  # one that is opened after this finds the end by itself
             self._reader.drain()
 
     def close(self) -> None:
         self._is_closed = True
         self._socket.close()
-        if self._writer is not None:
-            self._writer.close()
+        self._end_ring()
         if self._reader is not None:
             self._reader.interrupt()
             # Whoever reads lets go of the memory when it is through.
@@ -213,15 +217,24 @@ class RingConnection:
     def _make_ring(self) -> bytes:
         if self._rings is None:
             return b""
-        try:
-            self._writer = self._rings.create(self._station, 0, self._ports, slots=SLOTS)
-        except RingError as error:
-            self.carrier_reason = str(error)
-            log.warning("this link stays on its socket: %s", error)
-            return b""
-        if self._is_closed:  # meanwhile, by another task, which saw no ring
-            self._writer.close()
-        return _NAME.pack(*self._writer.name)
+        with self._making:
+            if self._is_ending:  # by another task, which saw no ring: whoever left has none from then on
+                return b""
+            try:
+                writer = self._writer = self._rings.create(self._station, 0, self._ports, slots=SLOTS)
+            except RingError as error:
+                self.carrier_reason = str(error)
+                log.warning("this link stays on its socket: %s", error)
+                return b""
+        return _NAME.pack(*writer.name)
+
+    def _end_ring(self) -> None:
+        """Write no more, and make no ring from now on."""
+        with self._making:
+            self._is_ending = True
+            writer = self._writer
+        if writer is not None:
+            writer.close()
 
     def _heard(self, frame: memoryview) -> memoryview:
         """A frame that came by socket, without what is said in front of it."""
@@ -334,6 +347,8 @@ class RingTransport(UnixTransport):
         self._own = station
         self._wait: WaitMode = "spin" if carrier == "spinning-ring" else "block"
         self._rings, self._reason = (None, NOT_ASKED_FOR) if carrier == "socket" else _folder_of(domain)
+        self._connections: list[RingConnection] = []
+        """Those that are open, and some that no longer are."""
 
     @property
     def rings(self) -> Rings | None:
@@ -351,9 +366,25 @@ class RingTransport(UnixTransport):
             made = RingConnection(
                 connection, self._rings, self._own, self._ports, reason=self._reason, wait=self._wait
             )
+            self._keep(made)
             on_connection(made, dialled)
 
         super().start(through_rings, gone)
+
+    def close(self) -> None:
+        super().close()
+        with self._lock:
+            connections, self._connections = self._connections, []
+        # Also those that were about to begin: their tasks may take a while to notice, and would make rings.
+        for connection in connections:
+            connection.drain()
+
+    def _keep(self, made: RingConnection) -> None:
+        with self._lock:
+            self._connections = [one for one in self._connections if not one.is_closed] + [made]
+            is_late = self._closed
+        if is_late:
+            made.drain()
 
     def _remove_dead_rings(self) -> None:
         if self._rings is not None:

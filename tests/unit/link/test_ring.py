@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from contextlib import ExitStack
+import socket
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 import heliograph as hg
 from heliograph.errors import BadFrame, LinkLost, NoRoomForRing, NotPossible
 from heliograph.link.contract import KNOCK
-from heliograph.link.ring import DECLINED, NOT_ASKED_FOR, RingConnection
+from heliograph.link.meeting import MeetingFolder
+from heliograph.link.ring import DECLINED, NOT_ASKED_FOR, RingConnection, RingTransport
+from heliograph.link.unix import short_path
 from heliograph.ring import RingFolder, kernel
 from tests.e2e.link_support import wait_until
 from tests.ring_support import PORTS, folder_for_a_test, needs_rings
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from heliograph.link import Carrier
-    from heliograph.link.contract import Buffer
+    from heliograph.link.contract import Buffer, Connection
     from heliograph.link.link import LinkStats
     from heliograph.ports import Task
 
@@ -161,6 +164,16 @@ def test_what_has_come_can_be_received_when_it_is_drained(
         other.receive()
 
 
+@pytest.mark.parametrize("how", ["drain", "close"])
+def test_a_connection_that_has_ended_makes_no_ring(
+    ends: tuple[RingConnection, RingConnection], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    one, _ = ends
+    monkeypatch.setattr(RingFolder, "create", lambda *_, **__: pytest.fail("a ring was made"))
+    getattr(one, how)()
+    one.offer([b"hello"])
+
+
 def test_without_room_for_a_ring_everything_stays_on_the_socket(
     ends: tuple[RingConnection, RingConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +261,34 @@ def carriers_after_events(domain: str, *transports: Carrier) -> list[LinkStats]:
 def test_stations_talk_through_rings_and_leave_none(domain: str, kind: Carrier) -> None:
     found = carriers_after_events(domain, kind, "ring")
     assert [(stats.carrier, stats.carrier_reason) for stats in found] == [("ring", "")] * 2
+
+
+@contextmanager
+def silent_station(domain: str, station: int) -> Iterator[None]:
+    """One that can be dialled, and does not answer."""
+    meeting = MeetingFolder(domain)
+    with socket.socket(socket.AF_UNIX) as listener:
+        with short_path(meeting.socket_path(station)) as path:
+            listener.bind(path)
+        listener.listen()
+        lock = meeting.enter(station)
+        yield
+        meeting.leave(station, lock)
+
+
+def test_a_transport_that_is_closed_has_no_ring_though_a_connection_has_just_begun(domain: str) -> None:
+    begun: dict[int | None, Connection] = {}
+    with silent_station(domain, 2), silent_station(domain, 3):
+        transport = RingTransport(domain, 1, PORTS, carrier="ring")
+        transport.start(lambda made, dialled: begun.update({dialled: made}), lambda _: None)
+        begun[2].offer([b"hello"])
+        assert len(RingFolder(domain).rings()) == 1
+        transport.close()
+        with suppress(LinkLost):
+            begun[3].offer([b"hello"])
+        assert list(RingFolder(domain).path.iterdir()) == []
+    for connection in begun.values():
+        connection.close()
 
 
 def test_a_station_with_rings_and_one_without_talk_by_socket_and_say_why(domain: str) -> None:
