@@ -28,6 +28,7 @@ All arithmetic is in whole nanoseconds.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -152,6 +153,7 @@ class _Row(msgspec.Struct):
     deadline: int
     priority: int = LOWEST_PRIORITY
     blocking: int = 0
+    blocked_by: tuple[tuple[str, int], ...] = ()
     jitter: int = 0
     response: int = 0
 
@@ -267,8 +269,10 @@ def _set_priorities(rows: Sequence[_Row]) -> None:
 def _set_blocking(rows: Sequence[_Row], extra: int, *, preemptive: bool) -> None:
     """The longest job of lower order that runs to its end first."""
     for i, row in enumerate(rows):
-        stays = [r.cost for r in rows[i + 1 :] if not preemptive or r.priority == row.priority]
-        row.blocking = extra + max(stays, default=0)
+        stays = [(r.cost, r.task.name) for r in rows[i + 1 :] if not preemptive or r.priority == row.priority]
+        longest, name = max(stays, default=(0, ""))
+        row.blocking = extra + longest
+        row.blocked_by = tuple(share for share in ((name, longest), ("blocking=", extra)) if share[1])
 
 
 def _solve(rows: Sequence[_Row], *, preemptive: bool) -> None:
@@ -293,11 +297,22 @@ def _response(row: _Row, higher: Sequence[_Row], *, preemptive: bool) -> int:
         end = _finish(row, higher, job, preemptive=preemptive)
         response = row.jitter + end - job * row.period
         if response > row.deadline:
-            raise NotSchedulable(row.task.name, response / 1e9, row.deadline / 1e9, _load([*higher, row]))
+            raise _late(row, higher, response, preemptive=preemptive)
         worst = max(worst, response)
         if (job + 1) * row.period >= busy_until + row.jitter:
             return worst
     raise AssertionError("count() does not end")
+
+
+def _late(row: _Row, higher: Sequence[_Row], response: int, *, preemptive: bool) -> NotSchedulable:
+    held_up = False
+    if row.blocking:
+        with suppress(NotSchedulable):
+            _response(msgspec.structs.replace(row, blocking=0), higher, preemptive=preemptive)
+            held_up = True
+    shares = tuple((what, share / 1e9) for what, share in row.blocked_by)
+    load = _load([*higher, row])
+    return NotSchedulable(row.task.name, response / 1e9, row.deadline / 1e9, load, shares, held_up)
 
 
 def _busy_period(row: _Row, higher: Sequence[_Row]) -> int | None:

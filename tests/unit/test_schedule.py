@@ -123,6 +123,29 @@ def test_more_work_than_a_core_has_is_refused_naming_the_task_and_its_load() -> 
     assert caught.value.response is None
     assert caught.value.utilisation == pytest.approx(1.1)
     assert "never ends" in str(caught.value)
+    assert (caught.value.blocking, caught.value.held_up) == ((), False)
+
+
+def test_a_task_that_is_late_names_what_it_waits_for_and_whether_that_makes_it_late() -> None:
+    quick, slow = Task("quick", period=10 * MS, cost=6 * MS), Task("slow", period=50 * MS, cost=5 * MS)
+    small = Task("small", period=60 * MS, cost=1 * MS)
+    with pytest.raises(
+        NotSchedulable, match=r"5\.000 ms for slow to end first, and would be in time"
+    ) as late:
+        admit([quick, slow, small], preemptive=False)
+    assert (late.value.task, late.value.blocking, late.value.held_up) == ("quick", (("slow", 5 * MS),), True)
+    with pytest.raises(
+        NotSchedulable, match=r"3\.000 ms for slow and 2\.000 ms for blocking= to end"
+    ) as both:
+        admit([quick, Task("slow", period=50 * MS, cost=3 * MS)], preemptive=False, blocking=2 * MS)
+    assert both.value.blocking == (("slow", 3 * MS), ("blocking=", 2 * MS))
+    with pytest.raises(NotSchedulable) as anyway:
+        admit([Task("long", period=10 * MS, cost=6 * MS, deadline=5 * MS), slow], preemptive=False)
+    assert (anyway.value.blocking, anyway.value.held_up) == ((("slow", 5 * MS),), False)
+    assert "in time without" not in str(anyway.value)
+    with pytest.raises(NotSchedulable) as alone:
+        admit([Task("alone", period=10 * MS, cost=6 * MS, deadline=5 * MS), slow], preemptive=True)
+    assert alone.value.blocking == ()
 
 
 @pytest.mark.parametrize(

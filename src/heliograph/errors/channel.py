@@ -55,14 +55,27 @@ class NotSchedulable(HeliographError):
     """In seconds."""
     utilisation: float
     """The share of one core that it and all before it take."""
+    blocking: tuple[tuple[str, float], ...] = ()
+    """What goes after it and may have begun before it, uninterrupted: a task, `blocking=`; with its seconds
+    of the response."""
+    held_up: bool = False
+    """Whether it would be in time without that."""
 
     def __str__(self) -> str:
         ends = "never ends" if self.response is None else f"ends after {self.response * 1e3:.3f} ms"
         return (
-            f"{self.task} {ends} in the worst case, its deadline is {self.deadline * 1e3:.3f} ms; it and "
-            f"what goes before it take {self.utilisation:.1%} of a core: lower a cost, or lengthen a period "
-            "or the deadline"
+            f"{self.task} {ends} in the worst case, its deadline is {self.deadline * 1e3:.3f} ms; "
+            f"{self._waits()}it and what goes before it take {self.utilisation:.1%} of a core: lower a cost, "
+            "or lengthen a period or the deadline"
         )
+
+    def _waits(self) -> str:
+        """What it waits for."""
+        if not self.blocking:
+            return ""
+        shares = " and ".join(f"{seconds * 1e3:.3f} ms for {what}" for what, seconds in self.blocking)
+        without = ", and would be in time without" if self.held_up else ""
+        return f"it waits {shares} to end first{without}; "
 
 
 class ChannelError(HeliographError):
