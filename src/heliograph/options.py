@@ -1,4 +1,4 @@
-"""Misspelled options, named: which one, what there is instead, and what was probably meant.
+"""Misspelled and misplaced options, named: which one, what was probably meant, and which call takes it.
 
     @names_options                              of functions and methods with options of their own
     def pull(self, timeout: float | None = None): ...
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -23,6 +23,58 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+OTHER_WORDS: Final = {
+    "condition": "where",
+    "filter": "where",
+    "predicate": "where",
+    "parameters": "params",
+    "type": "types",
+    "event_type": "types",
+    "source": "sources",
+    "maxsize": "queue",
+    "max_queue": "queue",
+    "ttl": "lifespan",
+    "depth": "history",
+    "persistent": "durability",
+    "reliable": "reliability",
+    "path": "folder",
+    "limits": "journal",
+    "delay": "deliver_after",
+}
+"""What people write for an option, and what it is called here."""
+
+TAKEN_BY: Final = {
+    "channel(qos=hg.QoS({}=...))": (
+        "reliability", "durability", "history", "lifespan", "threads", "max_blocking", "ack_timeout",
+        "resends", "compaction", "tombstones", "missing", "delivery_records", "delivery_rate",
+        "ledger_interval",
+    ),
+    "Station(journal=hg.Limits({}=...))": (
+        "head_bytes", "head_events", "head_seconds", "keep_bytes", "keep_seconds", "hold_unread",
+        "hold_seconds", "drop_read", "grace_seconds", "merge_events", "merge_bytes",
+    ),
+    "Station({}=...)": (
+        "folder", "domain", "transport", "config", "journal", "callback_limit", "peer_limit", "on_error",
+    ),
+    "station.channel({}=...)": ("qos", "mode", "access"),
+    "subscribe({0}=...) and consumer({0}=...)": (
+        "where", "params", "types", "sources", "group", "queue", "overflow", "separation", "dispatch",
+        "start", "ack", "lease", "max_in_flight", "max_deliveries", "dead_letter", "order",
+    ),
+    "consumer({}=...)": ("until", "gap"),
+    "subscribe({}=...)": ("inline", "views"),
+    "push({}=...)": (
+        "source_ts", "correlation_id", "headers", "id", "deliver_at", "deliver_after", "sub_priority",
+    ),
+    "pull({0}=...), read({0}=...) and deliveries({0}=...)": ("timeout",),
+    "read({}=...)": ("max",),
+    "station.schedule().task({}=...), or latency= with dispatch='deadline'": ("deadline",),
+    "station.schedule().task({}=...)": ("period", "cost", "importance"),
+}  # fmt: skip
+"""Calls, and options that those who write them elsewhere are sent there for."""
+
+_HOMES: Final = {option: call.format(option) for call, options in TAKEN_BY.items() for option in options}
 
 
 def names_options(call: Callable[P, R]) -> Callable[P, R]:
@@ -48,7 +100,15 @@ def insist_on_known(name: str, given: Iterable[str], known: tuple[str, ...]) -> 
     """UnknownOption for the first option that the call of that name does not have."""
     for option in given:
         if option not in known:
-            raise UnknownOption(name, option, known)
+            raise UnknownOption(name, option, known, instead_of(option, known))
+
+
+def instead_of(option: str, known: Iterable[str]) -> str:
+    """What to write in place of an option of other calls, or of another name; empty: look for a slip."""
+    meant = OTHER_WORDS.get(option, option)
+    if meant in known:
+        return f"write {meant}="
+    return f"it is for {_HOMES[meant]}" if meant in _HOMES else ""
 
 
 class NamesOptions(msgspec.StructMeta):

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 import heliograph as hg
+from heliograph.channel.consumer import Consumer
+from heliograph.channel.core import Channel
+from heliograph.channel.handing import Acking
+from heliograph.channel.scheduling import Statement
+from heliograph.channel.selection import Options
+from heliograph.channel.stamp import Said
 from heliograph.errors import UnknownOption
-from heliograph.options import names_options
+from heliograph.options import OTHER_WORDS, TAKEN_BY, names_options
+from heliograph.spark import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +62,71 @@ def test_a_misspelled_option_is_named_with_what_was_meant(helio: Rig, call: str)
     with pytest.raises(UnknownOption, match=rf"{call}\(\) has no option .* did you mean {meant}=") as caught:
         do(Given(helio))
     assert meant in caught.value.known
+
+
+MISPLACED: dict[str, tuple[Callable[..., object], str]] = {
+    "subscribe(filter)": (lambda c: c.kept.subscribe(print, filter="id > 1"), "; write where="),
+    "consumer(filter)": (lambda c: c.kept.consumer(filter="id > 1"), "; write where="),
+    "read(filter)": (lambda _: read(None, "data", "kept", filter="id > 1"), "; write where="),  # type: ignore[call-arg, arg-type]
+    "QoS(filter)": (lambda _: hg.QoS(filter="id > 1"), "; it is for subscribe(where=...) and"),  # type: ignore[call-arg]
+    "subscribe(deadline)": (
+        lambda c: c.kept.subscribe(print, deadline=1.0),
+        "; it is for station.schedule().task(deadline=...), or latency= with dispatch='deadline'",
+    ),
+    "subscribe(durability)": (
+        lambda c: c.kept.subscribe(print, durability="persistent"),
+        "; it is for channel(qos=hg.QoS(durability=...))",
+    ),
+    "subscribe(until)": (lambda c: c.kept.subscribe(print, until="now"), "; it is for consumer(until=...)"),
+    "consumer(timeout)": (lambda c: c.kept.consumer(timeout=1.0), "; it is for pull(timeout=...), read("),
+    "channel(durability)": (
+        lambda c: c.station.channel("other", Track, durability="persistent"),
+        "; it is for channel(qos=hg.QoS(durability=...))",
+    ),
+    "QoS(keep_bytes)": (lambda _: hg.QoS(keep_bytes=9), "; it is for Station(journal=hg.Limits(keep_bytes="),  # type: ignore[call-arg]
+    "push(lifespan)": (
+        lambda c: c.kept.push(Track(1), lifespan=1.0),
+        "; it is for channel(qos=hg.QoS(lifespan=...))",
+    ),
+    "push(delay)": (lambda c: c.kept.push(Track(1), delay=1.0), "; write deliver_after="),
+    "Limits(durability)": (lambda _: hg.Limits(durability="x"), "; it is for channel(qos=hg.QoS("),  # type: ignore[call-arg]
+}
+
+
+@pytest.mark.parametrize("call", MISPLACED)
+def test_a_misplaced_option_is_sent_to_where_it_belongs(helio: Rig, call: str) -> None:
+    do, hint = MISPLACED[call]
+    with pytest.raises(UnknownOption, match=re.escape(hint)):
+        do(Given(helio))
+
+
+def test_who_is_said_to_take_an_option_takes_it() -> None:
+    receivers = {*Options.__annotations__, *Acking.__annotations__, "start"}
+    tasks = set(Statement.__annotations__)
+    takers: dict[str, set[str]] = {
+        "channel(qos=hg.QoS({}=...))": set(hg.QoS.__struct_fields__),
+        "Station(journal=hg.Limits({}=...))": {field.name for field in dataclasses.fields(hg.Limits)},
+        "Station({}=...)": _options_of(hg.Station),
+        "station.channel({}=...)": _options_of(hg.Station.channel),
+        "subscribe({0}=...) and consumer({0}=...)": receivers,
+        "consumer({}=...)": _options_of(Channel.consumer),
+        "subscribe({}=...)": _options_of(Channel.subscribe),
+        "push({}=...)": set(Said.__annotations__),
+        "pull({0}=...), read({0}=...) and deliveries({0}=...)": (
+            _options_of(Consumer.pull) & _options_of(Consumer.read) & _options_of(Consumer.deliveries)
+        ),
+        "read({}=...)": _options_of(Consumer.read),
+        "station.schedule().task({}=...), or latency= with dispatch='deadline'": tasks,
+        "station.schedule().task({}=...)": tasks,
+    }
+    assert takers.keys() == TAKEN_BY.keys()
+    for call, options in TAKEN_BY.items():
+        assert set(options) <= takers[call], call
+    assert set(OTHER_WORDS.values()) <= {option for options in TAKEN_BY.values() for option in options}
+
+
+def _options_of(call: Callable[..., object]) -> set[str]:
+    return set(inspect.signature(call).parameters)
 
 
 def test_a_call_without_options_says_so() -> None:

@@ -10,9 +10,10 @@ import msgspec
 from heliograph.channel.condition import AnyOf, Condition
 from heliograph.channel.lane import LanePolicy
 from heliograph.channel.places import Span
-from heliograph.errors import ExpressionError, NotPossible, UnknownOption, WrongEventType
+from heliograph.errors import ExpressionError, NotPossible, WrongEventType
 from heliograph.event import Event, info_of
 from heliograph.formats import MAX_NAME
+from heliograph.options import insist_on_known
 from heliograph.order import MAX_SUB_PRIORITY, uses, why_not
 from heliograph.qos import HIGHEST_PRIORITY, LONGEST_LATENCY, LOWEST_PRIORITY
 
@@ -279,9 +280,8 @@ def check_options(call: str, given: Iterable[str], *more: str, refused: str = ""
     One that is refused is not offered, and passes: the call itself says why not.
     """
     known = dict.fromkeys((*Options.__annotations__, *more))
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise UnknownOption(call, unknown[0], tuple(name for name in known if name != refused))
+    offered = tuple(name for name in known if name != refused)
+    insist_on_known(call, (name for name in given if name != refused), offered)
 
 
 def _check_overflow(

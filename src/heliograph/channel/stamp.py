@@ -11,6 +11,7 @@ from heliograph import fieldtypes as ft
 from heliograph.errors import InvalidEvent, NotPossible, UnknownOption
 from heliograph.event import LATENCY, MAX_USER_HEADER, MAX_USER_HEADERS, PUSH_ID, SUB_PRIORITY
 from heliograph.formats import MAX_NAME
+from heliograph.options import insist_on_known
 from heliograph.order import MAX_SUB_PRIORITY
 from heliograph.qos import HIGHEST_PRIORITY, LONGEST_LATENCY, LOWEST_PRIORITY
 
@@ -105,10 +106,10 @@ def stamp(
         **unknown: what no push can say.
     """
     if unknown:
-        option = next(iter(unknown))
-        raise UnknownOption(
-            "push", option, tuple(Said.__annotations__), TIMEOUT if option == "timeout" else ""
-        )
+        known = tuple(Said.__annotations__)
+        if "timeout" in unknown:
+            raise UnknownOption("push", "timeout", known, TIMEOUT)
+        insist_on_known("push", unknown, known)
     said = (
         priority,
         source_ts,

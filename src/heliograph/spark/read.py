@@ -13,6 +13,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from heliograph.options import names_options
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     EventType: TypeAlias = str | type[Event]
 
 
+@names_options
 def read(
     spark: SparkSession,
     folder: str | os.PathLike[str],

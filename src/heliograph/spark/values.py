@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from heliograph.errors import InvalidOption
 
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Parser: TypeAlias = Callable[[str, str], Any]
+
+OTHER_WORDS: Final = {
+    "where": "filter",
+    "folder": "path",
+    "columns": "mode",
+    "start": "startingOffsets",
+    "until": "endingOffsets",
+}
+"""What `heliograph.spark.read` and channels call an option, and what it is called here."""
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
@@ -42,7 +51,8 @@ def _insist_on_known(
         if name in known:
             continue
         misplaced = [where for option, where in elsewhere.items() if option.lower() == name]
-        near = difflib.get_close_matches(name, known, n=1)
+        same = OTHER_WORDS.get(name, "").lower()
+        near = [same] if same in known else difflib.get_close_matches(name, known, n=1)
         if misplaced:
             allowed = f"it is for {misplaced[0]} only"
         elif near:

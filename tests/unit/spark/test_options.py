@@ -104,6 +104,7 @@ def test_delays_are_written_as_spark_writes_them() -> None:
         ({**LEAST, "zzz": "b"}, False, "there is no option 'zzz'; there are path, channel"),
         ({**LEAST, "endingOffsets": "latest"}, True, "it is for batch reads only"),
         ({**LEAST, "maxEventsPerTrigger": "1"}, False, "it is for streams only"),
+        ({**LEAST, "where": "id > 1"}, True, "did you mean 'filter'"),
         ({**LEAST, "maxEventsPerTrigger": "0"}, True, "a whole number from 1 on"),
         ({**LEAST, "maxBytesPerTrigger": "many"}, True, "64m"),
         ({**LEAST, "failOnDataLoss": "yes"}, True, "true or false"),
