@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from heliograph.formats import Format
+    from heliograph.formats import Field, Format
 
 _COMPLETE: Final[dict[str, type]] = {"f64": float, "bool": bool, "bytes": bytes}
 """Types of which every value fits."""
@@ -138,12 +138,19 @@ def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] 
         raise at.inside(str(name)[:60]).refuse(
             f"{fmt.name} has no field of this name; its fields are: {listed(known)}"
         )
-    for name in known.keys() - data.keys():
-        if name not in may_miss:
-            raise at.inside(name).refuse(
-                f"field {name!r} is missing and has no default; needs {known[name].type}"
-            )
+    if len(data) < len(known):
+        _check_missing([field for field in fmt.fields if field.name not in {*data, *may_miss}], at)
     return data
+
+
+def _check_missing(missing: list[Field], at: Place) -> None:
+    """All of them at once: who writes an event by hand mends it once."""
+    if len(missing) == 1:
+        name, kind = missing[0].name, missing[0].type
+        raise at.inside(name).refuse(f"field {name!r} is missing and has no default; needs {kind}")
+    if missing:
+        fields = listed([f"{field.name} ({field.type})" for field in missing])
+        raise at.refuse(f"fields are missing that have no default: {fields}")
 
 
 def check_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:

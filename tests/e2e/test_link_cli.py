@@ -214,7 +214,9 @@ def test_pub_takes_the_defaults_of_a_class_and_a_priority(
     consumer = station.channel("air.tracks", Track).consumer()
     short = ["pub", "air.tracks", '{"id": 7}', "--domain", "cli"]
     assert run(short) == 2
-    assert "--class MODULE:CLASS knows its defaults" in capsys.readouterr().err
+    problem = capsys.readouterr().err
+    assert "fields are missing that have no default: speed (f64), region (str) (at $)" in problem
+    assert "--class MODULE:CLASS does, and fills them in" in problem
     assert run([*short, "--class", "tests.e2e.link_support:Track", "--priority", "5"]) == 0
     (delivery,) = islice(consumer.deliveries(LIMIT), 1)
     assert (delivery.event, delivery.header.priority) == (Track(7), 5)

@@ -125,6 +125,11 @@ def test_a_missing_field_without_default_is_refused() -> None:
         Position.from_json("{}")
 
 
+def test_all_missing_fields_are_listed_at_once_with_their_types() -> None:
+    with pytest.raises(InvalidEvent, match=r"no default: lat \(f64\), lon \(f64\) \(at \$\)"):
+        json_to_mapping(hg.format_of(Position), "{}")
+
+
 def test_without_a_class_every_field_must_be_there() -> None:
     with pytest.raises(InvalidEvent, match=r"is missing.*\$\.lon"):
         json_to_mapping(hg.format_of(Position), '{"lat": 1.0}')

@@ -261,7 +261,9 @@ def _made(cls: type[Event], events: list[str]) -> Iterator[Event]:
 
 
 def _hint(error: Exception) -> str:
-    return "; --class MODULE:CLASS knows its defaults" if "missing" in str(error) else ""
+    if "missing" not in str(error):
+        return ""
+    return "; a format does not say which fields have defaults: --class MODULE:CLASS does, and fills them in"
 
 
 def _texts(events: list[str]) -> Iterator[str]:
