@@ -196,7 +196,14 @@ def _integers(cursor: _Cursor, places: Places, tags: Tags, column: _Column, want
     values, widths = _whole_numbers(cursor, places, tags, np.uint64 if high >> 63 else np.int64)
     if len(values):
         _insist(low <= int(values.min()) and int(values.max()) <= high)
-    return (pa.array(values).cast(column.type) if wanted else None), widths
+    return (_whole_array(values, column.type) if wanted else None), widths
+
+
+def _whole_array(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """A column of values that are in its range."""
+    if pa.types.is_integer(kind):
+        return pa.array(values.astype(kind.to_pandas_dtype(), copy=False))
+    return pa.array(values).cast(kind)  # this loads Arrow's functions, which takes long
 
 
 def _whole_numbers(

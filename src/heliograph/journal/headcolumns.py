@@ -102,8 +102,11 @@ class HeadColumns:
     def integers(self, name: str) -> pa.Array:
         """A column of 64-bit integers; OverflowError when one is larger, as msgpack's can be."""
         found = self.of(name)
-        if self._is_flat or name not in COUNTING:
+        if self._is_flat or None in found:
             return self.column(found, pa.int64())
+        if name not in COUNTING:
+            # Not by Arrow's functions: to load them takes as long as to seal 20,000 events.
+            return pa.array(np.repeat(np.array(found, np.int64), self._counts))
         listed = any(isinstance(value, list) for value in found)
         return pa.array(self._each(found), pa.int64()) if listed else self._counted(found)
 

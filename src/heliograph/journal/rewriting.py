@@ -16,7 +16,6 @@ cannot be read stays as it is.
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +32,7 @@ from heliograph.journal.leftout import COLUMNS, LeftOut, left_out
 from heliograph.journal.manifest import Segment
 from heliograph.journal.names import segment_name
 from heliograph.journal.records import EVENT
-from heliograph.journal.seal import NICENESS, install_file
+from heliograph.journal.seal import begin_work, install_file
 from heliograph.journal.segmentreader import SegmentReader, is_whole
 from heliograph.journal.segmentwriter import ROW_GROUP, pieces_of, rewritten_file
 from heliograph.journal.tidying import RewriteJob
@@ -204,7 +203,7 @@ def _rechunked(group: Sequence[_Input]) -> Iterator[pa.Table]:
 
 def main() -> None:
     """What the process does."""
-    os.nice(NICENESS)
+    begin_work()
     job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=RewriteJob)
     segments = rewrite(LocalDisk(sys.argv[1], create=False), job)
     sys.stdout.buffer.write(msgspec.msgpack.encode(segments))

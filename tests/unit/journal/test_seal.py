@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -273,6 +275,24 @@ def test_a_process_of_its_own_makes_the_same_segment(tmp_path: Path) -> None:
         assert (stats.heads, stats.segments) == (0, 1)
         writer.append([track(100)]).result(timeout=10)
     assert history(LocalDisk(tmp_path)) == tracks(0, 101)
+
+
+def test_a_process_that_seals_loads_neither_pandas_nor_arrows_functions(tmp_path: Path) -> None:
+    disk = LocalDisk(tmp_path)
+    writer = partition(disk)
+    commit(writer, tracks(0, 3))
+    writer.rotate()
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "heliograph.journal.seal", str(tmp_path)],
+        input=msgspec.msgpack.encode(writer.seal_job()),
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert msgspec.msgpack.decode(done.stdout, type=manifests.Segment).next == 3
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
+    assert "pyarrow.parquet" in loaded
+    assert not {"pandas.core", "pyarrow.compute"} & loaded  # pandas itself was asked for, and refused
 
 
 def test_a_sealing_process_that_fails_is_reported_and_changes_nothing(tmp_path: Path) -> None:
