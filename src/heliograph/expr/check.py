@@ -16,7 +16,7 @@ from heliograph.expr import tree as t
 from heliograph.expr import typed as k
 from heliograph.expr.like import BadPattern, segments
 from heliograph.expr.limits import measure
-from heliograph.wording import listed
+from heliograph.wording import hint, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -232,7 +232,8 @@ class _Checker:
             if isinstance(node, k.Const) and isinstance(node.value, str):
                 if node.value not in known:
                     raise self.error(
-                        f"{enum} has no member {node.value[:40]!r}; it has {listed(known, shown=20)}",
+                        f"{enum} has no member {node.value[:40]!r}; it has {listed(known, shown=20)}"
+                        f"{hint(node.value[:40], known)}",
                         tree.at,
                     )
                 nodes.append(k.Const(known[node.value], "int") if enum.base == "i64" else node)

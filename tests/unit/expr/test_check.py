@@ -118,7 +118,7 @@ def test_every_expression_has_a_kind_and_may_or_may_not_be_null(
         ("grid[0, 0, 0] = 1", 12, "only lists and arrays have elements"),
         ("id[0] = 1", 4, "id is an int; only lists and arrays"),
         ("state = 'BROKEN'", 9, "enum State has no member 'BROKEN'; it has OFF, ON"),
-        ("band = 'hihg'", 8, "enum Band has no member 'hihg'; it has low, high"),
+        ("band = 'hihg'", 8, "enum Band has no member 'hihg'; it has low, high; did you mean high?"),
         ("'LOW' <> band", 1, "enum Band has no member 'LOW'; it has low, high"),
         ("band IN ('low', 'mid')", 17, "enum Band has no member 'mid'"),
         ("speed", 1, r"a filter takes a condition, and this is speed \(a float\)"),
