@@ -1,6 +1,7 @@
 """`helio journal`: look into the histories that a station keeps, also while it runs.
 
     helio journal ls data                                      which channels, how much of each
+    helio journal consumers data                               who is how far behind
     helio journal cat data air.tracks --where "speed > 300"    events as lines of JSON, no class needed
     helio journal verify data                                  in a cron job: can every event be read?
     helio journal export data air.tracks tracks.parquet        all events that can be read, for elsewhere
@@ -28,6 +29,7 @@ from heliograph.cli.output import (
     print_problem,
     print_table,
     show_help_without_command,
+    time_text,
 )
 
 if TYPE_CHECKING:
@@ -36,11 +38,14 @@ if TYPE_CHECKING:
     from heliograph.errors import HistoryDamaged
     from heliograph.journal.folder import StationFolder
     from heliograph.journal.inspection import Range, Report
+    from heliograph.journal.lagging import ConsumerLag
     from heliograph.ports import Ports
 
 DAMAGED = 1
 
-app = typer.Typer(help="List, print, verify, export and repair the histories that a station keeps.")
+app = typer.Typer(
+    help="List, print, verify, export and repair the histories that a station keeps, and who reads them."
+)
 
 Folder: TypeAlias = Annotated[str, typer.Argument(help="The folder of a station.", show_default=False)]
 _POINT_HELP = "'earliest', 'now', an offset, or a time such as 2026-11-05T10:00:00Z."
@@ -100,6 +105,56 @@ def _listed(station: StationFolder, channel: str, partition: str) -> dict[str, A
         "files": sum(file.kind != "retired" for file in files),
         "sealed": sum(file.kind == "segment" for file in files),
         "retired": sum(file.kind == "retired" for file in files),
+    }
+
+
+@app.command()
+def consumers(
+    folder: Folder,
+    channel: Annotated[str | None, typer.Argument(help="Only this one.", show_default=False)] = None,
+    *,
+    as_json: JsonFlag = False,
+) -> None:
+    """List durable consumers and groups: how far each is in each partition, and how many events behind.
+
+    What is told is what is kept of them; what is being acknowledged right now comes a little later. Exit code
+    1: the places of some channels cannot be read; says which, and lists the others.
+    """
+    from heliograph.errors import BadJournalFile, DiskError  # noqa: PLC0415 - as above
+    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.lagging import lag  # noqa: PLC0415 - as above
+
+    rows, bad = [], []
+    for name in StationFolder(folder).channels() if channel is None else (channel,):
+        try:
+            rows += [_lagging(place) for place in lag(folder, name)]
+        except (BadJournalFile, DiskError) as error:
+            bad.append({"channel": name, "problem": str(error)})
+    if as_json:
+        print_json([*rows, *bad])
+    elif rows:
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
+    elif not bad:
+        print_line("no durable consumers yet")
+    for one in bad:
+        print_problem(f"the consumers of {one['channel']} cannot be listed: {one['problem']}")
+    if bad:
+        raise typer.Exit(DAMAGED)
+
+
+def _lagging(place: ConsumerLag) -> dict[str, Any]:
+    return {
+        "channel": place.channel,
+        "consumer": place.consumer,
+        "kind": "group" if place.is_group else "consumer",
+        "partition": place.partition,
+        "acknowledged": place.acknowledged,
+        "end": place.end,
+        "lag": place.events,
+        "since": None if place.since_ts is None else time_text(place.since_ts),
+        "attempts": place.attempts,
+        "seen": time_text(place.seen_ts),
+        "owner": place.owner,
     }
 
 

@@ -233,7 +233,7 @@ class _Checker:
                 if node.value not in known:
                     raise self.error(
                         f"{enum} has no member {node.value[:40]!r}; it has {listed(known, shown=20)}"
-                        f"{hint(node.value[:40], known)}",
+                        f"{hint(node.value[:40], map(str, known))}",
                         tree.at,
                     )
                 nodes.append(k.Const(known[node.value], "int") if enum.base == "i64" else node)

@@ -12,6 +12,7 @@ their format; only sealing looks into them. `docs/journal.md` has the files byte
 
 from heliograph.journal.cursors import Cursor, CursorStore
 from heliograph.journal.inspection import FileInfo, Range, Report, cat, ls, partitions, verify
+from heliograph.journal.lagging import ConsumerLag, lag
 from heliograph.journal.limits import Limits
 from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.names import escaped, unescaped
@@ -24,6 +25,7 @@ from heliograph.journal.writer import PartitionWriter, WriterStats
 __all__ = [
     "EVENT",
     "TOMBSTONE",
+    "ConsumerLag",
     "Cursor",
     "CursorStore",
     "Damage",
@@ -44,6 +46,7 @@ __all__ = [
     "WriterStats",
     "cat",
     "escaped",
+    "lag",
     "ls",
     "partitions",
     "unescaped",

@@ -358,6 +358,29 @@ def test_a_damaged_place_of_a_consumer_is_reported_refused_and_repaired(
             assert all(delivery.redelivered for delivery in consumer.deliveries())
 
 
+def test_consumers_says_who_is_how_far_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with hg.Station(tmp_path) as station:
+        tracks = station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        assert output(capsys, "journal", "consumers", tmp_path) == "no durable consumers yet\n"
+        tracks.push_many([Track(n) for n in range(6)])
+        with tracks.consumer(name="billing", ack="manual", start="earliest") as consumer:
+            next(iter(consumer.deliveries(timeout=0))).ack()
+        with tracks.consumer(group="workers", start="earliest", until=2) as worker:
+            assert len(list(worker)) == 2
+        titles, billing, workers = output(capsys, "journal", "consumers", tmp_path, "air.tracks").splitlines()
+    assert titles.split()[:7] == ["channel", "consumer", "kind", "partition", "acknowledged", "end", "lag"]
+    assert billing.split()[:3] + billing.split()[4:7] == ["air.tracks", "billing", "consumer", "1", "6", "5"]
+    assert workers.split()[:3] + workers.split()[4:7] == ["air.tracks", "workers", "group", "2", "6", "4"]
+    found = json.loads(output(capsys, "journal", "consumers", tmp_path, "--json"))
+    assert [(one["consumer"], one["lag"]) for one in found] == [("billing", 5), ("workers", 4)]
+    cursors = tmp_path / "consumers" / "air.tracks" / "cursors"
+    content = bytearray(cursors.read_bytes())
+    content[20] ^= 1
+    cursors.write_bytes(content)
+    assert run(["journal", "consumers", str(tmp_path)]) == 1
+    assert "the consumers of air.tracks cannot be listed: " in capsys.readouterr().err
+
+
 def test_ls_lists_what_it_can_and_names_what_it_cannot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
