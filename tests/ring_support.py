@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from heliograph.ports import Clock
 
 PORTS = Ports(SystemClock(), ThreadTasks(), SystemRandom())
-LIMIT = 20.0
+LIMIT = 60.0
 
 needs_rings = pytest.mark.skipif(missing() is not None, reason=f"no rings here: {missing()}")
 

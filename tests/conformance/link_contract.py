@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from heliograph.link.contract import Transport
 
 TRANSPORTS = ("unix", "ring", "memory", "losing", "repeating", "reordering", "mistreating")
-LIMIT = 20.0
+LIMIT = 60.0
 """Seconds within which anything waited for must happen, on a busy machine too."""
 
 FAULTS = {

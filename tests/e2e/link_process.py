@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import heliograph as hg
-from heliograph.errors import QueryFailed
+from heliograph.errors import QueryFailed, SupplierHeld
 from tests.e2e.link_support import LIMIT, Track, transport
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def once_free(open_supplier: Callable[[], hg.Supplier[Track]]) -> hg.Supplier[Tr
     while True:
         try:
             return open_supplier()
-        except QueryFailed:
+        except (QueryFailed, SupplierHeld):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

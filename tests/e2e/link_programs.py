@@ -34,6 +34,8 @@ class Program:
     def says(self, start: str, limit: float = 2 * LIMIT) -> str:
         """The first line that starts so, once it has been said."""
         assert wait_until(lambda: self._find(start) or self.process.poll() is not None, limit), self.said
+        if self.process.poll() is not None:  # what it said last may not have been listened to
+            self._listener.join(LIMIT)
         line = self._find(start)
         assert line is not None, f"it ended with {self.process.poll()} and said {self.said}"
         return line

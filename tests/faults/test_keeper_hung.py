@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+FOR_ALL = 20.0
+"""Seconds for closing eight consumers: half of what it takes when each of them waits for the keeper."""
 MANY = 200
 """More than a desk takes at a time, so that there is something to be kept before the next is handed out."""
 
@@ -80,7 +82,7 @@ def is_own(delivery: hg.Delivery[Order], orders: hg.Channel[Order]) -> bool:
     return delivery.header.partition == orders.store.partition
 
 
-def ends_in_time(call: Callable[[], object]) -> bool:
+def ends_in_time(call: Callable[[], object], limit: float) -> bool:
     """Whether it returns or raises within the limit, in a thread: it may hang."""
     failed: list[BaseException] = []
 
@@ -92,7 +94,7 @@ def ends_in_time(call: Callable[[], object]) -> bool:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(LIMIT)
+    thread.join(limit)
     return not thread.is_alive()
 
 
@@ -118,11 +120,16 @@ def test_a_group_goes_on_with_the_other_partitions(keeper: Hanging, orders: hg.C
                         else:
                             held.append(delivery)
 
-    assert ends_in_time(push_and_get)
+    assert ends_in_time(push_and_get, LIMIT)
     assert got == list(range(MANY, 2 * MANY))
     keeper.go_on()
-    for member in (own, other):
-        held += member.deliveries(1.0)
+
+    def have_all() -> bool:
+        for member in (own, other):
+            held.extend(member.deliveries(0))
+        return len(held) >= MANY
+
+    assert wait_until(have_all)
     assert all(delivery.ack() for delivery in held)
     assert sorted(delivery.event.number for delivery in held) == list(range(MANY))
     assert not any(delivery.redelivered for delivery in held)
@@ -144,7 +151,7 @@ def test_pushes_of_a_station_without_a_folder_are_answered_while_a_keeper_hangs(
                 elsewhere.push(Order(number, number))
                 member.pull(0)
 
-        assert ends_in_time(push_and_ask)
+        assert ends_in_time(push_and_ask, LIMIT)
         keeper.go_on()
         member.close()
 
@@ -156,7 +163,7 @@ def test_closing_waits_once_for_a_keeper_that_hangs(keeper: Hanging, orders: hg.
         assert consumer.pull(LIMIT)
         assert consumer.pull(LIMIT)
     keeper.stop()
-    assert ends_in_time(lambda: close_all(consumers))
+    assert ends_in_time(lambda: close_all(consumers), FOR_ALL)
     keeper.go_on()
     # What could not be kept comes again, and nobody holds the place of one that has left.
     for consumer in consumers:

@@ -13,7 +13,14 @@ import heliograph as hg
 from heliograph.link import airing
 from heliograph.link.aired import NORMAL
 from tests.e2e.link_programs import Program
-from tests.e2e.link_support import LIMIT, TRANSPORT, Track, own_meeting_folder, wait_until
+from tests.e2e.link_support import (
+    LIMIT,
+    TRANSPORT,
+    Track,
+    own_meeting_folder,
+    push_until_full,
+    wait_until,
+)
 from tests.ring_support import Later, needs_rings
 
 if TYPE_CHECKING:
@@ -72,7 +79,7 @@ def test_a_stopped_process_is_dropped_and_knows_how_many_events_of_which_channel
         for i in range(5, 25):
             second.push(Track(i))
             pushed["y"] += 1
-        pushed["x"] += push_until_full_from(first, 5)
+        pushed["x"] += push_until_full(first, lambda i: Track(5 + i))
 
         later.by_ns = 3_600 * 10**9
         assert wait_until(lambda: overtaken_by(station)), "without a word from the other process"
@@ -129,12 +136,3 @@ def overtaken_by(station: hg.Station) -> dict[str, int]:
     """What others did not get of a station's broadcast."""
     assert station.mesh is not None
     return dict(sum((Counter(link.overtaken) for link in station.mesh.stats()), Counter()))
-
-
-def push_until_full_from(channel: hg.Channel[Track], first: int) -> int:
-    for i in range(first, 1_000_000):
-        try:
-            channel.push(Track(i))
-        except hg.QueueFull:
-            return i - first
-    raise AssertionError("nothing stopped the supplier")
