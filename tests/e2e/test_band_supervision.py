@@ -143,7 +143,7 @@ def test_what_a_worker_that_is_given_up_had_is_lost_and_nobody_waits_for_it(
 
 
 def test_a_process_that_is_stopped_is_reported_and_goes_on(plant: Plant, done: Done) -> None:
-    worker = plant.station.band_worker(band_setups.careful, priority=5, hang_after=0.5)
+    worker = plant.station.band_worker(band_setups.careful, priority=5, hang_after=2.0)
     process = worker.stats().process
     os.kill(process, signal.SIGSTOP)
     assert wait_until(lambda: worker.stats().state == "hung")
@@ -162,7 +162,7 @@ def test_a_process_that_is_stopped_is_reported_and_goes_on(plant: Plant, done: D
 def test_a_process_that_hangs_is_killed_on_request_and_the_next_one_does_its_work(
     plant: Plant, done: Done, how: str
 ) -> None:
-    worker = plant.station.band_worker(band_setups.careful, priority=5, hang_after=1.0, on_hang="restart")
+    worker = plant.station.band_worker(band_setups.careful, priority=5, hang_after=3.0, on_hang="restart")
     first = worker.stats().process
     if how == "stopped":
         os.kill(first, signal.SIGSTOP)

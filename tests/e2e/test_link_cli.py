@@ -242,7 +242,7 @@ def test_pub_hands_a_delayed_event_to_who_keeps_it(
 
 def test_sub_prints_headers_and_ends_when_none_came_in_time(station: hg.Station) -> None:
     tracks = station.channel("air.tracks", Track)
-    program = helio("sub", "air.tracks", "--headers", "--timeout", "1", "--count", "2")
+    program = helio("sub", "air.tracks", "--headers", "--timeout", "4", "--count", "2")
     assert tracks.wait_matched(1, LIMIT)
     tracks.push(Track(1), priority=4, headers={"trace": "x"})
     output, problem = program.communicate(timeout=LIMIT)
@@ -252,7 +252,7 @@ def test_sub_prints_headers_and_ends_when_none_came_in_time(station: hg.Station)
     header = document["header"]
     assert (header["type"], header["priority"], header["user"]) == ("air.track", 4, {"trace": "x"})
     assert program.returncode == 1
-    assert "1 of 2 events came before none had for 1 s" in problem
+    assert "1 of 2 events came before none had for 4 s" in problem
 
 
 def test_sub_gives_up_waiting_for_a_channel_when_its_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:

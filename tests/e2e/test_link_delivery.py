@@ -145,7 +145,7 @@ def test_what_a_killed_member_had_not_acknowledged_goes_to_the_next(tmp_path: Pa
             program.clean_up()
         acked = {int(line.split()[1]) for line in program.said[:-1]}  # the last line may be cut short
         with eventually(lambda: tracks.consumer(group="workers", ack="manual", until="now")) as member:
-            rest = {d.event.id: d.redelivered for d in member.deliveries(timeout=1.0) if d.ack()}
+            rest = {d.event.id: d.redelivered for d in member.deliveries(timeout=LIMIT) if d.ack()}
     assert acked
     assert acked.isdisjoint(rest)
     assert all(rest[n] for n in range(0, max(acked), 3))

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from heliograph.channel.consumer import Consumer
 
 PERSISTENT = hg.QoS(durability="persistent")
+LIFESPAN = 5.0
+"""Seconds: whatever the machine has to do besides, what is not held up is delivered by then."""
 
 
 class Note(hg.Event, name="note"):
@@ -90,7 +92,7 @@ def test_what_a_member_elsewhere_held_goes_to_the_others_when_it_leaves(
     with tracks[2].consumer(group="workers") as other:
         assert rest_of(other) == []
         leaving.close()
-        found = rest_of(other, 1.0)
+        found = [*islice(other.deliveries(timeout=LIMIT), 7), *rest_of(other)]
     assert sorted(d.event.id for d in found) == [0, 1, 2, 4, 5, 6, 7]
     assert all(d.redelivered and d.attempt == 2 for d in found)
 
@@ -101,7 +103,12 @@ def test_what_a_member_had_fetched_and_not_seen_is_not_marked(tracks: list[hg.Ch
     with tracks[1].consumer(group="workers", start="earliest") as fast:
         seen = {track.id for track in fast.read(max=100)}
     with tracks[2].consumer(group="workers") as other:
-        found = rest_of(other, 1.0)
+        found: list[hg.Delivery[Track]] = []
+        for delivery in other.deliveries(timeout=LIMIT):
+            found.append(delivery)
+            if len(seen | {d.event.id for d in found}) == 200:
+                break
+        found += rest_of(other)
     again = {d.event.id for d in found if d.attempt > 1}
     assert len(again) <= 1, "the one in hand"
     assert seen | {d.event.id for d in found} == set(range(200))
@@ -136,7 +143,7 @@ def test_a_refused_event_comes_again_after_its_delay(tracks: list[hg.Channel[Tra
         tracks[0].push_many([Track(1), Track(2)])
         deliveries = member.deliveries(timeout=LIMIT)
         first = next(deliveries)
-        first.nak(delay=0.1)
+        first.nak(delay=2.0)
         second = next(deliveries)
         assert (second.event.id, second.ack()) == (2, True)
         again = next(deliveries)
@@ -230,7 +237,7 @@ def test_a_filter_on_a_field_that_the_keeper_has_otherwise_is_refused(stations: 
         elsewhere.consumer(group="workers", where="height > 3")
     with elsewhere.consumer(group="workers", where="id > 1", start="earliest") as member:
         kept.push_many([Old(1), Old(2)])
-        assert [d.event for d in member.deliveries(timeout=1.0)] == [New(2)]
+        assert [d.event for d in (next(member.deliveries(timeout=LIMIT)), *rest_of(member))] == [New(2)]
 
 
 def test_members_go_on_when_the_keeper_has_been_away(tmp_path: Path) -> None:
@@ -264,13 +271,13 @@ def test_members_go_on_when_the_keeper_has_been_away(tmp_path: Path) -> None:
 def test_a_member_is_told_when_there_is_no_keeper_to_acknowledge_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.link.kept.KEEPER_LIMIT", 0.3)
     with hg.Station(domain="air") as other:
         with hg.Station(tmp_path / "data", domain="air") as keeper:
             keeper.channel("air.tracks", Track, qos=PERSISTENT).push(Track(1))
             tracks = other.channel("air.tracks", Track, qos=PERSISTENT)
             member = tracks.consumer(group="workers", ack="manual", start="earliest")
             held = next(member.deliveries(timeout=LIMIT))
+        monkeypatch.setattr("heliograph.link.kept.KEEPER_LIMIT", 0.3)
         with pytest.raises(QueryFailed):
             held.ack()
         held.nak()
@@ -375,12 +382,12 @@ def test_stations_that_keep_a_channel_together_have_one_group(tmp_path: Path) ->
 def test_what_a_member_elsewhere_has_fetched_ahead_is_not_delivered_after_its_lifespan(
     stations: list[hg.Station],
 ) -> None:
-    qos = hg.QoS(durability="persistent", lifespan=2.0)
+    qos = hg.QoS(durability="persistent", lifespan=LIFESPAN)
     kept, elsewhere, _ = (station.channel("air.tracks", Track, qos=qos) for station in stations)
-    with elsewhere.consumer(group="workers", lease=2.0) as member:
+    with elsewhere.consumer(group="workers", lease=LIFESPAN) as member:
         kept.push_many([Track(n) for n in range(200)])
         seen = [member.pull(LIMIT) for _ in range(20)]  # by now it fetches several at a time
-        over = time.monotonic() + 2.0
+        over = time.monotonic() + LIFESPAN
         assert wait_until(lambda: time.monotonic() > over)
         assert member.pull(0) is None
         kept.push(Track(999))

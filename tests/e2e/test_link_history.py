@@ -53,8 +53,8 @@ def test_an_event_that_is_put_off_waits_with_the_keeper_and_needs_nobody_else(tm
         with hg.Station(domain="air") as other:
             theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
             with theirs.supplier("radar-1") as radar:
-                assert radar.push(Track(1), deliver_after=0.3, id="once")
-                assert radar.push(Track(1), deliver_after=0.3, id="once")
+                assert radar.push(Track(1), deliver_after=3.0, id="once")
+                assert radar.push(Track(1), deliver_after=3.0, id="once")
             assert kept.stats().delayed == 1
         consumer = kept.consumer(start="earliest")
         delivery = next(consumer.deliveries(LIMIT))

@@ -82,9 +82,10 @@ def test_it_is_told_once_however_many_receivers_come_and_go(pair: Pair, told: di
     ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Tagged)
     for _ in range(3):
         consumer = theirs.consumer()
-        assert wait_until(lambda: bool(ours.stats().unmatched))
+        assert wait_until(lambda: bool(ours.stats().unmatched and theirs.stats().unmatched))
         consumer.close()
         assert wait_until(lambda: not ours.stats().unmatched)
+    assert wait_until(lambda: bool(told["a"] and told["b"]))
     assert (len(told["a"]), len(told["b"])) == (1, 1)
 
 

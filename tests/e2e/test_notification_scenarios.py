@@ -22,8 +22,8 @@ class Alarm(hg.Event, name="notify.alarm"):
 
 
 PRIORITIES = [3, 1, 5, 2, 4, 1, 5, 3]
-LATENCIES = [0.8, 0.1, 0.5, 0.7, 0.2, 0.6, 0.3, 0.4]
-"""Of eight events, in the order in which they are pushed."""
+LATENCIES = [80.0, 10.0, 50.0, 70.0, 20.0, 60.0, 30.0, 40.0]
+"""Of eight events, in the order in which they are pushed; further apart than the pushes can be."""
 
 
 def pushed_eight(channel: hg.Channel[Alarm]) -> None:

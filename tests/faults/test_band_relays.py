@@ -99,6 +99,8 @@ def test_only_what_a_worker_wants_comes_by_its_station_and_what_it_pushes_goes_e
     worker = plant.station.band_worker(band_setups.answer, priority=4)
     jobs, answers = other.channel("jobs", Job), other.channel("done", Done).consumer()
     assert jobs.wait_matched(1, LIMIT)
+    assert other.mesh is not None
+    assert other.mesh.meet_all(LIMIT), "so that the worker knows who wants answers"
     assert wait_until(lambda: consumers_of(plant.station, clerk) == 1)
     for n in range(1, 11):
         jobs.push(Job(n))

@@ -252,7 +252,10 @@ def test_a_reader_whose_filters_want_nothing_of_what_waits_for_it_is_waited_for_
         assert ours.stats().total.dropped == other.stats().total.dropped == {}
 
 
-def test_a_station_that_is_struck_off_and_goes_on_in_time_reads_what_it_had_been_sent(domain: str) -> None:
+def test_a_station_that_is_struck_off_and_goes_on_in_time_reads_what_it_had_been_sent(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(airing, "DRAIN_LIMIT", LIMIT)
     with ring_station(domain) as a, ring_station(domain) as b:
         ours, stuck = a.channel("x", Track, qos=QOS), Stuck()
         b.channel("x", Track, qos=QOS).subscribe(stuck, inline=True)
