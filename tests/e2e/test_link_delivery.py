@@ -58,7 +58,7 @@ def test_push_waits_for_a_consumer_in_another_station(
 def test_a_callback_elsewhere_gets_it_again_there_and_nobody_else_does(
     pair: tuple[hg.Station, hg.Station], durability: Any
 ) -> None:
-    ours, theirs = both(pair, durability=durability, ack_timeout=0.05, resends=100)
+    ours, theirs = both(pair, durability=durability, ack_timeout=0.05, resends=1000)
     good: list[int] = []
     tries: list[bool] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -16,7 +17,8 @@ from heliograph.errors import DeliveryTimeout, GivenUp, QueueFull
 from heliograph.event import EventId, Header
 from heliograph.ports import Ports, ThreadTasks
 from heliograph.sim import SimRandom
-from heliograph.testing import JumpingClock
+from heliograph.testing import JumpingClock, rig
+from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +80,7 @@ def test_with_nobody_there_everybody_has_it(station: hg.Station, durability: Any
 def test_a_callback_that_raised_gets_it_again_and_nobody_else_does(
     station: hg.Station, durability: Any
 ) -> None:
-    tracks = opened(station, durability, ack_timeout=0.02, resends=50)
+    tracks = opened(station, durability, ack_timeout=0.02, resends=1000)
     good: list[int] = []
     tries: list[bool] = []
 
@@ -116,10 +118,10 @@ def test_a_slow_callback_is_not_sent_what_it_has_in_hand(station: hg.Station, du
 
 
 def test_after_so_many_resends_push_is_false_and_the_event_is_with_the_dead(
-    station: hg.Station, durability: Any
+    helio: Rig, durability: Any
 ) -> None:
-    tracks = opened(station, durability, ack_timeout=0.1, resends=2, dead_letter="air.dead")
-    dead = station.channel("air.dead", Track)
+    tracks = opened(helio.station, durability, resends=2, dead_letter="air.dead")
+    dead = helio.station.channel("air.dead", Track)
     buried: list[Any] = []
     dead.subscribe(lambda track, header: buried.append((track.id, header.headers["dead.consumer"])))
     calls: list[int] = []
@@ -129,14 +131,25 @@ def test_after_so_many_resends_push_is_false_and_the_event_is_with_the_dead(
         raise ValueError("never")
 
     tracks.subscribe(broken)
-    tracks.subscribe(lambda _: None)
-    assert tracks.push(Track(7)) is False
+    tracks.subscribe(lambda _: None, name="good")
+    receipt, monitor = tracks.push_nowait(Track(7)), tracks.monitor
+    assert isinstance(monitor, Watching)
+
+    def has_raised(times: int) -> bool:
+        return len(calls) == times and bool(monitor._refused)
+
+    for sends in (1, 2, 3):
+        # What a callback has in hand is not sent again, so it must have raised before the timer rings.
+        assert wait_until(partial(has_raised, sends))
+        assert wait_until(lambda: monitor.array()[0].state == {"broken": False, "good": True})
+        helio.clock.advance(30.0)
+        monitor.tick()
+    assert receipt.result(LIMIT) is False
     dead.settle(LIMIT)
     assert buried == [(7, "broken")]
     assert calls == [7, 7, 7]
-    assert isinstance(tracks.monitor, Watching)
-    assert tracks.monitor.stats().given_up == 1
-    assert tracks.monitor.array() == ()
+    assert monitor.stats().given_up == 1
+    assert monitor.array() == ()
 
 
 def test_without_a_dead_letter_channel_giving_up_is_reported(
@@ -207,12 +220,16 @@ def test_push_waits_for_the_function_of_a_group_that_has_it(station: hg.Station,
     assert seen == [1]
 
 
-def test_a_callback_cannot_wait_for_itself(
-    station: hg.Station, durability: Any, errors: list[BaseException]
-) -> None:
-    tracks = opened(station, durability, ack_timeout=0.1, resends=0)
-    tracks.subscribe(lambda _: tracks.push(Track(2)), where="id = 1", name="loop")
-    assert tracks.push(Track(1)) is False
+def test_a_callback_cannot_wait_for_itself(durability: Any, errors: list[BaseException]) -> None:
+    with rig(on_error=lambda _, __, error: errors.append(error)) as helio:
+        tracks = opened(helio.station, durability, resends=0)
+        tracks.subscribe(lambda _: tracks.push(Track(2)), where="id = 1", name="loop")
+        receipt = tracks.push_nowait(Track(1))
+        assert wait_until(lambda: errors)
+        helio.clock.advance(30.0)
+        assert isinstance(tracks.monitor, Watching)
+        tracks.monitor.tick()
+        assert receipt.result(LIMIT) is False
     assert [type(error) for error in errors] == [hg.WouldDeadlock, GivenUp]
 
 
