@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from heliograph.errors import DeliveryTimeout as DeliveryTimeout
     from heliograph.errors import DiskError as DiskError
     from heliograph.errors import DiskFull as DiskFull
+    from heliograph.errors import EventChannelNotFound as EventChannelNotFound
+    from heliograph.errors import EventsUnderWay as EventsUnderWay
     from heliograph.errors import ExpressionError as ExpressionError
     from heliograph.errors import FolderInUse as FolderInUse
     from heliograph.errors import ForkedStation as ForkedStation
@@ -62,13 +64,17 @@ if TYPE_CHECKING:
     from heliograph.errors import InvalidQoS as InvalidQoS
     from heliograph.errors import JournalError as JournalError
     from heliograph.errors import LinkError as LinkError
+    from heliograph.errors import NameAlreadyUsed as NameAlreadyUsed
     from heliograph.errors import NoJava as NoJava
     from heliograph.errors import NoSuchChannel as NoSuchChannel
+    from heliograph.errors import NotAMember as NotAMember
     from heliograph.errors import NotMatched as NotMatched
+    from heliograph.errors import NotOwner as NotOwner
     from heliograph.errors import NotPossible as NotPossible
     from heliograph.errors import QueueFull as QueueFull
     from heliograph.errors import SupplierFenced as SupplierFenced
     from heliograph.errors import SupplierHeld as SupplierHeld
+    from heliograph.errors import Suspended as Suspended
     from heliograph.errors import UnknownFormat as UnknownFormat
     from heliograph.errors import WouldDeadlock as WouldDeadlock
     from heliograph.errors import WrongEventType as WrongEventType
@@ -80,6 +86,7 @@ if TYPE_CHECKING:
     from heliograph.expr.build import param as param
     from heliograph.formats import Format as Format
     from heliograph.journal import Limits as Limits
+    from heliograph.manager.roster import Activity as Activity
     from heliograph.qos import QoS as QoS
     from heliograph.station import Station as Station
     from heliograph.threads import Threads as Threads
@@ -94,14 +101,15 @@ _HOMES = {
     "correlate.pattern": "after all_of any_of every none_of",
     "delivery.records": "DeliveryRecord LedgerRecord",
     "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
-    "DiskFull ExpressionError FolderInUse ForkedStation FormatError GivenUp "
-    "HeliographError HistoryDamaged HistoryGone IncompatibleFormats InvalidEvent InvalidQoS "
-    "JournalError LinkError NoJava NoSuchChannel NotMatched NotPossible QueueFull SupplierFenced "
-    "SupplierHeld UnknownFormat WouldDeadlock WrongEventType",
+    "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
+    "GivenUp HeliographError HistoryDamaged HistoryGone IncompatibleFormats InvalidEvent InvalidQoS "
+    "JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NotAMember NotMatched NotOwner NotPossible "
+    "QueueFull SupplierFenced SupplierHeld Suspended UnknownFormat WouldDeadlock WrongEventType",
     "event": "Event EventId Header format_of",
     "expr.build": "col param",
     "formats": "Format",
     "journal": "Limits",
+    "manager.roster": "Activity",
     "qos": "QoS",
     "station": "Station",
     "threads": "Threads",

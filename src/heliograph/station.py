@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from heliograph.event import Header
     from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
+    from heliograph.manager import Manager
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +131,8 @@ class Station:
         )
         self._lock = self.ports.tasks.lock("station")
         self._channels: dict[str, Channel[Any]] = {}
+        self._managing = self.ports.tasks.lock("opening of the manager")
+        self._manager: Manager | None = None
         self._patterns: list[PatternSubscription] = []
         # What is open keeps itself alive through its streams and timers.
         self._togethers: weakref.WeakSet[Together] = weakref.WeakSet()
@@ -243,29 +246,10 @@ class Station:
     def _together(self, pattern: Pattern, callback: Callable[[Any], object], **options: Any) -> Together:
         if not self._configuration.modules.correlation:
             raise NotPossible("subscribe", "a pattern: this station's configuration has no correlation")
-        from heliograph.channel.together import Together  # noqa: PLC0415 - few programs have patterns
-        from heliograph.correlate.pattern import limited  # noqa: PLC0415 - likewise
+        from heliograph.channel.together import look_for  # noqa: PLC0415 - few programs have patterns
 
-        unknown = sorted(options.keys() - {"name", "priority", "replayable"})
-        if unknown:
-            raise NotPossible(
-                "subscribe",
-                f"{unknown[0]}= is not for a pattern of events, which begins with what comes next; "
-                "filters are said in channel.where()",
-            )
-        if options.get("replayable"):
-            name = options.get("name")
-            if any(other.replayable and other.name == name for other in self.patterns()):
-                raise NotPossible(str(name), "is replayable and subscribed to already; close it first")
-        bounds = self._configuration.patterns
-        together = Together(
-            limited(pattern, keys=bounds.keys, depth=bounds.depth),
-            callback,
-            self._services,
-            self.timers,
-            queue=bounds.queue,
-            **options,
-        )
+        bounds, others = self._configuration.patterns, self.patterns()
+        together = look_for(pattern, callback, self._services, bounds, others, **options)
         with self._lock:
             self._togethers.add(together)
         return together
@@ -337,6 +321,22 @@ class Station:
             self._workers.append(worker)
         worker.wait_begun()
         return worker
+
+    @property
+    def manager(self) -> Manager:
+        """Channels with owners and members, as its folder knows them; see `heliograph.manager`."""
+        from heliograph.manager import Manager  # noqa: PLC0415 - few stations have members
+
+        self._check_usable()
+        if self._keeping is None:
+            raise NotPossible("manager", "who is in a channel is kept in a folder: hg.Station('data')")
+        with self._managing:
+            if self._manager is None:
+                manager = Manager(self.ports, self.channel, self._channels.get, self._check_usable)
+                self._manager = manager
+                for channel in self.channels():
+                    manager.meet(channel)
+            return self._manager
 
     def band_workers(self) -> tuple[BandWorker, ...]:
         with self._lock:
@@ -441,6 +441,8 @@ class Station:
         if qos.journalled and self._services.open_store is None:
             raise NotPossible(name, "durability='persistent' needs a folder: hg.Station('data')")
         channel = self._channels[name] = Channel(name, types, qos, self._services, access)
+        if self._manager is not None:
+            self._manager.meet(channel)
         return channel
 
     def keep_for_others(self) -> None:

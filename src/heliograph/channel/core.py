@@ -109,7 +109,7 @@ class Channel(Generic[T]):
         self._accounts = Accounts()
         self._members: Members[T] = Members(name, types, qos, services.ports, self._accounts)
         self._opening = services.ports.tasks.lock(f"suppliers of {name}")
-        self.entry = self._members.entry
+        self.entry, self.suspend = self._members.entry, self._members.suspend
         self.add_supplier = self._members.add_supplier
         self._journal: Journalled | None = None
         if qos.journalled:

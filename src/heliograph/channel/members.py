@@ -83,6 +83,7 @@ class Members(Generic[T]):
         self.closed = False
         self.refuses: NotPossible | None = None
         """Why nothing may be pushed here: another station keeps the channel otherwise."""
+        self._suspended: Callable[[], Exception] | None = None
         self._channel = channel
         self._qos = qos
         self._accounts = accounts
@@ -157,6 +158,8 @@ class Members(Generic[T]):
             self.suppliers.append(supplier)
             if self.refuses is not None:
                 self.refuse(self.refuses)
+            elif self._suspended is not None:
+                supplier.retire(self._suspended)
 
     # While still:
 
@@ -256,7 +259,7 @@ class Members(Generic[T]):
         for supplier in self.suppliers:
             if not supplier.forwards:
                 supplier.use(arriving[supplier.home])
-            elif self.refuses is None:
+            elif self.refuses is None and self._suspended is None:
                 supplier.use(self._routes_of(supplier))
 
     def _relayed(self, gateways: Mapping[str, Target], home: object | None) -> list[Target]:
@@ -269,6 +272,20 @@ class Members(Generic[T]):
         for supplier in self.suppliers:
             if supplier.forwards:
                 supplier.retire(lambda: error)
+
+    def suspend(self, reason: Callable[[], Callable[[], Exception] | None]) -> None:
+        """Every push here raises an error, until there is none; what other stations push comes.
+
+        The reason is asked for while still: of two who say so at once, the last has the last word. When this
+        returns no push is half done: each was in line for the disk before, or has been refused.
+        """
+        with self.still():
+            error = self._suspended = reason()
+            for supplier in self.suppliers if self.refuses is None and not self.closed else ():
+                if supplier.forwards and error is not None:
+                    supplier.retire(error)
+                elif supplier.forwards:
+                    supplier.readmit(self._routes_of(supplier))
 
     def _routes_of(self, supplier: Supplier[T]) -> Mapping[type, Route]:
         """Without those who listen to other suppliers: no filter of theirs is in its way."""

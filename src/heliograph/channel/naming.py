@@ -74,7 +74,7 @@ class PatternSubscription:
         self._forget = forget
         self._callback = callback
         self._options = options
-        self._regex = re.compile(_pattern_regex(pattern))
+        self._regex = re.compile(pattern_regex(pattern))
         check_options("subscribe", options, "inline", "views", "name", "start")
         self._met: dict[Channel[Any], Receiver] = {}
 
@@ -97,7 +97,7 @@ class PatternSubscription:
             receiver.close()
 
 
-def _pattern_regex(pattern: str) -> str:
+def pattern_regex(pattern: str) -> str:
     """Parts are matched as they are; only a whole part can be `*` or `**`."""
     if not pattern:
         raise NotPossible("subscribe", "a pattern has at least one part, such as 'air.*' or '**'")

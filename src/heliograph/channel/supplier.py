@@ -590,3 +590,8 @@ class Supplier(Generic[T]):
         """Every push raises from now on. Makes plain stores only: in the child of a fork no lock holds."""
         self._gone = error
         self.use({})
+
+    def readmit(self, routes: Mapping[type, Route]) -> None:
+        """It may push again, by these routes. Under the lock."""
+        self._gone = None
+        self.use(routes)

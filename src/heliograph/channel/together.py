@@ -31,19 +31,20 @@ from heliograph.channel.receiver import takes_header
 from heliograph.channel.replayable import EVERY_KEY, INPUTS, Input, InputLog, check_streams, matches
 from heliograph.channel.stamp import check_timeout
 from heliograph.correlate.machine import NOBODY, Correlator, Counts
-from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, check, leaves_of
+from heliograph.correlate.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, check, leaves_of, limited
 from heliograph.errors import HeliographError, InvalidPattern, NotPossible
 from heliograph.event import info_of
 from heliograph.qos import QoS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.receiver import Receiver
     from heliograph.channel.selection import Options, Stream
     from heliograph.channel.services import Services
     from heliograph.channel.supplier import Receipt
+    from heliograph.configuration import Bounds
     from heliograph.correlate.machine import Match
     from heliograph.correlate.pattern import Node, Pattern
     from heliograph.event import Header
@@ -373,6 +374,29 @@ def _check_inside_push(name: str, *, replayable: bool, awaited: bool) -> None:
         )
     if awaited:
         raise NotPossible(name, "an async def cannot run inside push, and this station has no dispatching")
+
+
+def look_for(
+    pattern: Pattern,
+    callback: Callable[[Any], object],
+    services: Services,
+    bounds: Bounds,
+    others: Iterable[Together],
+    **options: Any,
+) -> Together:
+    """Subscribe to a pattern, within bounds, beside others of the station."""
+    unknown = sorted(options.keys() - {"name", "priority", "replayable"})
+    if unknown:
+        raise NotPossible(
+            "subscribe",
+            f"{unknown[0]}= is not for a pattern of events, which begins with what comes next; "
+            "filters are said in channel.where()",
+        )
+    name = options.get("name")
+    if options.get("replayable") and any(other.replayable and other.name == name for other in others):
+        raise NotPossible(str(name), "is replayable and subscribed to already; close it first")
+    within = limited(pattern, keys=bounds.keys, depth=bounds.depth)
+    return Together(within, callback, services, services.timers, queue=bounds.queue, **options)
 
 
 def found_again(pattern: Pattern, services: Services, name: str, key: Any = EVERY_KEY) -> Iterator[Any]:

@@ -44,6 +44,11 @@
     │   ├── ForkedStation           this process was forked off the one that opened the station
     │   ├── FolderInUse             another station has this folder; names it                   (retriable)
     │   ├── ChannelExists, NoSuchChannel
+    │   │   └── NameAlreadyUsed, EventChannelNotFound     of the manager's channels
+    │   ├── NotOwner                only the owner of a channel may ask for this; names it
+    │   ├── NotAMember              somebody who has not joined the channel, or has left it
+    │   ├── Suspended               the owner has suspended the channel; nothing was pushed     (retriable)
+    │   ├── EventsUnderWay          it cannot be destroyed while members lack events            (retriable)
     │   ├── WrongEventType          the channel does not carry events of this type
     │   ├── UnknownOption           an option that the call does not have; names those that it has
     │   ├── NotPossible             options that do not go together here; says what to write instead
@@ -101,18 +106,24 @@ from heliograph.errors.channel import (
     Closed,
     DeliveryTimeout,
     Disconnected,
+    EventChannelNotFound,
+    EventsUnderWay,
     FolderInUse,
     ForkedStation,
     GivenUp,
     InvalidPattern,
     InvalidQoS,
     InvalidTask,
+    NameAlreadyUsed,
     NoSuchChannel,
+    NotAMember,
     NotMatched,
+    NotOwner,
     NotPossible,
     NotSchedulable,
     ObjectNotExist,
     QueueFull,
+    Suspended,
     TooManyTimers,
     UnknownOption,
     WouldDeadlock,
@@ -208,7 +219,9 @@ __all__ = [
     "Disconnected",
     "DiskError",
     "DiskFull",
+    "EventChannelNotFound",
     "EventTooLargeForRing",
+    "EventsUnderWay",
     "ExpressionError",
     "FileExists",
     "FileLocked",
@@ -234,12 +247,15 @@ __all__ = [
     "LinkError",
     "LinkLost",
     "LinkRefused",
+    "NameAlreadyUsed",
     "NoHistory",
     "NoJava",
     "NoRoomForRing",
     "NoSuchChannel",
     "NoSuchFile",
+    "NotAMember",
     "NotMatched",
+    "NotOwner",
     "NotPossible",
     "NotSchedulable",
     "ObjectNotExist",
@@ -260,6 +276,7 @@ __all__ = [
     "SimulationError",
     "SupplierFenced",
     "SupplierHeld",
+    "Suspended",
     "TooManyAcks",
     "TooManyFormats",
     "TooManyReaders",

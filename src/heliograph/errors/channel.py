@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heliograph.errors.base import HeliographError
-from heliograph.wording import of_batch
+from heliograph.wording import listed, of_batch
 
 
 class InvalidQoS(HeliographError):
@@ -126,6 +126,76 @@ class NoSuchChannel(ChannelError):
 
     def __str__(self) -> str:
         return f"there is no channel {self.name!r}; leave out mode='open' to create it"
+
+
+class NameAlreadyUsed(ChannelExists):
+    """The manager was asked to create a channel that there is already."""
+
+    owner: str = ""
+    """Whose it is; empty: nobody's, since it was not created by the manager."""
+
+    def __str__(self) -> str:
+        whose = f", owned by {self.owner!r}: join it" if self.owner else ", which the manager did not create"
+        return f"there is a channel {self.name!r} already{whose}, or create one of another name"
+
+
+class EventChannelNotFound(NoSuchChannel):
+    """The manager has no channel of that name."""
+
+    def __str__(self) -> str:
+        return f"the manager has no channel {self.name!r}; manager.channels() says which it has"
+
+
+class NotOwner(ChannelError):
+    """Only the owner of a channel may ask for this."""
+
+    user: str
+    """Who asked."""
+    wanted: str
+    """For what."""
+    owner: str
+    """Who may."""
+
+    def __str__(self) -> str:
+        return f"{self.user!r} may not {self.wanted} {self.name!r}: only its owner {self.owner!r} may"
+
+
+class NotAMember(ChannelError):
+    """Somebody who has not joined the channel, or has left it."""
+
+    user: str
+    """Who."""
+
+    def __str__(self) -> str:
+        how = f"manager.join({self.name!r}, {self.user!r})"
+        return f"{self.user!r} is no member of {self.name!r}; {how} makes it one"
+
+
+class Suspended(ChannelError):
+    """Nothing is pushed while the owner has suspended the channel."""
+
+    retriable = True
+
+    owner: str
+    """Who can restart it."""
+
+    def __str__(self) -> str:
+        return f"{self.name!r} is suspended: push again when its owner {self.owner!r} has restarted it"
+
+
+class EventsUnderWay(ChannelError):
+    """A channel cannot be destroyed while members lack events of it."""
+
+    retriable = True
+
+    lacking: tuple[str, ...]
+    """Who has not acknowledged all that it is to get."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name!r} has events under way to {listed(self.lacking)}: destroy it when they have "
+            "acknowledged them, or have left"
+        )
 
 
 class WrongEventType(ChannelError):

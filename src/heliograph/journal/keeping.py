@@ -24,7 +24,7 @@ from heliograph.journal.adoption import Inbox, Target
 from heliograph.journal.charter import Charter, keep_charter, read_charter
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.limits import DAY, Limits
-from heliograph.journal.names import CHANNELS, CONSUMERS, DELAYED, escaped
+from heliograph.journal.names import ACTIVITY, CHANNELS, CONSUMERS, DELAYED, escaped
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.staging import BATCH, READY
 from heliograph.journal.store import JournalStore
@@ -130,7 +130,7 @@ class Keeping:
                 types=types,
                 on_durable=on_durable,
                 limits=replace(
-                    self._limits or Limits(),
+                    self._limits_of(channel),
                     compact=qos.compaction == "key",
                     tombstone_seconds=qos.tombstones,
                 ),
@@ -220,11 +220,18 @@ class Keeping:
             self._ports,
             place,
             formats,
-            limits=self._limits,
+            limits=self._limits_of(channel),
             places=lambda: self._places(channel),
             note=f"channel {channel}, for batches",
         )
         return Target(writer, formats, self._station_seq)
+
+    def _limits_of(self, channel: str) -> Limits:
+        """Who is in a channel is told by all of the log of activity: retention has no part in that."""
+        limits = self._limits or Limits()
+        if channel != ACTIVITY:
+            return limits
+        return replace(limits, keep_bytes=None, keep_seconds=None, drop_read=False)
 
     def _places(self, channel: str) -> tuple[Place, ...]:
         """How far the durable consumers of a channel are that nobody has open: they hold what they lack."""

@@ -11,6 +11,9 @@ from typing import Final
 
 from heliograph.errors import InvalidFileName
 
+ACTIVITY: Final = "_helio.activity"
+"""The channel that tells who made, joined and left channels: nothing of it is ever dropped."""
+
 MAX_ESCAPED: Final = 200
 """Bytes of an escaped name; file systems allow 255, and suffixes need room."""
 

@@ -408,6 +408,24 @@ class JournalStore:
                 self._cursors = CursorStore(self._ports, self._cursor_folder)
             return self._cursors
 
+    def settled(self, name: str) -> tuple[int, frozenset[int]] | None:
+        """What a durable consumer has acknowledged: all below an offset, and these; None: it never was here.
+
+        Only asks, whoever has it open.
+        """
+        found = self._known_cursors().state(name).positions.get(self.partition)
+        return None if found is None else (found.low, frozenset(found.acks))
+
+    def forget_consumer(self, name: str) -> None:
+        """A durable consumer will not come back: it holds nothing any more. CursorHeld while it is open."""
+        self._known_cursors().forget(name)
+
+    def wait_durable(self) -> None:
+        """Wait until all that is in line for the disk is there, or has failed."""
+        last = self._writer.between(lambda: None)
+        if last is not None:
+            last.wait_until_final()
+
     def desk(self, *_: object, **__: object) -> None:
         """The station that keeps a history hands it out."""
 

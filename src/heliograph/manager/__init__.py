@@ -1,0 +1,19 @@
+"""The life of channels: who made them, who owns them, who is in them, and all of that again after a crash.
+
+    manager = station.manager
+    manager.create("project.wing", Drawing, owner="anna")
+    bert = manager.join("project.wing", "bert", access="consume", where="part = 'flap'")
+    bert.subscribe(on_drawing)
+
+`roster` is the pure state: it decides whether something may be, and folds records of what was. `core` is the
+shell around it: it writes each record into the channel `_helio.activity` before anything changes, and reads
+them all when a station is opened. `member` is what somebody who has joined works with.
+"""
+
+from __future__ import annotations
+
+from heliograph.manager.core import Manager
+from heliograph.manager.member import Member
+from heliograph.manager.roster import Activity, Managed, Membership
+
+__all__ = ["Activity", "Managed", "Manager", "Member", "Membership"]

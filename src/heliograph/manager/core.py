@@ -1,0 +1,389 @@
+"""The manager: channels with an owner and members, in the station that keeps their folder.
+
+    manager = station.manager
+    wing = manager.create("project.wing", Drawing, owner="anna")
+    manager.join("project.wing", "bert", access="consume").subscribe(on_drawing)
+    manager.suspend("project.wing", by="anna")
+
+It asks the roster whether something may be, keeps the record that comes out of it in `_helio.activity`, and
+only when that is synced does what the record says. Opened on a folder that has such a log, it reads it whole
+and has channels, owners, suspensions and members as they were.
+
+Lock order: the manager's, then the station's and those of channels. Whoever opens a channel under the
+station's lock asks for its suspension without the manager's.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from weakref import WeakSet
+
+from heliograph.channel.naming import check_channel, pattern_regex
+from heliograph.channel.selection import check_name
+from heliograph.delivery.records import RESERVED
+from heliograph.errors import CursorHeld, DiskError, EventsUnderWay, NameAlreadyUsed, NotPossible, Suspended
+from heliograph.event import Event
+from heliograph.journal.names import ACTIVITY
+from heliograph.journal.store import JournalStore
+from heliograph.manager.member import Member
+from heliograph.manager.roster import Activity, Roster
+from heliograph.options import names_options
+from heliograph.qos import QoS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from heliograph.channel.core import Channel
+    from heliograph.channel.members import Access
+    from heliograph.manager.roster import Managed, Membership
+    from heliograph.ports import Ports
+
+T = TypeVar("T", bound=Event)
+E = TypeVar("E")
+
+READ_ROWS = 1_000
+"""Rows of a history that are looked at together."""
+
+
+class OpenChannel(Protocol):
+    """`Station.channel`."""
+
+    def __call__(self, name: str, *types: type[T], qos: QoS | None = ...) -> Channel[T]: ...
+
+
+class Manager:
+    """See the module; made by `station.manager`.
+
+    Args:
+        ports: of the station.
+        open_channel: opens a channel of that station, or takes the one that is open.
+        opened: the channel of that name, if it is open.
+        check_usable: raises when the station is closed, or is another process's.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        open_channel: OpenChannel,
+        opened: Callable[[str], Channel[Any] | None],
+        check_usable: Callable[[], None],
+    ) -> None:
+        self._ports = ports
+        self._check_usable = check_usable
+        self._open_channel = open_channel
+        self._opened = opened
+        self._lock = ports.tasks.lock("manager")
+        self._activity = open_channel(ACTIVITY, Activity, qos=QoS(durability="persistent"))
+        if self._activity.qos.ack_level != "synced":
+            level = self._activity.qos.ack_level
+            raise NotPossible(
+                ACTIVITY, f"is configured with ack={level!r}: who is in a channel must be synced"
+            )
+        store = _store_of(self._activity)
+        self._roster = Roster(event for event, _, _ in _kept(store, 0))
+        self._types: dict[str, tuple[type[Any], ...]] = {}
+        """Event classes that this program gave."""
+        self._ends: dict[int, WeakSet[Any]] = {}
+        """What members have open, by the number of their membership."""
+
+    # Channels
+
+    @names_options
+    def create(
+        self, name: str, *types: type[T], owner: str, access: Access = "both", qos: QoS | None = None
+    ) -> Channel[T]:
+        """A new persistent channel; its owner is its first member. NameAlreadyUsed when there is one.
+
+        Args:
+            name: as in `station.channel`.
+            *types: event classes that it carries.
+            owner: who may suspend, restart, transfer and destroy it.
+            access: of the owner: "consume", "supply" or "both".
+            qos: with durability="persistent", which is what it has when nothing is said.
+        """
+        check_channel(name, types, qos, None, access)
+        _check_user(name, owner)
+        if name.startswith(RESERVED):
+            raise NotPossible(name, f"names that begin with {RESERVED!r} are for channels about channels")
+        qos = qos or QoS(durability="persistent")
+        if not qos.journalled:
+            raise NotPossible(name, "a channel with members is kept: qos=hg.QoS(durability='persistent')")
+        with self._working():
+            self._roster.check_free(name)
+            if self._opened(name) is not None:
+                raise NameAlreadyUsed(name)
+            channel: Channel[T] = self._open_channel(name, *types, qos=qos)
+            try:
+                self._begin(channel, owner, access)
+            except BaseException:
+                channel.close(0.0)
+                raise
+            self._types[name] = types
+        return channel
+
+    def find(self, name: str, *types: type[T]) -> Channel[T]:
+        """The channel of that name; EventChannelNotFound when the manager has none.
+
+        Args:
+            name: of the channel.
+            *types: its event classes; needed once in each life of a station, to open it.
+        """
+        with self._working():
+            self._roster.find(name)
+            return self._open(name, *types)
+
+    def channels(self, pattern: str = "**") -> tuple[Managed, ...]:
+        """Those whose name fits, with owner and members; patterns are as in `station.subscribe`."""
+        fits = re.compile(pattern_regex(pattern)).fullmatch
+        return tuple(found for found in self._roster.channels() if fits(found.name))
+
+    def find_managed(self, name: str) -> Managed:
+        """Owner, members and suspension of a channel; EventChannelNotFound when the manager has none."""
+        return self._roster.find(name)
+
+    # Members
+
+    @names_options
+    def join(
+        self,
+        name: str,
+        user: str,
+        *,
+        access: Access = "both",
+        history: bool = False,
+        where: str | None = None,
+    ) -> Member:
+        """Make somebody a member, from here on.
+
+        Args:
+            name: of the channel.
+            user: who; also the name of its supplier.
+            access: "consume", "supply" or "both".
+            history: whether it gets what was pushed before, first.
+            where: the filter of what it consumes, as text: it is recorded.
+        """
+        _check_user(name, user)
+        if where is not None and type(where) is not str:
+            raise NotPossible(name, f"where={where!r:.60}: a member's filter is recorded, so it is text")
+        with self._working():
+            begins = self._roster.find(name).begins
+            channel: Channel[Any] = self._open(name)
+            if where is not None:
+                channel.select(where=where)  # refused before anything is recorded
+            if not history:
+                begins = _store_of(channel).watermark
+            self._keep(
+                self._roster.joining(name, user, self._now(), access=access, where=where, begins=begins)
+            )
+        return Member(self, name, user)
+
+    def member(self, name: str, user: str) -> Member:
+        """Somebody who has joined; NotAMember when it has not, or has left."""
+        self.find_managed(name).member(user)
+        return Member(self, name, user)
+
+    def leave(self, name: str, user: str) -> None:
+        """See `Member.leave`."""
+        with self._working():
+            record = self._roster.leaving(name, user, self._now())
+            left = self._roster.find(name).member(user)
+            self._keep(record)
+        # A function that is being called may be waited for, and may ask the manager for something.
+        self._close_ends(left)
+        self._forget_place(name, left)
+
+    # What the owner may ask for
+
+    @names_options
+    def suspend(self, name: str, *, by: str) -> None:
+        """Every push raises Suspended until it is restarted; what is kept is still delivered."""
+        with self._working():
+            self._keep(self._roster.suspending(name, by, self._now()))
+            self._meet_open(name)
+
+    @names_options
+    def restart(self, name: str, *, by: str) -> None:
+        """Let a suspended channel go on."""
+        with self._working():
+            self._keep(self._roster.restarting(name, by, self._now()))
+            self._meet_open(name)
+
+    @names_options
+    def transfer(self, name: str, *, by: str, to: str | None = None) -> str:
+        """Give a channel another owner: the named member, or any other; returns who it is."""
+        with self._working():
+            managed = self._roster.find(name)
+            managed.owned_by(by, "transfer")
+            others = managed.others()
+            if not others:
+                raise NotPossible(name, "has no other member to own it: have one join, or destroy it")
+            new = others[self._ports.random.below(len(others))] if to is None else to
+            self._keep(self._roster.transferring(name, by, new, self._now()))
+        return new
+
+    @names_options
+    def destroy(self, name: str, *, by: str) -> None:
+        """End a channel; EventsUnderWay while a member has not acknowledged all that is for it.
+
+        Its events stay in the folder, as its log of activity does, and the name is free.
+        """
+        with self._working():
+            record = self._roster.destroying(name, by, self._now())
+            managed = self._roster.find(name)
+            channel: Channel[Any] = self._open(name)
+            channel.suspend(lambda: partial(Suspended, name, managed.owner))
+            try:
+                self._check_settled(managed, channel)
+                self._keep(record)
+            except BaseException:
+                self.meet(channel)
+                raise
+            self._types.pop(name, None)
+        for member in managed.members.values():
+            self._close_ends(member)
+        channel.close()
+
+    # For members and the station
+
+    def open_end(
+        self,
+        member: Member,
+        needs: Literal["consumes", "supplies"],
+        opening: Callable[[Channel[Any], dict[str, Any]], E],
+    ) -> E:
+        """Open something for a member whose access allows it; it is closed when the member leaves."""
+        with self._working():
+            membership = member.membership
+            if not getattr(membership, needs):
+                only = "consumes" if needs == "supplies" else "supplies"
+                raise NotPossible(
+                    member.channel,
+                    f"{member.user!r} only {only} here: it joined with access={membership.access!r}; "
+                    "leave and join anew with access='both'",
+                )
+            channel: Channel[Any] = self._open(member.channel)
+            place = {
+                "group": membership.group,
+                "where": membership.where,
+                "start": {_store_of(channel).partition: membership.begins},
+            }
+            end = opening(channel, place)
+            self._ends.setdefault(membership.number, WeakSet()).add(end)
+            return end
+
+    def meet(self, channel: Channel[Any]) -> None:
+        """A channel is opened, or something about it has changed: it is suspended if it is to be."""
+        if self._roster.get(channel.name) is not None:
+            channel.suspend(partial(self._reason, channel.name))
+
+    # Inside
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Around whatever is asked for. In the child of a fork, no lock can be trusted."""
+        self._check_usable()
+        with self._lock:
+            yield
+
+    def _reason(self, name: str) -> Callable[[], Suspended] | None:
+        managed = self._roster.get(name)
+        if managed is None or not managed.suspended:
+            return None
+        return partial(Suspended, name, managed.owner)
+
+    def _now(self) -> int:
+        return self._ports.clock.time_ns()
+
+    def _begin(self, channel: Channel[Any], owner: str, access: Access) -> None:
+        """Record a new channel. Under the lock.
+
+        A history that a program without the manager has kept is not taken over; an empty one is what a crash
+        has left of a channel whose creation was never recorded.
+        """
+        name, begins = channel.name, _store_of(channel).watermark
+        if begins and not self._roster.had(name):
+            raise NameAlreadyUsed(name)
+        self._keep(
+            self._roster.creating(
+                name, owner, self._now(), access=access, types=channel.type_names, begins=begins
+            )
+        )
+
+    def _keep(self, record: Activity) -> None:
+        """Make a record durable, then do what it says. Under the lock."""
+        self._activity.push(record)
+        self._roster.apply(record)
+
+    def _open(self, name: str, *types: type[T]) -> Channel[T]:
+        if types:
+            self._types[name] = types
+        elif self._opened(name) is None:
+            types = self._types.get(name, ())
+        return self._open_channel(name, *types)
+
+    def _meet_open(self, name: str) -> None:
+        channel = self._opened(name)
+        if channel is not None:
+            self.meet(channel)
+
+    def _close_ends(self, member: Membership) -> None:
+        for end in tuple(self._ends.pop(member.number, ())):
+            end.close()
+
+    def _forget_place(self, name: str, member: Membership) -> None:
+        """Retention need not wait for who has left. What cannot be forgotten now ends by itself."""
+        channel = self._opened(name)
+        if channel is not None and member.consumes:
+            with suppress(CursorHeld, DiskError):
+                _store_of(channel).forget_consumer(_cursor_of(member))
+
+    def _check_settled(self, managed: Managed, channel: Channel[Any]) -> None:
+        """EventsUnderWay when a member lacks events, while nothing is pushed."""
+        store = _store_of(channel)
+        store.wait_durable()
+        is_delayed, now = channel.stats().delayed > 0, self._ports.clock.monotonic_ns()
+        lacking = tuple(
+            user
+            for user, member in sorted(managed.members.items())
+            if member.consumes and (is_delayed or _lacks(member, channel, store, now))
+        )
+        if lacking:
+            raise EventsUnderWay(managed.name, lacking)
+
+
+def _check_user(channel: str, user: Any) -> None:
+    if user is None:
+        raise NotPossible(channel, "a member has a name")
+    check_name(channel, "user", user)
+
+
+def _store_of(channel: Channel[Any]) -> JournalStore:
+    store = channel.store
+    assert isinstance(store, JournalStore), "a station with a folder keeps its persistent channels itself"
+    return store
+
+
+def _cursor_of(member: Membership) -> str:
+    return f"group:{member.group}"
+
+
+def _kept(store: JournalStore, start: int) -> Iterator[Any]:
+    """What is kept from an offset on, up to what is durable now."""
+    end = store.watermark
+    while start < end:
+        items, start = store.read(start, READ_ROWS, end)
+        yield from items
+
+
+def _lacks(member: Membership, channel: Channel[Any], store: JournalStore, now: int) -> bool:
+    """Whether something is kept for a member that it has not acknowledged."""
+    low, acks = store.settled(_cursor_of(member)) or (member.begins, frozenset())
+    conditions = channel.select(where=member.where).conditions
+    return any(
+        header.offset not in acks and not 0 < deadline <= now and condition.holds(event, header)
+        for event, header, deadline in _kept(store, max(low, store.earliest))
+        if (condition := conditions.get(type(event))) is not None
+    )

@@ -1,0 +1,77 @@
+"""What somebody who has joined a channel works with, as its access allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph.errors import NotPossible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.channel.consumer import Consumer
+    from heliograph.channel.receiver import Receiver
+    from heliograph.channel.supplier import Supplier
+    from heliograph.manager.core import Manager
+    from heliograph.manager.roster import Membership
+
+SAID_WHEN_JOINING: Final = ("where", "params", "types", "sources", "group", "name", "start")
+"""Options of receivers that a member has by its record."""
+
+
+class Member:
+    """Made by `manager.join` and `manager.member`.
+
+    It consumes as a group of its own, from where it joined, by its recorded filter: all that it opens, at
+    once or one after another, in this life of the station or the next, shares one place in the history. What
+    it has not acknowledged comes again.
+    """
+
+    def __init__(self, manager: Manager, channel: str, user: str) -> None:
+        self._manager = manager
+        self.channel = channel
+        """The channel's name."""
+        self.user = user
+
+    def __repr__(self) -> str:
+        return f"<Member {self.user!r} of {self.channel!r}>"
+
+    @property
+    def membership(self) -> Membership:
+        """Its access, filter and place, as recorded; NotAMember when it has left."""
+        return self._manager.find_managed(self.channel).member(self.user)
+
+    def consumer(self, **options: Any) -> Consumer[Any]:
+        """Something to ask for its events; options as in `channel.consumer`, but for what it said when it
+        joined.
+        """
+        self._check(options)
+        return self._manager.open_end(
+            self, "consumes", lambda channel, place: channel.consumer(name=self.user, **place, **options)
+        )
+
+    def subscribe(self, callback: Callable[..., object], **options: Any) -> Receiver:
+        """Have a function called with its events, each acknowledged when it returns; options likewise."""
+        self._check(options)
+        return self._manager.open_end(
+            self,
+            "consumes",
+            lambda channel, place: channel.subscribe(callback, name=self.user, **place, **options),
+        )
+
+    def supplier(self) -> Supplier[Any]:
+        """A supplier of its name, whose sequence goes on from its last durable event; one at a time."""
+        return self._manager.open_end(self, "supplies", lambda channel, _: channel.supplier(name=self.user))
+
+    def leave(self) -> None:
+        """Be no member any more; what it has open is closed. The owner cannot leave."""
+        self._manager.leave(self.channel, self.user)
+
+    def _check(self, options: dict[str, Any]) -> None:
+        said = [name for name in options if name in SAID_WHEN_JOINING]
+        if said:
+            raise NotPossible(
+                self.channel,
+                f"{said[0]}=: what {self.user!r} gets was said when it joined; leave it out, or leave and "
+                "join anew",
+            )

@@ -1,0 +1,262 @@
+"""Who owns and who is in which channel: a pure state, folded from records of activity.
+
+    roster = Roster()
+    record = roster.joining("project.wing", "bert", now, access="consume")      or a named error
+    roster.apply(record)
+
+What is asked for is decided by what there is, and comes out as a record; nothing has changed by then. When
+the record is safe it is applied. To apply all records of a log, in order, to an empty roster gives the
+same one again: that is recovery.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, get_args
+
+import msgspec
+
+from heliograph.channel.members import Access
+from heliograph.errors import EventChannelNotFound, NameAlreadyUsed, NotAMember, NotOwner, NotPossible
+from heliograph.event import Event
+from heliograph.formats import MAX_NAME
+from heliograph.journal.names import ACTIVITY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+USER_TYPES: Final[dict[Access, str]] = {"consume": "consumer", "supply": "supplier", "both": "both"}
+"""How a record calls what somebody does in a channel."""
+_ACCESS: Final = {kind: access for access, kind in USER_TYPES.items()}
+
+
+class Activity(Event, name="helio.activity"):
+    """What a user did in a channel: one row of the log of activity."""
+
+    user_type: str
+    """consumer, supplier or both."""
+    user: str
+    channel: str
+    at_ns: int
+    """When, by the station's clock, in ns since 1970."""
+    kind: str
+    """created, joined, left, suspended, restarted, transferred or destroyed."""
+    number: int
+    """Counts the records of a log from 1."""
+    types: list[str]
+    """Of a channel that was created: the names of its event types."""
+    where: str | None = None
+    """Of one that joined: its filter."""
+    begins: int = 0
+    """Of one that joined: the first offset that is for it. Of a channel: the first that is its own."""
+    new_owner: str | None = None
+    """Of a transfer."""
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """One user in one channel, from joining to leaving."""
+
+    user: str
+    access: Access
+    number: int
+    """Of the record that made it: who leaves and joins again is a member anew."""
+    where: str | None = None
+    begins: int = 0
+    """The first offset in this station's history of the channel that is for it."""
+
+    @property
+    def consumes(self) -> bool:
+        return self.access != "supply"
+
+    @property
+    def supplies(self) -> bool:
+        return self.access != "consume"
+
+    @property
+    def group(self) -> str:
+        """The name under which it consumes, which nobody else ever has."""
+        return f"member {self.number}: {self.user}"[:MAX_NAME]
+
+
+class Managed(msgspec.Struct, frozen=True):
+    """A channel as the manager knows it."""
+
+    name: str
+    owner: str
+    members: dict[str, Membership]
+    types: tuple[str, ...] = ()
+    begins: int = 0
+    suspended: bool = False
+
+    def member(self, user: str) -> Membership:
+        """NotAMember for anybody else."""
+        found = self.members.get(user)
+        if found is None:
+            raise NotAMember(self.name, user)
+        return found
+
+    def owned_by(self, user: str, wanted: str) -> Membership:
+        """The owner, who asked for this; NotOwner for anybody else."""
+        if user != self.owner:
+            raise NotOwner(self.name, user, wanted, self.owner)
+        return self.members[user]
+
+    def others(self) -> tuple[str, ...]:
+        """The members who are not the owner, in the order of their names."""
+        return tuple(sorted(self.members.keys() - {self.owner}))
+
+
+class Roster:
+    """See the module. Has one writer; who only looks needs no lock, since what it finds never changes."""
+
+    def __init__(self, log: Iterable[Activity] = ()) -> None:
+        self._channels: dict[str, Managed] = {}
+        self._former: set[str] = set()
+        self._number = 0
+        for record in log:
+            self.apply(record)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Roster) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def channels(self) -> tuple[Managed, ...]:
+        return tuple(found for _, found in sorted(self._channels.items()))
+
+    def get(self, name: str) -> Managed | None:
+        return self._channels.get(name)
+
+    def find(self, name: str) -> Managed:
+        found = self._channels.get(name)
+        if found is None:
+            raise EventChannelNotFound(name)
+        return found
+
+    def had(self, name: str) -> bool:
+        """Whether there was a channel of that name, which is destroyed."""
+        return name in self._former
+
+    # What may be
+
+    def check_free(self, name: str) -> None:
+        """NameAlreadyUsed when there is a channel of that name."""
+        found = self._channels.get(name)
+        if found is not None:
+            raise NameAlreadyUsed(name, found.owner)
+
+    def creating(
+        self, name: str, owner: str, at_ns: int, *, access: Access, types: Iterable[str] = (), begins: int = 0
+    ) -> Activity:
+        self.check_free(name)
+        record = self._record("created", name, owner, at_ns, access)
+        record.begins, record.types = begins, list(types)
+        return record
+
+    def joining(
+        self,
+        name: str,
+        user: str,
+        at_ns: int,
+        *,
+        access: Access,
+        where: str | None = None,
+        begins: int = 0,
+    ) -> Activity:
+        found = self.find(name)
+        if user in found.members:
+            has = found.members[user].access
+            raise NotPossible(name, f"{user!r} is a member already, with access={has!r}; leave() first")
+        if where is not None and access == "supply":
+            raise NotPossible(name, f"{user!r} only supplies: where= is for who consumes")
+        record = self._record("joined", name, user, at_ns, access)
+        record.where, record.begins = where, begins
+        return record
+
+    def leaving(self, name: str, user: str, at_ns: int) -> Activity:
+        found = self.find(name)
+        member = found.member(user)
+        if user == found.owner:
+            raise NotPossible(
+                name, f"its owner {user!r} cannot leave: manager.transfer() or manager.destroy() it first"
+            )
+        return self._record("left", name, user, at_ns, member.access)
+
+    def suspending(self, name: str, by: str, at_ns: int) -> Activity:
+        found = self.find(name)
+        owner = found.owned_by(by, "suspend")
+        if found.suspended:
+            raise NotPossible(name, "is suspended already; manager.restart() lets it go on")
+        return self._record("suspended", name, by, at_ns, owner.access)
+
+    def restarting(self, name: str, by: str, at_ns: int) -> Activity:
+        found = self.find(name)
+        owner = found.owned_by(by, "restart")
+        if not found.suspended:
+            raise NotPossible(name, "is not suspended, so there is nothing to restart")
+        return self._record("restarted", name, by, at_ns, owner.access)
+
+    def transferring(self, name: str, by: str, to: str, at_ns: int) -> Activity:
+        found = self.find(name)
+        owner = found.owned_by(by, "transfer")
+        if found.member(to).user == by:
+            raise NotPossible(name, f"{by!r} owns it already: name another member")
+        record = self._record("transferred", name, by, at_ns, owner.access)
+        record.new_owner = to
+        return record
+
+    def destroying(self, name: str, by: str, at_ns: int) -> Activity:
+        return self._record("destroyed", name, by, at_ns, self.find(name).owned_by(by, "destroy").access)
+
+    def _record(self, kind: str, name: str, user: str, at_ns: int, access: Access) -> Activity:
+        return Activity(_user_type(name, access), user, name, at_ns, kind, self._number + 1, [])
+
+    # What was
+
+    def apply(self, record: Activity) -> None:
+        """Change what a record says. One that does not fit, which no manager writes, changes nothing."""
+        self._number = max(self._number, record.number)
+        name, found = record.channel, self._channels.get(record.channel)
+        if record.kind == "created":
+            if found is None:
+                members = {record.user: _membership(record)}
+                new = Managed(name, record.user, members, tuple(record.types), record.begins)
+                self._channels[name] = new
+            return
+        if record.kind not in KINDS:
+            raise NotPossible(ACTIVITY, f"has a record of kind {record.kind!r}: a newer program wrote it")
+        if found is None:
+            return
+        if record.kind == "destroyed":
+            del self._channels[name]
+            self._former.add(name)
+            return
+        self._channels[name] = _changed(found, record)
+
+
+KINDS: Final = ("created", "joined", "left", "suspended", "restarted", "transferred", "destroyed")
+
+
+def _changed(found: Managed, record: Activity) -> Managed:
+    """A channel after something else than its beginning or end."""
+    user, replace = record.user, msgspec.structs.replace
+    match record.kind:
+        case "joined" if user not in found.members:
+            return replace(found, members={**found.members, user: _membership(record)})
+        case "left" if user != found.owner:
+            return replace(found, members={who: m for who, m in found.members.items() if who != user})
+        case "suspended" | "restarted":
+            return replace(found, suspended=record.kind == "suspended")
+        case "transferred" if record.new_owner in found.members:
+            return replace(found, owner=record.new_owner)
+    return found
+
+
+def _membership(record: Activity) -> Membership:
+    access = _ACCESS.get(record.user_type, "both")
+    return Membership(record.user, access, record.number, record.where, record.begins)
+
+
+def _user_type(channel: str, access: Access) -> str:
+    if access not in get_args(Access):
+        raise NotPossible(channel, f"access={access!r:.60}: allowed are {', '.join(get_args(Access))}")
+    return USER_TYPES[access]
