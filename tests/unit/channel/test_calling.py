@@ -252,7 +252,7 @@ def test_an_async_function_whose_loop_ends_leaves_its_group_and_what_it_had_come
         await asyncio.wait_for(came.wait(), LIMIT)
 
     asyncio.run(run())  # cancels what still runs
-    assert not tracks.stats().consumers
+    assert wait_until(lambda: not tracks.stats().consumers)
     got: list[tuple[int, bool]] = []
     tracks.subscribe(
         lambda track, header: got.append((track.id, header.redelivered)), group="workers", order="key"

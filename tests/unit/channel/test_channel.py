@@ -687,7 +687,7 @@ class TestIsolation:
     def test_a_callback_that_never_returns_is_detached_and_close_returns(self) -> None:
         never = threading.Event()
         told: SimpleQueue[tuple[str, BaseException]] = SimpleQueue()
-        with Station(callback_limit=0.05, on_error=lambda name, _, error: told.put((name, error))) as station:
+        with Station(callback_limit=1.0, on_error=lambda name, _, error: told.put((name, error))) as station:
             tracks = station.channel("air.tracks", Track)
             inbox = Inbox()
             stuck = tracks.subscribe(lambda _: never.wait(), name="stuck")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -175,11 +176,12 @@ def test_auto_acknowledges_when_the_next_is_asked_for(tracks: hg.Channel[Track])
     with tracks.consumer() as consumer:
         tracks.push_many([Track(1), Track(2), Track(3)])
         seen = []
-        for delivery in consumer.deliveries(timeout=0 if tracks.store is None else 0.01):
+        for delivery in islice(consumer.deliveries(timeout=LIMIT), 4):
             seen.append((delivery.event.id, delivery.redelivered))
             if delivery.event.id == 2 and not delivery.redelivered:
                 delivery.nak()
         assert seen == [(1, False), (2, False), (2, True), (3, False)]
+        assert none_now(consumer)
         assert tracks.stats().balanced
 
 

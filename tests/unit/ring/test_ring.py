@@ -753,10 +753,11 @@ def test_a_waiting_reader_can_be_interrupted(folder: RingFolder) -> None:
 def test_a_reader_too_many_is_refused_and_takes_nothing(folder: RingFolder) -> None:
     with small_writer(folder):
         readers = [reader_of(folder, reliable=False) for _ in range(MAX_READERS)]
-        open_before = open_files()
+        open_before = open_files(folder)
+        assert open_before
         with pytest.raises(TooManyReaders):
             reader_of(folder)
-        assert open_files() == open_before
+        assert open_files(folder) == open_before
         for reader in readers:
             reader.close()
         reader_of(folder).close()
