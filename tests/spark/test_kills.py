@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,8 +75,12 @@ class Program:
             for entry in Path("/proc").iterdir()
             if entry.name.isdigit() and _is_worker(entry, self.process.pid)
         ]
-        if not self.ended:
-            os.kill(random.choice(found), signal.SIGKILL)
+        random.shuffle(found)
+        for worker in found:
+            with suppress(ProcessLookupError):  # one that has just ended by itself
+                os.kill(worker, signal.SIGKILL)
+                return
+        assert self.ended, "there is no worker"
 
 
 def _is_worker(entry: Path, session: int) -> bool:
