@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import heliograph as hg
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from heliograph.manager import Managed
+    from heliograph.manager import Managed, Manager
 
 OWNERS_ONLY = ("suspended", "restarted", "transferred", "destroyed")
+
+
+class Drawing(hg.Event, name="model.drawing"):
+    number: int
 
 
 class Operation(NamedTuple):
@@ -75,3 +81,24 @@ def shown(channels: Iterable[Managed]) -> dict[str, Any]:
         one.name: (one.owner, one.suspended, {user: m.access for user, m in one.members.items()})
         for one in channels
     }
+
+
+def perform(manager: Manager, asked: Operation) -> None:
+    """Ask the manager for it."""
+    kind, name, user, access, to = asked
+    given_access: Any = access
+    match kind:
+        case "created":
+            manager.create(name, Drawing, owner=user, access=given_access)
+        case "joined":
+            manager.join(name, user, access=given_access)
+        case "left":
+            manager.leave(name, user)
+        case "suspended":
+            manager.suspend(name, by=user)
+        case "restarted":
+            manager.restart(name, by=user)
+        case "transferred":
+            manager.transfer(name, by=user, to=to)
+        case _:
+            manager.destroy(name, by=user)

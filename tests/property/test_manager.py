@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import heliograph as hg
 from heliograph.errors import ChannelError
 from heliograph.manager.roster import Activity, Roster
 from heliograph.testing import Rig
-from tests.manager_model import OWNERS_ONLY, Model, Operation, shown
+from tests.manager_model import OWNERS_ONLY, Drawing, Model, Operation, perform, shown
 from tests.support import examples
 
-if TYPE_CHECKING:
-    from heliograph.manager import Manager
-
 NAMES, USERS = ("wing", "tail"), ("anna", "bert", "carl")
-
-
-class Drawing(hg.Event, name="model.drawing"):
-    number: int
 
 
 OPERATIONS = st.builds(
@@ -70,26 +62,6 @@ def test_the_fold_of_the_log_is_the_state_of_the_model(asked: list[Operation]) -
     assert shown(roster.channels()) == model.shown()
     assert Roster(log) == roster
     assert [record.number for record in log] == list(range(1, len(log) + 1))
-
-
-def perform(manager: Manager, asked: Operation) -> None:
-    kind, name, user, access, to = asked
-    given_access: Any = access
-    match kind:
-        case "created":
-            manager.create(name, Drawing, owner=user, access=given_access)
-        case "joined":
-            manager.join(name, user, access=given_access)
-        case "left":
-            manager.leave(name, user)
-        case "suspended":
-            manager.suspend(name, by=user)
-        case "restarted":
-            manager.restart(name, by=user)
-        case "transferred":
-            manager.transfer(name, by=user, to=to)
-        case _:
-            manager.destroy(name, by=user)
 
 
 @settings(max_examples=examples(15), deadline=None)

@@ -7,6 +7,7 @@ that the channel carries under that name.
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -138,28 +139,32 @@ class JournalStore:
         self._cursor_folder = f"{cursor_folder}/{escaped(channel)}"
         self._owner = owner
         self._cursors: CursorStore | None = None
-        if ports.disk.exists(self._cursor_folder):
-            self._cursors = CursorStore(ports, self._cursor_folder)
-        self._writer = PartitionWriter(
-            ports,
-            place,
-            self._formats,
-            limits=limits,
-            on_durable=self._on_durable,
-            places=self._places,
-            note=f"channel {channel}",
-        )
-        # One reader for all lanes of this process that are behind, one at a time.
-        self._reading = ports.tasks.lock(f"reader of {channel}")
-        self._reader = PartitionReader(ports.disk, place, formats=self._formats)
+        with ExitStack() as opened:  # of what fails half-way nothing stays locked
+            if ports.disk.exists(self._cursor_folder):
+                self._cursors = opened.enter_context(CursorStore(ports, self._cursor_folder))
+            self._writer = opened.enter_context(
+                PartitionWriter(
+                    ports,
+                    place,
+                    self._formats,
+                    limits=limits,
+                    on_durable=self._on_durable,
+                    places=self._places,
+                    note=f"channel {channel}",
+                )
+            )
+            # One reader for all lanes of this process that are behind, one at a time.
+            self._reading = ports.tasks.lock(f"reader of {channel}")
+            self._reader = PartitionReader(ports.disk, place, formats=self._formats)
+            self._suppliers = NamedSuppliers(
+                self._known_cursors, self._rows, lambda: self.watermark, self._writer.between
+            )
+            if self._cursors is not None:
+                self._suppliers.load(self._cursors)
+            opened.pop_all()
         self._apart: set[bytes] = set()
         """Formats that have nothing but their name in common with a class of this channel."""
         self._decoders: dict[tuple[bytes, bool], tuple[type[Event], Callable[[Any], Event]] | None] = {}
-        self._suppliers = NamedSuppliers(
-            self._known_cursors, self._rows, lambda: self.watermark, self._writer.between
-        )
-        if self._cursors is not None:
-            self._suppliers.load(self._cursors)
         self._repeating = ports.tasks.lock(f"repeated pushes of {channel}")
         self._first_repeat = ports.tasks.lock(f"first repeated push of {channel}")
         self._repeats: Repeats | None = None

@@ -15,6 +15,7 @@ station's lock asks for its suspension without the manager's.
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -24,7 +25,15 @@ from weakref import WeakSet
 from heliograph.channel.naming import check_channel, pattern_regex
 from heliograph.channel.selection import check_name
 from heliograph.delivery.records import RESERVED
-from heliograph.errors import CursorHeld, DiskError, EventsUnderWay, NameAlreadyUsed, NotPossible, Suspended
+from heliograph.errors import (
+    CursorHeld,
+    DiskError,
+    EventsUnderWay,
+    HeliographError,
+    NameAlreadyUsed,
+    NotPossible,
+    Suspended,
+)
 from heliograph.event import Event
 from heliograph.journal.names import ACTIVITY
 from heliograph.journal.store import JournalStore
@@ -40,6 +49,8 @@ if TYPE_CHECKING:
     from heliograph.channel.members import Access
     from heliograph.manager.roster import Managed, Membership
     from heliograph.ports import Ports
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 E = TypeVar("E")
@@ -244,7 +255,7 @@ class Manager:
             self._types.pop(name, None)
         for member in managed.members.values():
             self._close_ends(member)
-        channel.close()
+        _close(channel)
 
     # For members and the station
 
@@ -331,7 +342,7 @@ class Manager:
 
     def _close_ends(self, member: Membership) -> None:
         for end in tuple(self._ends.pop(member.number, ())):
-            end.close()
+            _close(end)
 
     def _forget_place(self, name: str, member: Membership) -> None:
         """Retention need not wait for who has left. What cannot be forgotten now ends by itself."""
@@ -352,6 +363,14 @@ class Manager:
         )
         if lacking:
             raise EventsUnderWay(managed.name, lacking)
+
+
+def _close(end: Any) -> None:
+    """Close what is somebody's who has left; that is recorded, and what goes wrong here does not undo it."""
+    try:
+        end.close()
+    except HeliographError as error:
+        log.warning("%r was closed, and not all of it could be kept: %s", end, error)
 
 
 def _check_user(channel: str, user: Any) -> None:

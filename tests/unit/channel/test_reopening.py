@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from heliograph.station import Station
+    from heliograph.testing import Rig
 
 LIMIT = 10.0
 
@@ -82,3 +83,16 @@ def test_a_pattern_of_names_meets_it_again(station: Station) -> None:
         assert heard.get(timeout=LIMIT) == str(number)
         channel.close()
     assert heard.empty()
+
+
+def test_what_could_not_be_opened_on_a_full_disk_can_be_when_there_is_room(helio: Rig) -> None:
+    """Also if it has durable consumers: their places stayed locked."""
+    kept = helio.station.channel("c", Note, qos=hg.QoS(durability="persistent"))
+    kept.consumer(name="archive").close()
+    kept.close()
+    medium = helio.disk.medium
+    capacity, medium.capacity = medium.capacity, 0
+    with pytest.raises(hg.DiskFull):
+        helio.station.channel("c", Note)
+    medium.capacity = capacity
+    assert helio.station.channel("c", Note).push(Note("n"))

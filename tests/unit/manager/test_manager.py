@@ -555,6 +555,23 @@ def test_what_cannot_be_recorded_does_not_happen(lost: Rig) -> None:
         assert len(later.channels()) == 2
 
 
+def test_who_has_left_has_left_though_what_it_had_open_could_not_be_closed_well(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bert = manager.join(WING, "bert")
+    consumer, supplier = bert.consumer(), bert.supplier()
+
+    def refused() -> None:
+        raise hg.DiskFull("append", "cursors", "no space left")
+
+    monkeypatch.setattr(consumer, "close", refused)
+    bert.leave()
+    assert "bert" not in manager.find_managed(WING).members
+    assert "not all of it could be kept" in caplog.text
+    with pytest.raises(hg.Closed):
+        supplier.push(Drawing("flap", 1))
+
+
 def test_a_log_that_need_not_be_synced_is_refused(tmp_path: Path) -> None:
     (tmp_path / "helio.toml").write_text('[channels]\nack = "memory"\n')
     with (

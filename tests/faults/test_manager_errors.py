@@ -1,0 +1,75 @@
+"""One call of the disk fails, each in turn: nothing of it happened, here or after a loss of power."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from heliograph.errors import HeliographError
+from heliograph.sim import Fails, SimDisk
+from heliograph.testing import Rig
+from tests.manager_model import Model, Operation, perform, shown
+
+if TYPE_CHECKING:
+    from heliograph.manager import Manager
+
+WING = "project.wing"
+ASKED = (
+    Operation("created", WING, "anna", "supply", ""),
+    Operation("joined", WING, "bert", "consume", ""),
+    Operation("suspended", WING, "anna", "", ""),
+    Operation("restarted", WING, "anna", "", ""),
+    Operation("transferred", WING, "anna", "", "bert"),
+    Operation("left", WING, "anna", "", ""),
+    Operation("destroyed", WING, "bert", "", ""),
+    Operation("created", WING, "carl", "both", ""),
+)
+AT = range(1, 20)
+KEPT: tuple[Literal["none", "all", "random"], ...] = ("none", "all", "random")
+"""What of the changes that were not synced is left of a loss of power."""
+
+
+def opened(rig: Rig) -> Manager:
+    """Tried again, as everything here."""
+    with suppress(HeliographError):
+        return rig.station.manager
+    return rig.station.manager
+
+
+def play(manager: Manager) -> tuple[Model, int]:
+    """What was acknowledged, and how often something failed; each thing is asked for twice if need be."""
+    model, failed = Model(), 0
+    for asked in ASKED:
+        for _ in range(2):
+            try:
+                perform(manager, asked)
+            except HeliographError:
+                failed += 1
+                assert shown(manager.channels()) == model.shown(), "what failed has changed something"
+            else:
+                model.do(asked)
+                break
+        assert shown(manager.channels()) == model.shown()
+    return model, failed
+
+
+@pytest.mark.parametrize("operation", ["append", "sync", "create", "rename", "sync_folder"])
+def test_whatever_fails_is_as_if_it_had_not_been_asked_for(operation: str) -> None:
+    struck = 0
+    for at in AT:
+        fault = Fails(operation, at=at, error=errno.ENOSPC, partial=at % 3 * 10)
+        with ExitStack() as stack:
+            try:
+                rig = Rig(disk=SimDisk(faults=[fault]))
+            except HeliographError:
+                continue  # it was the station that could not be opened
+            model, failed = play(opened(rig))
+            later = Rig(disk=rig.disk.crash(KEPT[at % 3]), seed=1)
+            stack.callback(later.station.close)
+            assert shown(later.station.manager.channels()) == model.shown(), fault
+            assert model.owner == {WING: "carl"}, "what failed once came about when it was asked for again"
+            struck += failed
+    assert struck, "none of them has hit anything"
