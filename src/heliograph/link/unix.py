@@ -60,6 +60,8 @@ class UnixConnection:
         self._unsent = b""
         self._rest = b""
         self._chunk = CHUNK
+        self._is_reading = False
+        self._is_closed = False
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         self._wait_for_input = poll.poll
@@ -101,6 +103,17 @@ class UnixConnection:
             raise LinkLost(self._peer, f"cannot be written to: {error.strerror}") from None
 
     def receive(self) -> list[memoryview]:
+        self._is_reading = True  # before the look: of two who meet here, one sees the other
+        try:
+            if self._is_closed:
+                raise LinkLost(self._peer, "this side has closed the connection")
+            return self._received()
+        finally:
+            self._is_reading = False
+            if self._is_closed:
+                self._sock.close()
+
+    def _received(self) -> list[memoryview]:
         while True:
             data = self._rest + self._read()
             if len(data) >= _SIZE.size and self._checked_size(data, 0) == len(data) - _SIZE.size:
@@ -128,8 +141,12 @@ class UnixConnection:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        self._is_closed = True
         self.drain()
-        self._sock.close()
+        # A reader lets go of it itself: the number of the descriptor may be another's at once, and it would
+        # wait for that one's input.
+        if not self._is_reading:
+            self._sock.close()
 
     def abandon(self) -> None:
         """In the child of a fork: let go of the descriptor; the parent's connection goes on."""
@@ -139,8 +156,7 @@ class UnixConnection:
         try:
             # Not by `recv` alone: a thread that waits in it is woken, for nothing, each time the other end
             # has read what this one sent, and the other end pays for that before it gets on with its work.
-            if self._sock.fileno() >= 0:
-                self._wait_for_input()
+            self._wait_for_input()
             data = self._sock.recv(self._chunk)
         except OSError as error:
             raise LinkLost(self._peer, f"cannot be read from: {error.strerror}") from None
