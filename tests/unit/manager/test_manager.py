@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -194,7 +195,7 @@ def test_a_member_supplies_under_its_own_name(manager: Manager) -> None:
     anna = manager.member(WING, "anna").supplier()
     assert anna.push(Drawing("flap", 1))
     with bert.consumer() as consumer:
-        (delivery,) = consumer.deliveries(timeout=0.5)
+        delivery = next(consumer.deliveries(timeout=LIMIT))
     assert delivery.header.supplier == "anna"
 
 
@@ -229,6 +230,28 @@ def test_who_leaves_gets_and_gives_nothing_more(manager: Manager) -> None:
     for ask in (bert.consumer, bert.supplier, bert.leave, lambda: manager.member(WING, "bert")):
         with pytest.raises(NotAMember):
             ask()
+
+
+def test_of_many_who_join_under_one_name_one_is_a_member(helio: Rig, manager: Manager) -> None:
+    """And of others, who leave at the same time, nothing is left."""
+    manager.join(WING, "carl")
+    refused: list[Exception] = []
+
+    def join() -> None:
+        try:
+            manager.join(WING, "bert")
+            manager.leave(WING, "carl")
+        except hg.NotPossible as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=join) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert set(manager.find_managed(WING).members) == {"anna", "bert"}
+    assert len(refused) == 3
+    assert [r.kind for r in log_of(helio.station)] == ["created", "joined", "joined", "left"]
 
 
 def test_who_joins_again_begins_anew(manager: Manager) -> None:
@@ -290,6 +313,30 @@ def test_nothing_is_pushed_while_a_channel_is_suspended_and_nothing_is_lost(mana
         manager.restart(WING, by="anna")
         assert all(push(Drawing("flap", n)) for n, push in enumerate((wing.push, anna.push, later.push), 2))
         assert [consumer.pull(LIMIT) for _ in range(4)] == drawings(range(1, 5))
+
+
+def test_of_many_who_push_none_is_late_when_a_channel_is_suspended(manager: Manager) -> None:
+    """Each push is acknowledged and kept, or refused and not kept; none is kept after `suspend` returned."""
+    wing, pushed = manager.find(WING, Drawing), [0, 0, 0, 0]
+    has_begun = threading.Barrier(len(pushed) + 1, timeout=LIMIT)
+
+    def push(own: int) -> None:
+        with wing.supplier() as supplier, suppress(Suspended):
+            has_begun.wait()
+            while supplier.push(Drawing("flap", own)):
+                pushed[own] += 1
+
+    threads = [threading.Thread(target=push, args=(own,)) for own in range(len(pushed))]
+    for thread in threads:
+        thread.start()
+    has_begun.wait()
+    manager.suspend(WING, by="anna")
+    store: Any = wing.store
+    store.wait_durable()
+    kept = store.watermark
+    for thread in threads:
+        thread.join(LIMIT)
+    assert store.watermark == kept == sum(pushed)
 
 
 def test_a_channel_that_is_opened_while_it_is_suspended_is_suspended(helio: Rig, manager: Manager) -> None:
