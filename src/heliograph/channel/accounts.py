@@ -7,13 +7,18 @@ Inline callbacks have no lane and no lock. Each route has a tally of outcomes: w
 was for, which of those raised, and for which it came too late, as bits of one number. A push raises the count
 of its outcome by one, and whoever looks adds up what has come since. Raising a count is one C call
 (`itertools.count`), so it is atomic under CPython's interpreter lock.
+
+When routes change, a push may be inside a callback of the old ones, for as long as that takes, and counts
+there afterwards. What calls callbacks holds the tally of its route: an old one is done with when nobody does.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
 from heliograph.channel.ledger import LaneCounts
 
@@ -93,6 +98,8 @@ class Accounts:
         self._departed = LaneCounts()
         self._leaving: list[Receiver] = []
         self._tallies: list[InlineTally] = []
+        self._retired: list[tuple[ref[InlineTally], InlineTally]] = []
+        """Of old routes, as long as somebody may count there; beside each a copy that has the same counts."""
 
     def leave(self, receiver: Receiver) -> None:
         self._leaving.append(receiver)
@@ -108,6 +115,8 @@ class Accounts:
         self._fold_tallies(receivers)
         for tally in self._tallies:
             tally.retired = True
+        self._retired += [(ref(tally), copy(tally)) for tally in self._tallies]
+        self._tallies = []
 
     @property
     def departed(self) -> LaneCounts:
@@ -124,14 +133,15 @@ class Accounts:
                 self._leaving.remove(receiver)
 
     def _fold_tallies(self, receivers: Mapping[str, Receiver]) -> None:
-        """A retired tally is kept as long as something came since the last time."""
-        self._tallies = [t for t in self._tallies if self._fold_tally(t, receivers) or not t.retired]
+        # Who holds one is asked before it is added up: then nothing can come after the last time.
+        held = [pair for pair in self._retired if pair[0]() is not None]
+        for tally in (*self._tallies, *(counted for _, counted in self._retired)):
+            self._fold_tally(tally, receivers)
+        self._retired = held
 
-    def _fold_tally(self, tally: InlineTally, receivers: Mapping[str, Receiver]) -> bool:
-        """Each outcome adds to `matched` and to subscriptions alike. Whether there was any."""
-        any_news = False
+    def _fold_tally(self, tally: InlineTally, receivers: Mapping[str, Receiver]) -> None:
+        """Each outcome adds to `matched` and to subscriptions alike."""
         for outcome, times in tally.news():
-            any_news = True
             for place, subscription in enumerate(tally.subscriptions):
                 alone = outcome & tally.outcome(place, raised=True)
                 if not alone:
@@ -149,4 +159,3 @@ class Accounts:
                     subscription.add(counts)
                 else:
                     self._departed += counts
-        return any_news

@@ -155,7 +155,8 @@ def way_in(route: Route) -> WayIn:
     if route.goes_in_rows:
         _add_rows(source, route)
     source.line("return push")
-    way: WayIn = source.functions()["way"]
+    # Not among its own globals, so that it is gone with the last who has it, and not in a circle.
+    way: WayIn = source.functions().pop("way")
     return way
 
 
@@ -303,6 +304,9 @@ def _call_inline(source: Source, route: Route) -> None:
         return
     tally = route.sole_inline
     (only,) = tally.subscriptions
+    source.bind(
+        tally
+    )  # as long as it is held, what is counted is added up: see `heliograph.channel.accounts`
     source.line("try:", 2)
     source.line(f"{source.bind(only.call)}({'event, header' if only.with_header else 'event'})", 3)
     source.line(f"except {source.bind(STAYS)} as error:", 2)

@@ -316,7 +316,8 @@ class _Function:
         function: Callable[..., Any]
         shaped = _route if shape is None else shape
         if self._emitter is None:
-            function = define(shaped(body()), dict(self._values), {})["route"]
+            # Not among its own globals, so that it is gone with the last who has it, and not in a circle.
+            function = define(shaped(body()), dict(self._values), {}).pop("route")
         else:
             self._emitter.finish()
             source = shaped([*self._emitter.lines, *body()])

@@ -150,7 +150,8 @@ class Emitter:
     def function(self, name: str, lines: Iterable[str], namespace: dict[str, Any] | None = None) -> Any:
         """Compile a function's source, which may name what `namespace` holds."""
         scope = {"__builtins__": _BUILTINS, **_RUNTIME, **self._namespace, **(namespace or {})}
-        return define(lines, scope, self._attributes)[name]
+        # Not among its own globals, so that it is gone with the last who has it, and not in a circle.
+        return define(lines, scope, self._attributes).pop(name)
 
     # Use: the one way from a node to its text
 

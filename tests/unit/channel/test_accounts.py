@@ -7,6 +7,7 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,9 +17,9 @@ from heliograph.channel.accounts import InlineTally, count_of, take_numbers
 from tests.support import examples
 
 if TYPE_CHECKING:
-    import pytest
-
     from heliograph.station import Station
+
+LIMIT = 60.0
 
 
 class Number(hg.Event):
@@ -121,3 +122,31 @@ def test_a_call_that_outlives_its_routes_is_still_counted(station: Station) -> N
     channel.push(Number(1))
     assert channel.stats().consumers["first"].delivered == 1
     assert channel.stats().matched == 1
+
+
+@pytest.mark.parametrize("where", [None, "value > 0"])
+@pytest.mark.parametrize("callbacks", [1, 2])
+def test_a_call_that_outlives_its_routes_is_counted_however_often_is_looked_meanwhile(
+    station: Station, callbacks: int, where: str | None
+) -> None:
+    channel = station.channel("numbers", Number)
+    inside, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(_: Any) -> None:
+        inside.release()
+        assert go_on.wait(LIMIT)
+
+    for place in range(callbacks):
+        channel.subscribe(slow, name=f"slow {place}", where=where, inline=True)
+    pushing = threading.Thread(target=channel.push, args=(Number(1),))
+    pushing.start()
+    assert inside.acquire(timeout=LIMIT)
+    for _ in range(3):
+        channel.subscribe(lambda _: None, inline=True).close()
+        assert channel.stats().matched == 0
+    go_on.set()
+    pushing.join(LIMIT)
+    stats = channel.stats()
+    assert [stats.consumers[f"slow {place}"].delivered for place in range(callbacks)] == [1] * callbacks
+    assert stats.matched == callbacks
+    assert channel._accounts._retired == [], "nobody can count there any more"
