@@ -36,7 +36,7 @@ class Group:
         lanes = self._lanes
         if not header.key:
             return min(lanes, key=len)
-        return max(lanes, key=lambda lane: _score(lane.name, header.key))
+        return max(lanes, key=lambda lane: score(lane.name, header.key))
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -47,6 +47,8 @@ class Group:
         lane.put_extra(item)
 
 
-def _score(member: str, key: tuple[Any, ...]) -> int:
-    # The hash of a tuple mixes well; a checksum would not, and all keys would rank the members alike.
-    return hash((member, key))
+def score(member: str, key: tuple[Any, ...]) -> int:
+    """How much a key wants to be a member's."""
+    # Squared: alone, the hash of a tuple puts the same distance between two members for most keys.
+    mixed = hash((member, key))
+    return hash(mixed * mixed)

@@ -29,6 +29,7 @@ import heapq
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from heliograph.channel.groups import score
 from heliograph.channel.handing import place_of, stream_of
 
 if TYPE_CHECKING:
@@ -420,8 +421,8 @@ class Window(Generic[I]):
             return self._shared
         if len(self._seats) == 1:
             return next(iter(self._seats.values())).ready
-        # The hash of a tuple mixes well, so a member that leaves shares its keys out to all others.
-        return self._seats[max(self._seats, key=lambda member: hash((member, key)))].ready
+        # By rank: a member that leaves shares its keys out to all others, and no other key moves.
+        return self._seats[max(self._seats, key=lambda member: score(member, key))].ready
 
     def _deal_anew(self) -> None:
         """Everybody's share, after a change of membership."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
+from heliograph.channel.groups import score
 
 if TYPE_CHECKING:
     from heliograph.channel.consumer import Consumer
@@ -52,6 +53,13 @@ def test_each_event_goes_to_one_member_and_keys_stick(tracks: hg.Channel[Track])
             speeds = [t.speed for t in share if t.id == key]
             assert speeds == sorted(speeds)
     assert tracks.stats().balanced
+
+
+def test_keys_are_shared_out_evenly_whoever_the_members_are() -> None:
+    for one in range(200):  # numbers in place of names: their hashes are the same in every run
+        first, second = one * 7919, one * 104_729 + 1
+        keys = sum(score(first, (key,)) > score(second, (key,)) for key in range(100))  # type: ignore[arg-type]  # as said
+        assert 25 < keys < 75
 
 
 def test_a_group_goes_on_where_it_was_when_its_last_member_has_left(tracks: hg.Channel[Track]) -> None:
