@@ -7,7 +7,8 @@
 
 It asks the roster whether something may be, keeps the record that comes out of it in `_helio.activity`, and
 only when that is synced does what the record says. Opened on a folder that has such a log, it reads it whole
-and has channels, owners, suspensions and members as they were.
+and has channels, owners, suspensions and members as they were. So it does again after a call that was cut
+off, by Ctrl-C for one, while its record was under way.
 
 Lock order: the manager's, then the station's and those of channels. Whoever opens a channel under the
 station's lock asks for its suspension without the manager's.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from weakref import WeakSet
@@ -93,8 +94,9 @@ class Manager:
             raise NotPossible(
                 ACTIVITY, f"is configured with ack={level!r}: who is in a channel must be synced"
             )
-        store = _store_of(self._activity)
-        self._roster = Roster(event for event, _, _ in _kept(store, 0))
+        self._roster = self._folded()
+        self._unsettled = False
+        """Whether a call was cut off, so that its record may be in the log and not in the roster."""
         self._types: dict[str, tuple[type[Any], ...]] = {}
         """Event classes that this program gave."""
         self._ends: dict[int, WeakSet[Any]] = {}
@@ -149,11 +151,11 @@ class Manager:
     def channels(self, pattern: str = "**") -> tuple[Managed, ...]:
         """Those whose name fits, with owner and members; patterns are as in `station.subscribe`."""
         fits = re.compile(pattern_regex(pattern)).fullmatch
-        return tuple(found for found in self._roster.channels() if fits(found.name))
+        return tuple(found for found in self._known().channels() if fits(found.name))
 
     def find_managed(self, name: str) -> Managed:
         """Owner, members and suspension of a channel; EventChannelNotFound when the manager has none."""
-        return self._roster.find(name)
+        return self._known().find(name)
 
     # Members
 
@@ -202,9 +204,7 @@ class Manager:
             record = self._roster.leaving(name, user, self._now())
             left = self._roster.find(name).member(user)
             self._keep(record)
-        # A function that is being called may be waited for, and may ask the manager for something.
-        self._close_ends(left)
-        self._forget_place(name, left)
+        self._let_go(name, left)
 
     # What the owner may ask for
 
@@ -250,7 +250,8 @@ class Manager:
                 self._check_settled(managed, channel)
                 self._keep(record)
             except BaseException:
-                self.meet(channel)
+                if not self._unsettled:
+                    self.meet(channel)
                 raise
             self._types.pop(name, None)
         for member in managed.members.values():
@@ -296,8 +297,46 @@ class Manager:
     def _working(self) -> Iterator[None]:
         """Around whatever is asked for. In the child of a fork, no lock can be trusted."""
         self._check_usable()
-        with self._lock:
+        with ExitStack() as unlocked, self._lock:
+            if self._unsettled:
+                self._settle(unlocked)
             yield
+
+    def _known(self) -> Roster:
+        """For who only looks: without the lock, but after a call that was cut off."""
+        self._check_usable()
+        if self._unsettled:
+            with self._working():
+                pass
+        return self._roster
+
+    def _folded(self) -> Roster:
+        return Roster(event for event, _, _ in _kept(_store_of(self._activity), 0))
+
+    def _settle(self, unlocked: ExitStack) -> None:
+        """Find out what became of a record that was cut off, and do what it says. Under the lock, but for
+        what may wait for functions.
+        """
+        _store_of(self._activity).wait_durable()
+        before, self._roster = self._roster, self._folded()
+        try:
+            for managed in before.channels():
+                self._catch_up(managed, unlocked)
+        except BaseException:
+            self._roster = before  # and once more, the next time
+            raise
+        self._unsettled = False
+
+    def _catch_up(self, before: Managed, unlocked: ExitStack) -> None:
+        name, channel, now = before.name, self._opened(before.name), self._roster.get(before.name)
+        there = () if now is None else now.members.values()
+        for member in before.members.values():
+            if member not in there:
+                unlocked.callback(self._let_go, name, member)
+        if channel is not None and now is None:
+            unlocked.callback(_close, channel)
+        elif channel is not None:
+            self.meet(channel)
 
     def _reason(self, name: str) -> Callable[[], Suspended] | None:
         managed = self._roster.get(name)
@@ -325,20 +364,34 @@ class Manager:
 
     def _keep(self, record: Activity) -> None:
         """Make a record durable, then do what it says. Under the lock."""
-        self._activity.push(record)
-        self._roster.apply(record)
+        try:
+            self._activity.push(record)
+            self._roster.apply(record)
+        except HeliographError:
+            raise  # the writer's own word: it is not in the log
+        except BaseException:
+            self._unsettled = True
+            raise
 
     def _open(self, name: str, *types: type[T]) -> Channel[T]:
+        if not types and self._opened(name) is None:
+            types = self._types.get(name, ())
+        channel: Channel[T] = self._open_channel(name, *types)
         if types:
             self._types[name] = types
-        elif self._opened(name) is None:
-            types = self._types.get(name, ())
-        return self._open_channel(name, *types)
+        return channel
 
     def _meet_open(self, name: str) -> None:
         channel = self._opened(name)
         if channel is not None:
             self.meet(channel)
+
+    def _let_go(self, name: str, member: Membership) -> None:
+        """Of who has left. Without the lock: a function that is called may be waited for, and may ask the
+        manager for something.
+        """
+        self._close_ends(member)
+        self._forget_place(name, member)
 
     def _close_ends(self, member: Membership) -> None:
         for end in tuple(self._ends.pop(member.number, ())):

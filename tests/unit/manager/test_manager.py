@@ -19,6 +19,8 @@ from heliograph.errors import (
     Suspended,
     UnknownOption,
 )
+from heliograph.journal.receipt import Receipt
+from heliograph.journal.writer import PartitionWriter
 from heliograph.testing import Rig
 from tests.e2e.link_support import wait_until
 
@@ -602,6 +604,93 @@ def test_what_cannot_be_recorded_does_not_happen(lost: Rig) -> None:
         assert len(later.channels()) == 2
 
 
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def cut_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ctrl-C in whoever waits for the disk: what is in line is written all the same."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Receipt, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+def test_who_was_cut_off_finds_out_what_became_of_it_by_asking_again(
+    lost: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a call says after one that was cut off is what the next life of the station will say."""
+    manager = lost.station.manager
+    wing = manager.find(WING, Drawing)
+    with cut_off(monkeypatch):
+        manager.join(WING, "bert", access="supply")
+    with pytest.raises(hg.NotPossible, match="a member already"):
+        manager.join(WING, "bert")
+    pushing = manager.member(WING, "bert").supplier()
+    with cut_off(monkeypatch):
+        manager.suspend(WING, by="anna")
+    assert manager.find_managed(WING).suspended
+    for push in (wing.push, pushing.push):
+        with pytest.raises(Suspended):
+            push(Drawing("flap", 1))
+    with cut_off(monkeypatch):
+        manager.leave(WING, "bert")
+    with pytest.raises(NotAMember):
+        manager.leave(WING, "bert")
+    with pytest.raises(hg.Closed):
+        pushing.push(Drawing("flap", 1))
+    with cut_off(monkeypatch):
+        manager.create("project.tail", Drawing, owner="carl")
+    assert manager.find("project.tail", Drawing).push(Drawing("flap", 1))
+    manager.join(WING, "dora")
+    assert [record.number for record in log_of(lost.station)] == [1, 2, 3, 4, 5, 6]
+    before = manager.channels()
+    with after_power_loss(lost) as later:
+        assert later.channels() == before
+
+
+def test_nothing_goes_into_a_channel_that_may_be_destroyed(
+    helio: Rig, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wing = manager.find(WING, Drawing)
+    with cut_off(monkeypatch):
+        manager.destroy(WING, by="anna")
+    with pytest.raises(Suspended):
+        wing.push(Drawing("flap", 1))
+    with pytest.raises(EventChannelNotFound):
+        manager.find(WING)
+    with pytest.raises(hg.Closed):
+        wing.push(Drawing("flap", 1))
+    assert manager.create(WING, Drawing, owner="bert").push(Drawing("flap", 2))
+    assert [record.kind for record in log_of(helio.station)] == ["created", "destroyed", "created"]
+
+
+def test_what_was_cut_off_and_never_written_has_not_happened(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wing, before = manager.find(WING, Drawing), manager.channels()
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionWriter, "append", interrupted)
+        for ask in (manager.suspend, manager.destroy):
+            with pytest.raises(KeyboardInterrupt):
+                ask(WING, by="anna")
+            assert manager.channels() == before
+    manager.find(WING)
+    assert wing.push(Drawing("flap", 1))
+
+
+def test_a_class_that_a_channel_cannot_have_is_not_remembered(helio: Rig, manager: Manager) -> None:
+    class Other(hg.Event, name="drawing"):
+        other: int
+
+    with pytest.raises(hg.NotPossible, match="both called"):
+        manager.find(WING, Other)
+    manager.find(WING).close()
+    manager.find(WING)
+    assert helio.station.channel(WING).types == (Drawing,)
+
+
 def test_who_has_left_has_left_though_what_it_had_open_could_not_be_closed_well(
     manager: Manager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -629,10 +718,15 @@ def test_a_log_that_need_not_be_synced_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_closed_station_has_no_manager(helio: Rig, manager: Manager) -> None:
+    anna = manager.member(WING, "anna")
     helio.station.close()
     for ask in (
         lambda: manager.join(WING, "bert"),
         lambda: manager.find(WING, Drawing),
+        lambda: manager.find_managed(WING),
+        manager.channels,
+        lambda: manager.member(WING, "anna"),
+        lambda: anna.membership,
         lambda: helio.station.manager,
     ):
         with pytest.raises(hg.Closed):
