@@ -227,6 +227,16 @@ class CursorStore:
                 if partition in state.positions
             )
 
+    def begin(self, name: str, partition: str, offset: int) -> None:
+        """Give a consumer a place where it has none, before it is first opened: retention knows of it."""
+        with self._lock:
+            state = self.state(name)
+            if partition in state.positions:
+                return
+            positions = {**state.positions, partition: Position(offset)}
+            self._change(State(name, state.epoch, state.owner, positions, self._clock.time_ns()))
+        self._flush()
+
     def forget(self, name: str) -> None:
         """Drop a consumer's place for good. CursorHeld while somebody's lease runs."""
         with self._lock:

@@ -421,6 +421,15 @@ class JournalStore:
         found = self._known_cursors().state(name).positions.get(self.partition)
         return None if found is None else (found.low, frozenset(found.acks))
 
+    def consumers(self) -> tuple[str, ...]:
+        """The names of those that have a place here, as they are kept."""
+        cursors = self._cursors
+        return () if cursors is None else cursors.names()
+
+    def begin_consumer(self, name: str, offset: int) -> None:
+        """A durable consumer that was never here will begin there: retention counts with it from now on."""
+        self._known_cursors().begin(name, self.partition, offset)
+
     def forget_consumer(self, name: str) -> None:
         """A durable consumer will not come back: it holds nothing any more. CursorHeld while it is open."""
         self._known_cursors().forget(name)

@@ -44,7 +44,7 @@ from heliograph.options import names_options
 from heliograph.qos import QoS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from heliograph.channel.core import Channel
     from heliograph.channel.members import Access
@@ -58,6 +58,8 @@ E = TypeVar("E")
 
 READ_ROWS = 1_000
 """Rows of a history that are looked at together."""
+GROUPS = "group:"
+"""How the names of groups begin where their places are kept."""
 
 
 class OpenChannel(Protocol):
@@ -191,6 +193,7 @@ class Manager:
             self._keep(
                 self._roster.joining(name, user, self._now(), access=access, where=where, begins=begins)
             )
+            _begin_place(_store_of(channel), self._roster.find(name).member(user))
         return Member(self, name, user)
 
     def member(self, name: str, user: str) -> Member:
@@ -256,6 +259,7 @@ class Manager:
             self._types.pop(name, None)
         for member in managed.members.values():
             self._close_ends(member)
+            self._forget_place(name, member)
         _close(channel)
 
     # For members and the station
@@ -287,9 +291,17 @@ class Manager:
             return end
 
     def meet(self, channel: Channel[Any]) -> None:
-        """A channel is opened, or something about it has changed: it is suspended if it is to be."""
-        if self._roster.get(channel.name) is not None:
+        """A channel is opened, or something about it has changed: it is suspended if it is to be.
+
+        Retention is told of its members, and not to wait for others who were: a crash may have come between
+        a record and that, and who leaves a channel that is not open can be forgotten only now.
+        """
+        managed = self._roster.get(channel.name)
+        if managed is not None:
             channel.suspend(partial(self._reason, channel.name))
+        if isinstance(channel.store, JournalStore):
+            members = () if managed is None else managed.members.values()
+            _mend_places(channel.store, members, self._roster.groups_left(channel.name))
 
     # Inside
 
@@ -361,6 +373,7 @@ class Manager:
                 name, owner, self._now(), access=access, types=channel.type_names, begins=begins
             )
         )
+        _begin_place(_store_of(channel), self._roster.find(name).member(owner))
 
     def _keep(self, record: Activity) -> None:
         """Make a record durable, then do what it says. Under the lock."""
@@ -398,7 +411,7 @@ class Manager:
             _close(end)
 
     def _forget_place(self, name: str, member: Membership) -> None:
-        """Retention need not wait for who has left. What cannot be forgotten now ends by itself."""
+        """Retention need not wait for who has left. What cannot be forgotten now is when it is opened."""
         channel = self._opened(name)
         if channel is not None and member.consumes:
             with suppress(CursorHeld, DiskError):
@@ -439,7 +452,27 @@ def _store_of(channel: Channel[Any]) -> JournalStore:
 
 
 def _cursor_of(member: Membership) -> str:
-    return f"group:{member.group}"
+    return GROUPS + member.group
+
+
+def _begin_place(store: JournalStore, member: Membership) -> None:
+    """Have retention wait for a member that has not opened anything yet. Its record says where it begins."""
+    if not member.consumes:
+        return
+    try:
+        store.begin_consumer(_cursor_of(member), member.begins)
+    except DiskError as error:
+        log.warning("%r has joined; a crash may let retention pass over it: %s", member.user, error)
+
+
+def _mend_places(store: JournalStore, members: Iterable[Membership], left: Container[str]) -> None:
+    """Let those have a place who are members now, and nobody who has left."""
+    for member in members:
+        _begin_place(store, member)
+    for name in store.consumers():
+        if name.removeprefix(GROUPS) in left:
+            with suppress(CursorHeld, DiskError):  # it is tried again when the channel is next opened
+                store.forget_consumer(name)
 
 
 def _kept(store: JournalStore, start: int) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from heliograph.formats import MAX_NAME
 from heliograph.journal.names import ACTIVITY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
 USER_TYPES: Final[dict[Access, str]] = {"consume": "consumer", "supply": "supplier", "both": "both"}
 """How a record calls what somebody does in a channel."""
@@ -111,6 +111,7 @@ class Roster:
     def __init__(self, log: Iterable[Activity] = ()) -> None:
         self._channels: dict[str, Managed] = {}
         self._former: set[str] = set()
+        self._left: dict[str, set[str]] = {}
         self._number = 0
         for record in log:
             self.apply(record)
@@ -135,6 +136,10 @@ class Roster:
     def had(self, name: str) -> bool:
         """Whether there was a channel of that name, which is destroyed."""
         return name in self._former
+
+    def groups_left(self, name: str) -> Container[str]:
+        """The groups of those who were members of channels of that name, and are not any more."""
+        return self._left.get(name, frozenset())
 
     # What may be
 
@@ -229,8 +234,15 @@ class Roster:
         if record.kind == "destroyed":
             del self._channels[name]
             self._former.add(name)
+            self._note_left(name, found.members.values())
             return
-        self._channels[name] = _changed(found, record)
+        changed = self._channels[name] = _changed(found, record)
+        if record.kind == "left":
+            gone = found.members.keys() - changed.members.keys()
+            self._note_left(name, [found.members[user] for user in gone])
+
+    def _note_left(self, name: str, members: Iterable[Membership]) -> None:
+        self._left.setdefault(name, set()).update(member.group for member in members)
 
 
 KINDS: Final = ("created", "joined", "left", "suspended", "restarted", "transferred", "destroyed")

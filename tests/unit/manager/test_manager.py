@@ -20,8 +20,10 @@ from heliograph.errors import (
     UnknownOption,
 )
 from heliograph.journal.receipt import Receipt
+from heliograph.journal.store import JournalStore
 from heliograph.journal.writer import PartitionWriter
 from heliograph.testing import Rig
+from heliograph.testing import rig as opened_rig
 from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
@@ -278,6 +280,87 @@ def test_retention_waits_for_nobody_who_has_left(manager: Manager) -> None:
     assert "bert" in place.consumer
     bert.leave()
     assert store._places() == ()
+
+
+def let_retention_look(rig: Rig, wing: Any) -> None:
+    """With all that is kept old enough to go, if nobody lacks it."""
+    rig.clock.advance(10.0)
+    writer = wing.store._writer
+    writer.rotate()
+    writer.seal()
+    writer.retain()
+
+
+def places(wing: Any) -> list[str]:
+    return [place.consumer for place in wing.store._places()]
+
+
+@pytest.mark.parametrize("limit", [{"keep_seconds": 0.0}, {"drop_read": True}])
+def test_retention_waits_for_a_member_that_has_opened_nothing_yet(limit: dict[str, Any]) -> None:
+    with opened_rig(journal=hg.Limits(grace_seconds=0.0, **limit)) as rig:
+        manager = rig.station.manager
+        wing: Any = manager.create(WING, Drawing, owner="anna")
+        bert, carl = manager.join(WING, "bert"), manager.join(WING, "carl")
+        wing.push_many(drawings(range(5)))
+        assert taken(carl.consumer(until="now")) == list(range(5))
+        let_retention_look(rig, wing)
+        assert taken(bert.consumer(until="now")) == list(range(5))
+        let_retention_look(rig, wing)
+        anna = manager.member(WING, "anna")
+        assert taken(anna.consumer(until="now")) == list(range(5)), "who creates it is a member too"
+        let_retention_look(rig, wing)
+        assert wing.store.earliest == 5, "nobody lacks anything"
+
+
+def test_a_member_whose_place_could_not_be_written_has_one_when_the_channel_is_opened_again(
+    lost: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = lost.station.manager
+
+    def refused(*_: object) -> None:
+        raise hg.DiskFull("append", "cursors", "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalStore, "begin_consumer", refused)
+        manager.join(WING, "bert")
+    assert "'bert' has joined; a crash may let retention pass over it" in caplog.text
+    with after_power_loss(lost) as later:
+        assert places(later.find(WING, Drawing)) == ["group:member 2: bert"]
+
+
+def test_who_left_before_the_channel_was_open_is_forgotten_when_it_is_opened(lost: Rig) -> None:
+    manager = lost.station.manager
+    manager.join(WING, "bert")
+    manager.join(WING, "carl")
+    with after_power_loss(lost) as later:
+        later.leave(WING, "carl")
+        wing = later.find(WING, Drawing)
+        wing.consumer(name="billing").close()
+        wing.consumer(group="member 7: carl").close()
+        wing.close()
+        kept = ["group:member 2: bert", "billing", "group:member 7: carl"]
+        assert places(later.find(WING, Drawing)) == kept, "only carl's own is gone"
+
+
+def test_places_of_a_destroyed_channel_hold_nothing_in_the_next_of_its_name(manager: Manager) -> None:
+    bert = manager.join(WING, "bert")
+    wing = manager.find(WING, Drawing)
+    wing.push(Drawing("flap", 1))
+    taken(bert.consumer(until="now"))
+    manager.destroy(WING, by="anna")
+    assert places(manager.create(WING, Drawing, owner="carl", access="supply")) == []
+
+
+def test_a_crash_after_a_channel_was_destroyed_leaves_no_places(
+    lost: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = lost.station.manager
+    manager.join(WING, "bert").consumer().close()
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalStore, "forget_consumer", lambda *_: None)
+        manager.destroy(WING, by="anna")
+    with after_power_loss(lost) as later:
+        assert places(later.create(WING, Drawing, owner="carl", access="supply")) == []
 
 
 def test_a_function_that_is_called_may_leave(manager: Manager) -> None:
