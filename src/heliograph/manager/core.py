@@ -258,8 +258,7 @@ class Manager:
                 raise
             self._types.pop(name, None)
         for member in managed.members.values():
-            self._close_ends(member)
-            self._forget_place(name, member)
+            self._let_go(name, member)
         _close(channel)
 
     # For members and the station

@@ -424,6 +424,17 @@ def test_of_many_who_push_none_is_late_when_a_channel_is_suspended(manager: Mana
     assert store.watermark == kept == sum(pushed)
 
 
+def test_what_was_accepted_for_later_comes_though_the_channel_is_suspended_by_then(
+    helio: Rig, manager: Manager
+) -> None:
+    bert = manager.join(WING, "bert")
+    manager.find(WING, Drawing).push(Drawing("flap", 1), deliver_after=60.0)
+    manager.suspend(WING, by="anna")
+    with bert.consumer() as consumer:
+        helio.clock.advance(61.0)
+        assert consumer.pull(LIMIT) == Drawing("flap", 1)
+
+
 def test_a_channel_that_is_opened_while_it_is_suspended_is_suspended(helio: Rig, manager: Manager) -> None:
     manager.suspend(WING, by="anna")
     manager.find(WING, Drawing).close()
