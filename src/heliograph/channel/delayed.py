@@ -181,6 +181,11 @@ class Delayed:
         """How many wait. While the channel is still, exactly those that no receiver was given."""
         return len(self._waiting)
 
+    @property
+    def still_to_come(self) -> int:
+        """How many wait or are just being handed on; 0 only when all are in the queues, or the history."""
+        return self.waiting or int(not self.lane.wait_empty(0.0))
+
     def put(self, item: Item, due: int, next_sequence: Callable[[], int]) -> None:
         """Have an event delivered at an instant of the monotonic clock.
 

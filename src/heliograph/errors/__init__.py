@@ -47,7 +47,7 @@
     │   │   └── NameAlreadyUsed, EventChannelNotFound     of the manager's channels
     │   ├── NotOwner                only the owner of a channel may ask for this; names it
     │   ├── NotAMember              somebody who has not joined the channel, or has left it
-    │   ├── Suspended               the owner has suspended the channel; nothing was pushed     (retriable)
+    │   ├── Suspended               the owner has suspended the channel; says what was pushed   (retriable)
     │   ├── EventsUnderWay          it cannot be destroyed while members lack events            (retriable)
     │   ├── WrongEventType          the channel does not carry events of this type
     │   ├── UnknownOption           an option that the call does not have; names those that it has

@@ -172,30 +172,40 @@ class NotAMember(ChannelError):
 
 
 class Suspended(ChannelError):
-    """Nothing is pushed while the owner has suspended the channel."""
+    """Nothing is pushed while the owner has suspended the channel, or is destroying it."""
 
     retriable = True
 
     owner: str
     """Who can restart it."""
+    ending: bool = False
+    """Whether it is being destroyed."""
 
     def __str__(self) -> str:
+        if self.ending:
+            return f"{self.name!r} is being destroyed: push again if manager.find() says that it is not"
         return f"{self.name!r} is suspended: push again when its owner {self.owner!r} has restarted it"
 
 
 class EventsUnderWay(ChannelError):
-    """A channel cannot be destroyed while members lack events of it."""
+    """A channel cannot be destroyed while members lack events of it, or some are to be delivered later."""
 
     retriable = True
 
     lacking: tuple[str, ...]
     """Who has not acknowledged all that it is to get."""
+    delayed: int = 0
+    """Events that are to be delivered later, to whoever is a member then."""
 
     def __str__(self) -> str:
-        return (
+        later = f"{self.name!r} has {self.delayed} events that are to be delivered later: destroy it then"
+        if not self.lacking:
+            return later
+        now = (
             f"{self.name!r} has events under way to {listed(self.lacking)}: destroy it when they have "
             "acknowledged them, or have left"
         )
+        return f"{now}; {later}" if self.delayed else now
 
 
 class WrongEventType(ChannelError):

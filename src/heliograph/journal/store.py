@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.bulk import Bulk, Pushed
@@ -382,6 +383,11 @@ class JournalStore:
             for offset, record in enumerate(rows.records, rows.first)
         )
         return [item for row in rows if (item := self._item(row, as_kept)) is not None], reached
+
+    def kept_types(self, start: int, end: int) -> set[str]:
+        """Names of the event types in a range of offsets, those too that nobody here knows."""
+        rows = takewhile(lambda row: row[0] < end, self._numbered_rows(start))
+        return {self._formats[record.format_id].name for _, record in rows if record.kind == EVENT}
 
     def standing(self, on_gap: Callable[[HistoryDamaged], object]) -> list[Item]:
         """The last event of each key that has not been forgotten, in the order of their offsets.

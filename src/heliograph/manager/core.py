@@ -42,6 +42,7 @@ from heliograph.manager.member import Member
 from heliograph.manager.roster import Activity, Roster
 from heliograph.options import names_options
 from heliograph.qos import QoS
+from heliograph.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
@@ -240,17 +241,24 @@ class Manager:
 
     @names_options
     def destroy(self, name: str, *, by: str) -> None:
-        """End a channel; EventsUnderWay while a member has not acknowledged all that is for it.
+        """End a channel; EventsUnderWay while a member has not acknowledged all that is for it, or something
+        is to be delivered later.
 
         Its events stay in the folder, as its log of activity does, and the name is free.
         """
+        seen: dict[int, int] = {}
         with self._working():
-            record = self._roster.destroying(name, by, self._now())
+            self._roster.destroying(name, by, self._now())
             managed = self._roster.find(name)
             channel: Channel[Any] = self._open(name)
-            channel.suspend(lambda: partial(Suspended, name, managed.owner))
+        # A long history takes long to look at: meanwhile all goes on, and then only its end is looked at.
+        self._check_settled(managed, channel, seen)
+        with self._working():
+            record = self._roster.destroying(name, by, self._now())
+            managed, channel = self._roster.find(name), self._open(name)
             try:
-                self._check_settled(managed, channel)
+                channel.suspend(lambda: partial(Suspended, name, managed.owner, ending=True))
+                self._check_settled(managed, channel, seen)
                 self._keep(record)
             except BaseException:
                 if not self._unsettled:
@@ -322,7 +330,8 @@ class Manager:
         return self._roster
 
     def _folded(self) -> Roster:
-        return Roster(event for event, _, _ in _kept(_store_of(self._activity), 0))
+        store = _store_of(self._activity)
+        return Roster(event for event, _, _ in _kept(store, 0, store.watermark))
 
     def _settle(self, unlocked: ExitStack) -> None:
         """Find out what became of a record that was cut off, and do what it says. Under the lock, but for
@@ -416,18 +425,25 @@ class Manager:
             with suppress(CursorHeld, DiskError):
                 _store_of(channel).forget_consumer(_cursor_of(member))
 
-    def _check_settled(self, managed: Managed, channel: Channel[Any]) -> None:
-        """EventsUnderWay when a member lacks events, while nothing is pushed."""
-        store = _store_of(channel)
+    def _check_settled(self, managed: Managed, channel: Channel[Any], seen: dict[int, int]) -> None:
+        """EventsUnderWay when a member lacks events, or some are to come later.
+
+        Args:
+            managed: the members.
+            channel: theirs.
+            seen: how far each membership's history was looked at before, and is now.
+        """
+        store, waiting = _store_of(channel), channel.delayed.still_to_come
         store.wait_durable()
-        is_delayed, now = channel.stats().delayed > 0, self._ports.clock.monotonic_ns()
-        lacking = tuple(
-            user
-            for user, member in sorted(managed.members.items())
-            if member.consumes and (is_delayed or _lacks(member, channel, store, now))
-        )
-        if lacking:
-            raise EventsUnderWay(managed.name, lacking)
+        lacking = []
+        for user, member in sorted(managed.members.items()):
+            if member.consumes:
+                end = store.watermark
+                if _lacks(member, channel, seen.get(member.number, 0), end, self._ports.clock.monotonic_ns()):
+                    lacking.append(user)
+                seen[member.number] = end
+        if lacking or waiting:
+            raise EventsUnderWay(managed.name, tuple(lacking), waiting)
 
 
 def _close(end: Any) -> None:
@@ -474,20 +490,28 @@ def _mend_places(store: JournalStore, members: Iterable[Membership], left: Conta
                 store.forget_consumer(name)
 
 
-def _kept(store: JournalStore, start: int) -> Iterator[Any]:
-    """What is kept from an offset on, up to what is durable now."""
-    end = store.watermark
+def _kept(store: JournalStore, start: int, end: int) -> Iterator[Any]:
+    """What is kept from an offset on, below another."""
     while start < end:
         items, start = store.read(start, READ_ROWS, end)
         yield from items
 
 
-def _lacks(member: Membership, channel: Channel[Any], store: JournalStore, now: int) -> bool:
-    """Whether something is kept for a member that it has not acknowledged."""
+def _lacks(member: Membership, channel: Channel[Any], start: int, end: int, now: int) -> bool:
+    """Whether something is kept for a member in a range of offsets that it has not acknowledged."""
+    store = _store_of(channel)
     low, acks = store.settled(_cursor_of(member)) or (member.begins, frozenset())
+    start = max(start, low, store.earliest)
+    unknown = store.kept_types(start, end).difference(channel.type_names)
+    if unknown:
+        raise NotPossible(
+            channel.name,
+            f"has events of {listed(sorted(unknown))} that {member.user!r} may lack, and their class is not "
+            "known: manager.find() it with all its classes first",
+        )
     conditions = channel.select(where=member.where).conditions
     return any(
         header.offset not in acks and not 0 < deadline <= now and condition.holds(event, header)
-        for event, header, deadline in _kept(store, max(low, store.earliest))
+        for event, header, deadline in _kept(store, start, end)
         if (condition := conditions.get(type(event))) is not None
     )

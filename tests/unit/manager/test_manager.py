@@ -501,6 +501,58 @@ def test_events_that_are_to_come_later_are_under_way(manager: Manager) -> None:
         manager.destroy(WING, by="anna")
 
 
+def test_events_that_are_to_come_later_would_go_to_the_next_channel_of_that_name(manager: Manager) -> None:
+    """Though nobody consumes now."""
+    manager.find(WING, Drawing).push(Drawing("flap", 0), deliver_after=60.0)
+    with pytest.raises(EventsUnderWay, match="1 events that are to be delivered later") as raised:
+        manager.destroy(WING, by="anna")
+    assert (raised.value.lacking, raised.value.delayed) == ((), 1)
+
+
+def test_events_whose_class_is_not_known_in_this_life_may_be_under_way(lost: Rig) -> None:
+    class Note(hg.Event, name="note"):
+        text: str
+
+    manager = lost.station.manager
+    manager.join(WING, "bert", access="consume")
+    manager.find(WING, Note).push(Note("x"))  # not among those that it was created with
+    with after_power_loss(lost) as later:
+        later.find(WING, Drawing)
+        with pytest.raises(hg.NotPossible, match="has events of note that 'bert' may lack"):
+            later.destroy(WING, by="anna")
+        later.find(WING, Note)
+        with later.member(WING, "bert").consumer(until="now") as consumer:
+            assert list(consumer) == [Note("x")]
+        later.destroy(WING, by="anna")
+
+
+def test_suppliers_go_on_while_a_history_is_looked_at_that_may_not_be_destroyed(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wing, bert = manager.find(WING, Drawing), manager.join(WING, "bert", where="number < 0")
+    wing.push_many(drawings(range(5)))
+    looked: list[int] = []
+    whole = JournalStore.read
+
+    def reading(store: Any, start: int, *args: Any, **more: Any) -> Any:
+        looked.append(start)
+        if not manager._lock.locked():  # while it looks at what there is
+            assert wing.push(Drawing("flap", -1 if len(looked) == 1 else 1))
+        else:
+            with pytest.raises(Suspended, match="is being destroyed"):
+                wing.push(Drawing("flap", 1))
+        return whole(store, start, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalStore, "read", reading)
+        with pytest.raises(EventsUnderWay):
+            manager.destroy(WING, by="anna")
+        assert looked == [0, 5], "the second time only the end"
+    assert wing.push(Drawing("flap", 1))
+    assert taken(bert.consumer(until="now")) == [-1]
+    manager.destroy(WING, by="anna")
+
+
 def test_events_whose_lifespan_is_over_are_not_under_way(helio: Rig) -> None:
     manager = helio.station.manager
     qos = hg.QoS(durability="persistent", lifespan=60.0)
