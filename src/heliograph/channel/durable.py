@@ -18,7 +18,7 @@ from heliograph.channel.delayed import Later
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
 from heliograph.channel.store import Tombstone
 from heliograph.channel.supplier import Receipt, Supplier
-from heliograph.errors import InvalidEvent, NotPossible
+from heliograph.errors import InvalidEvent, NotPossible, Suspended
 from heliograph.event import PUSH_ID, Event, Header, info_of
 from heliograph.options import names_options
 from heliograph.ports import seconds_until
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from heliograph.channel.store import Level, Store, StoreReceipt, SupplierLease
 
 T = TypeVar("T", bound=Event)
+R = TypeVar("R")
 
 MANY: Final = 10_000
 """Events of one `push_many` that a journal keeps together."""
@@ -82,18 +83,20 @@ class DurableSupplier(Supplier[T]):
     def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any, timeout: float | None = None) -> bool:
         """Push events in order; up to 10,000 at a time are kept together, whole or not at all.
 
-        All are checked before the first is kept, as in `Supplier.push_many`.
+        All are checked before the first is kept, as in `Supplier.push_many`. A Suspended names how many had
+        been pushed before.
         """
         check_timeout(self._channel.name, timeout)
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         batch = self.as_events(events)
         self.validate_all(batch)
-        receipts = [
-            self._append_together(batch[start : start + MANY], self._left(until))
-            for start in range(0, len(batch), MANY)
-        ]
+        receipts, suspended = self._in_parts(
+            batch, lambda part: self._append_together(part, self._left(until))
+        )
         for receipt in receipts if self._waits else ():
             receipt.result(self._left(until))
+        if suspended is not None:
+            raise suspended
         return True
 
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
@@ -143,6 +146,21 @@ class DurableSupplier(Supplier[T]):
 
     def _left(self, until: int | None) -> float | None:
         return None if until is None else seconds_until(self._clock, until)
+
+    def _in_parts(
+        self, batch: Sequence[T], append: Callable[[Sequence[T]], R]
+    ) -> tuple[list[R], Suspended | None]:
+        """What came of each part, and the error if the channel was suspended between two of them: that is to
+        be raised when it is known that those before it are kept.
+        """
+        done: list[R] = []
+        for start in range(0, len(batch), MANY):
+            try:
+                done.append(append(batch[start : start + MANY]))
+            except Suspended as error:
+                error.pushed = start
+                return done, error
+        return done, None
 
     def _append_one(self, event: T, said: Stamp, timeout: float | None = None) -> tuple[StoreReceipt, Header]:
         self.validate(event)

@@ -99,8 +99,9 @@ class PatternSubscription:
 
 def pattern_regex(pattern: str) -> str:
     """Parts are matched as they are; only a whole part can be `*` or `**`."""
-    if not pattern:
-        raise NotPossible("subscribe", "a pattern has at least one part, such as 'air.*' or '**'")
+    if type(pattern) is not str or not pattern:
+        wanted = "is text of at least one part, such as 'air.*' or '**'"
+        raise NotPossible(f"pattern {pattern!r:.60}", wanted)
     parts = []
     for part in pattern.split("."):
         if "*" in part and part not in ("*", "**"):

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from heliograph.channel.bulk import Pushed
-from heliograph.channel.durable import MANY, DurableSupplier
+from heliograph.channel.durable import DurableSupplier
 from heliograph.channel.intake import FeedIntake, Intake
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout
 from heliograph.channel.supplier import Receipt, Supplier
@@ -224,11 +224,11 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         batch = self.as_events(events)
         self.validate_all(batch)
-        passed = [
-            self._pass(batch[start : start + MANY], PLAIN, self._left(until))
-            for start in range(0, len(batch), MANY)
-        ]
-        return all(receipt.result(self._left(until)) for receipts in passed for receipt in receipts)
+        passed, suspended = self._in_parts(batch, lambda part: self._pass(part, PLAIN, self._left(until)))
+        is_acknowledged = all(r.result(self._left(until)) for receipts in passed for r in receipts)
+        if suspended is not None:
+            raise suspended
+        return is_acknowledged
 
     async def apush(self, event: T, **said: Unpack[Said]) -> bool:
         """As `push`, for asyncio."""

@@ -180,11 +180,18 @@ class Suspended(ChannelError):
     """Who can restart it."""
     ending: bool = False
     """Whether it is being destroyed."""
+    pushed: int = 0
+    """In `push_many`, how many events had been pushed before."""
 
     def __str__(self) -> str:
+        what = (
+            f"the first {self.pushed} of the batch are pushed; push [{self.pushed}:]"
+            if self.pushed
+            else "push"
+        )
         if self.ending:
-            return f"{self.name!r} is being destroyed: push again if manager.find() says that it is not"
-        return f"{self.name!r} is suspended: push again when its owner {self.owner!r} has restarted it"
+            return f"{self.name!r} is being destroyed: {what} again if manager.find() says that it is not"
+        return f"{self.name!r} is suspended: {what} again when its owner {self.owner!r} has restarted it"
 
 
 class EventsUnderWay(ChannelError):

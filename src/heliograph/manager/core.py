@@ -184,11 +184,13 @@ class Manager:
         _check_user(name, user)
         if where is not None and type(where) is not str:
             raise NotPossible(name, f"where={where!r:.60}: a member's filter is recorded, so it is text")
+        if type(history) is not bool:
+            raise NotPossible(name, f"history={history!r:.60}: True or False")
         with self._working():
             begins = self._roster.find(name).begins
             channel: Channel[Any] = self._open(name)
             if where is not None:
-                channel.select(where=where)  # refused before anything is recorded
+                channel.select(where=where, params={})  # refused before anything is recorded
             if not history:
                 begins = _store_of(channel).watermark
             self._keep(

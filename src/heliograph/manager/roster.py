@@ -89,7 +89,7 @@ class Managed(msgspec.Struct, frozen=True):
 
     def member(self, user: str) -> Membership:
         """NotAMember for anybody else."""
-        found = self.members.get(user)
+        found = self.members.get(user) if type(user) is str else None
         if found is None:
             raise NotAMember(self.name, user)
         return found
@@ -128,7 +128,7 @@ class Roster:
         return self._channels.get(name)
 
     def find(self, name: str) -> Managed:
-        found = self._channels.get(name)
+        found = self._channels.get(name) if type(name) is str else None
         if found is None:
             raise EventChannelNotFound(name)
         return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.channel.durable import DurableSupplier
 from heliograph.errors import (
     AppendFailed,
     EventChannelNotFound,
@@ -143,6 +144,16 @@ def test_what_a_crash_left_of_a_channel_before_its_creation_was_recorded_is_no_c
         (lambda m: m.member(WING, "carl"), NotAMember, "carl"),
         (lambda m: m.channels("project*"), hg.NotPossible, "whole parts"),
         (lambda m: m.transfer(WING, by="anna"), hg.NotPossible, "no other member"),
+        (lambda m: m.join(WING, "bert", history="no"), hg.NotPossible, "history='no': True or False"),
+        (
+            lambda m: m.join(WING, "bert", where="number = :n"),
+            hg.ExpressionError,
+            ":n has no value .given: none",
+        ),
+        (lambda m: m.channels(5), hg.NotPossible, "pattern 5: is text"),
+        (lambda m: m.channels(""), hg.NotPossible, "pattern '': is text"),
+        (lambda m: m.find([]), EventChannelNotFound, r"no channel \[\]"),
+        (lambda m: m.leave(WING, []), NotAMember, r"\[\] is no member"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_no_trace(
@@ -433,6 +444,36 @@ def test_what_was_accepted_for_later_comes_though_the_channel_is_suspended_by_th
     with bert.consumer() as consumer:
         helio.clock.advance(61.0)
         assert consumer.pull(LIMIT) == Drawing("flap", 1)
+
+
+@pytest.mark.parametrize("ack", ["synced", "delivered"])
+def test_a_batch_that_a_suspension_cuts_says_how_much_of_it_is_kept(
+    helio: Rig, monkeypatch: pytest.MonkeyPatch, ack: Any
+) -> None:
+    manager, asked = helio.station.manager, DurableSupplier._ask_all
+    qos = hg.QoS(durability="persistent", ack=ack)
+    wing = manager.create(WING, Drawing, owner="anna", access="supply", qos=qos)
+    store: Any = wing.store
+    batch, parts = drawings(range(25_000)), []
+
+    def suspended_between(supplier: Any, events: Any, said: Any) -> Any:
+        """Each part of a batch comes by here before it takes its turn."""
+        if len(events) > 1:
+            parts.append(len(events))
+            if len(parts) == 2:
+                manager.suspend(WING, by="anna")
+        return asked(supplier, events, said)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DurableSupplier, "_ask_all", suspended_between)
+        with pytest.raises(
+            Suspended, match=r"first 10000 of the batch are pushed; push \[10000:\]"
+        ) as raised:
+            wing.push_many(batch)
+    assert raised.value.pushed == store.watermark == 10_000
+    manager.restart(WING, by="anna")
+    wing.push_many(batch[raised.value.pushed :])
+    assert store.watermark == len(batch)
 
 
 def test_a_channel_that_is_opened_while_it_is_suspended_is_suspended(helio: Rig, manager: Manager) -> None:
