@@ -404,6 +404,12 @@ class JournalStore:
         rows = (JournalRecord(-1, 0, record) for record in last.values())
         return [item for row in rows if (item := self._item(row)) is not None]
 
+    def is_lost(self, first: int, behind: int) -> bool:
+        """Whether somebody has repaired the history, knowing that these offsets cannot be read any more."""
+        with self._reading:
+            damage = self._reader.manifest.damage
+        return any(known.accepted and known.first <= first and behind <= known.next for known in damage)
+
     def offset_at(self, append_ts: int) -> int:
         with self._reading:
             return self._reader.offset_at(append_ts)

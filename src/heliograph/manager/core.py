@@ -27,10 +27,12 @@ from heliograph.channel.naming import check_channel, pattern_regex
 from heliograph.channel.selection import check_name
 from heliograph.delivery.records import RESERVED
 from heliograph.errors import (
+    BadJournalFile,
     CursorHeld,
     DiskError,
     EventsUnderWay,
     HeliographError,
+    HistoryDamaged,
     NameAlreadyUsed,
     NotPossible,
     Suspended,
@@ -333,7 +335,7 @@ class Manager:
 
     def _folded(self) -> Roster:
         store = _store_of(self._activity)
-        return Roster(event for event, _, _ in _kept(store, 0, store.watermark))
+        return Roster(_records(store), used=store.watermark)
 
     def _settle(self, unlocked: ExitStack) -> None:
         """Find out what became of a record that was cut off, and do what it says. Under the lock, but for
@@ -497,6 +499,30 @@ def _kept(store: JournalStore, start: int, end: int) -> Iterator[Any]:
     while start < end:
         items, start = store.read(start, READ_ROWS, end)
         yield from items
+
+
+def _records(store: JournalStore) -> Iterator[Activity]:
+    """The log, without what somebody has accepted as lost by repairing it.
+
+    BadJournalFile for other damage: what is left may say something else, and nobody takes that by accident.
+    """
+    start, end = 0, store.watermark
+    while start < end:
+        try:
+            items, start = store.read(start, READ_ROWS, end)
+        except HistoryDamaged as gap:
+            lost = f"records at offsets {gap.first} to {gap.next_available - 1}"
+            if not store.is_lost(gap.first, gap.next_available):
+                raise BadJournalFile(
+                    gap.partition,
+                    f"{lost} are damaged ({gap.reason}), so nobody knows who is in which channel; bring back "
+                    "a copy of it, or accept the loss: close the station, and "
+                    f"`helio journal repair FOLDER {ACTIVITY}`",
+                ) from gap
+            log.warning("%s lacks %s: look at owners, members and suspensions", ACTIVITY, lost)
+            start = gap.next_available
+        else:
+            yield from (record for record, _, _ in items if isinstance(record, Activity))
 
 
 def _lacks(member: Membership, channel: Channel[Any], start: int, end: int, now: int) -> bool:

@@ -106,13 +106,18 @@ class Managed(msgspec.Struct, frozen=True):
 
 
 class Roster:
-    """See the module. Has one writer; who only looks needs no lock, since what it finds never changes."""
+    """See the module. Has one writer; who only looks needs no lock, since what it finds never changes.
 
-    def __init__(self, log: Iterable[Activity] = ()) -> None:
+    Args:
+        log: what was.
+        used: numbers up to this one are not given again, though records that had them may be lost.
+    """
+
+    def __init__(self, log: Iterable[Activity] = (), used: int = 0) -> None:
         self._channels: dict[str, Managed] = {}
         self._former: set[str] = set()
         self._left: dict[str, set[str]] = {}
-        self._number = 0
+        self._number = used
         for record in log:
             self.apply(record)
 
