@@ -41,6 +41,24 @@ def test_a_position_survives_a_restart() -> None:
         assert opened.names() == ("billing",)
 
 
+def test_a_consumer_has_a_place_before_it_is_first_opened_and_keeps_the_one_it_has() -> None:
+    disk = SimDisk()
+    with store(disk) as opened:
+        opened.begin("billing", "a1", 5)
+        with opened.open("audit", "me") as cursor:
+            cursor.commit({"a1": 9})
+            opened.begin("audit", "a1", 0)
+            opened.begin("audit", "b2", 3)
+            cursor.commit({"a1": 10})
+    with store(disk.crash("none")) as opened:
+        assert [(place.consumer, place.low) for place in opened.places("a1")] == [
+            ("billing", 5),
+            ("audit", 10),
+        ]
+        assert opened.open("audit", "me").positions() == {"a1": 10, "b2": 3}
+        assert opened.open("billing", "me").position("a1") == 5
+
+
 def test_acks_that_reach_the_low_watermark_raise_it() -> None:
     with store(SimDisk()) as opened:
         cursor = opened.open("billing", "me")

@@ -163,3 +163,16 @@ def test_a_record_that_does_not_fit_changes_no_channel(record: Activity) -> None
 def test_a_record_that_only_a_newer_program_understands_is_not_passed_over() -> None:
     with pytest.raises(NotPossible, match="a record of kind 'merged': a newer program wrote it"):
         with_members().apply(Activity("both", "anna", WING, 3, "merged", 9, []))
+
+
+def test_the_groups_of_those_who_left_are_known_and_those_of_members_are_not_among_them() -> None:
+    roster = with_members("bert", "carl")
+    roster.apply(roster.leaving(WING, "bert", 3))
+    roster.apply(roster.joining(WING, "bert", 4, access="both"))
+    left = roster.groups_left(WING)
+    assert "member 2: bert" in left
+    assert "member 5: bert" not in left
+    assert "member 3: carl" not in left
+    roster.apply(roster.destroying(WING, "anna", 5))
+    assert all(group in roster.groups_left(WING) for group in ("member 1: anna", "member 3: carl"))
+    assert "member 1: anna" not in roster.groups_left("other")
