@@ -205,7 +205,7 @@ class EventsUnderWay(ChannelError):
     """Events that are to be delivered later, to whoever is a member then."""
 
     def __str__(self) -> str:
-        later = f"{self.name!r} has {self.delayed} events that are to be delivered later: destroy it then"
+        later = f"{self.name!r} has events that are to be delivered later ({self.delayed}): destroy it then"
         if not self.lacking:
             return later
         now = (

@@ -10,8 +10,8 @@ only when that is synced does what the record says. Opened on a folder that has 
 and has channels, owners, suspensions and members as they were. So it does again after a call that was cut
 off, by Ctrl-C for one, while its record was under way.
 
-Lock order: the manager's, then the station's and those of channels. Whoever opens a channel under the
-station's lock asks for its suspension without the manager's.
+Lock order: that of destroying, the manager's, then the station's and those of channels. Whoever opens a
+channel under the station's lock asks for its suspension without the manager's.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ class Manager:
         self._open_channel = open_channel
         self._opened = opened
         self._lock = ports.tasks.lock("manager")
+        self._ending = ports.tasks.lock("destroying")
+        """Held while a history is looked at: nobody else closes it meanwhile."""
         self._activity = open_channel(ACTIVITY, Activity, qos=QoS(durability="persistent"))
         if self._activity.qos.ack_level != "synced":
             level = self._activity.qos.ack_level
@@ -250,25 +252,9 @@ class Manager:
 
         Its events stay in the folder, as its log of activity does, and the name is free.
         """
-        seen: dict[int, int] = {}
-        with self._working():
-            self._roster.destroying(name, by, self._now())
-            managed = self._roster.find(name)
-            channel: Channel[Any] = self._open(name)
-        # A long history takes long to look at: meanwhile all goes on, and then only its end is looked at.
-        self._check_settled(managed, channel, seen)
-        with self._working():
-            record = self._roster.destroying(name, by, self._now())
-            managed, channel = self._roster.find(name), self._open(name)
-            try:
-                channel.suspend(lambda: partial(Suspended, name, managed.owner, ending=True))
-                self._check_settled(managed, channel, seen)
-                self._keep(record)
-            except BaseException:
-                if not self._unsettled:
-                    self.meet(channel)
-                raise
-            self._types.pop(name, None)
+        self._known()  # what is settled now may wait for functions, which may destroy something
+        with self._ending:
+            managed, channel = self._end(name, by)
         for member in managed.members.values():
             self._let_go(name, member)
         _close(channel)
@@ -324,6 +310,29 @@ class Manager:
             if self._unsettled:
                 self._settle(unlocked)
             yield
+
+    def _end(self, name: str, by: str) -> tuple[Managed, Channel[Any]]:
+        """Record the end of a channel, if it may be; returns what there was."""
+        seen: dict[int, int] = {}
+        with self._working():
+            self._roster.destroying(name, by, self._now())
+            managed = self._roster.find(name)
+            channel: Channel[Any] = self._open(name)
+        # A long history takes long to look at: meanwhile all goes on, and then only its end is looked at.
+        self._check_settled(managed, channel, seen)
+        with self._working():
+            record = self._roster.destroying(name, by, self._now())
+            managed, channel = self._roster.find(name), self._open(name)
+            try:
+                channel.suspend(lambda: partial(Suspended, name, managed.owner, ending=True))
+                self._check_settled(managed, channel, seen)
+                self._keep(record)
+            except BaseException:
+                if not self._unsettled:
+                    self.meet(channel)
+                raise
+            self._types.pop(name, None)
+        return managed, channel
 
     def _known(self) -> Roster:
         """For who only looks: without the lock, but after a call that was cut off."""

@@ -545,7 +545,7 @@ def test_events_that_are_to_come_later_are_under_way(manager: Manager) -> None:
 def test_events_that_are_to_come_later_would_go_to_the_next_channel_of_that_name(manager: Manager) -> None:
     """Though nobody consumes now."""
     manager.find(WING, Drawing).push(Drawing("flap", 0), deliver_after=60.0)
-    with pytest.raises(EventsUnderWay, match="1 events that are to be delivered later") as raised:
+    with pytest.raises(EventsUnderWay, match=r"events that are to be delivered later \(1\)") as raised:
         manager.destroy(WING, by="anna")
     assert (raised.value.lacking, raised.value.delayed) == ((), 1)
 
@@ -592,6 +592,36 @@ def test_suppliers_go_on_while_a_history_is_looked_at_that_may_not_be_destroyed(
     assert wing.push(Drawing("flap", 1))
     assert taken(bert.consumer(until="now")) == [-1]
     manager.destroy(WING, by="anna")
+
+
+def test_of_two_who_destroy_a_channel_at_once_one_does(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.join(WING, "bert", where="number < 0")
+    manager.find(WING, Drawing).push_many(drawings(range(5)))
+    refused: list[EventChannelNotFound] = []
+    whole = JournalStore.read
+
+    def destroy() -> None:
+        try:
+            manager.destroy(WING, by="anna")
+        except EventChannelNotFound as error:
+            refused.append(error)
+
+    other = threading.Thread(target=destroy)
+
+    def reading(store: Any, *args: Any, **more: Any) -> Any:
+        if other.ident is None:
+            other.start()
+            other.join(0.1)  # time to do harm
+        return whole(store, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalStore, "read", reading)
+        manager.destroy(WING, by="anna")
+        other.join()
+    assert len(refused) == 1
+    assert manager.create(WING, Drawing, owner="carl").push(Drawing("flap", 1))
 
 
 def test_events_whose_lifespan_is_over_are_not_under_way(helio: Rig) -> None:
