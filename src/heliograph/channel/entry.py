@@ -304,9 +304,8 @@ def _call_inline(source: Source, route: Route) -> None:
         return
     tally = route.sole_inline
     (only,) = tally.subscriptions
-    source.bind(
-        tally
-    )  # as long as it is held, what is counted is added up: see `heliograph.channel.accounts`
+    # As long as it is held, what is counted is added up: see `heliograph.channel.accounts`.
+    source.bind(tally)
     source.line("try:", 2)
     source.line(f"{source.bind(only.call)}({'event, header' if only.with_header else 'event'})", 3)
     source.line(f"except {source.bind(STAYS)} as error:", 2)

@@ -32,7 +32,7 @@ from heliograph.journal.cursors import (
 )
 from heliograph.journal.frames import checksum
 from heliograph.journal.named import PREFIX
-from heliograph.journal.names import LOCK, TEMPORARY
+from heliograph.journal.names import GROUP_PLACE, LOCK, TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -164,8 +164,8 @@ def _consequence(state: State, is_exact: bool, watermarks: Mapping[str, int]) ->
         return (
             f"{who} goes on behind its last event, at epoch {_mended(state, is_exact, watermarks).epoch + 1}"
         )
-    kind, _, rest = state.name.partition(":")
-    who = f"group {rest!r}" if kind == "group" else f"consumer {state.name!r}"
+    group = state.name.removeprefix(GROUP_PLACE)
+    who = f"consumer {state.name!r}" if group == state.name else f"group {group!r}"
     if not state.positions:
         return f"{who} has lost its place: it begins where start= says"
     places = ", ".join(f"offset {p.low} of {partition}" for partition, p in sorted(state.positions.items()))

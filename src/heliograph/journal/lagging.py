@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from heliograph.errors import BadJournalFile, HistoryDamaged, HistoryGone
 from heliograph.journal.cursorrepair import inspect_cursors
 from heliograph.journal.folder import StationFolder, cursor_folder
 from heliograph.journal.named import PREFIX
+from heliograph.journal.names import GROUP_PLACE
 
 if TYPE_CHECKING:
     import os
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from heliograph.journal.cursors import Position, State
     from heliograph.journal.reader import PartitionReader
-
-_GROUP: Final = "group:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +89,8 @@ def _place(
     acknowledged = sum(begin <= offset < end for offset in position.acks)
     return ConsumerLag(
         channel=channel,
-        consumer=state.name.removeprefix(_GROUP),
-        is_group=state.name.startswith(_GROUP),
+        consumer=state.name.removeprefix(GROUP_PLACE),
+        is_group=state.name.startswith(GROUP_PLACE),
         partition=partition,
         acknowledged=position.low,
         end=end,

@@ -13,6 +13,8 @@ from heliograph.errors import InvalidFileName
 
 ACTIVITY: Final = "_helio.activity"
 """The channel that tells who made, joined and left channels: nothing of it is ever dropped."""
+GROUP_PLACE: Final = "group:"
+"""How the name of a group begins where its place is kept, beside those of durable consumers."""
 
 MAX_ESCAPED: Final = 200
 """Bytes of an escaped name; file systems allow 255, and suffixes need room."""

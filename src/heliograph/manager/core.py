@@ -38,8 +38,8 @@ from heliograph.errors import (
     Suspended,
 )
 from heliograph.event import Event
-from heliograph.journal.names import ACTIVITY
-from heliograph.journal.store import JournalStore
+from heliograph.journal.names import ACTIVITY, GROUP_PLACE
+from heliograph.journal.store import READ_ROWS, JournalStore
 from heliograph.manager.member import Member
 from heliograph.manager.roster import Activity, Roster
 from heliograph.options import names_options
@@ -58,11 +58,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 E = TypeVar("E")
-
-READ_ROWS = 1_000
-"""Rows of a history that are looked at together."""
-GROUPS = "group:"
-"""How the names of groups begin where their places are kept."""
 
 
 class OpenChannel(Protocol):
@@ -480,7 +475,7 @@ def _store_of(channel: Channel[Any]) -> JournalStore:
 
 
 def _cursor_of(member: Membership) -> str:
-    return GROUPS + member.group
+    return GROUP_PLACE + member.group
 
 
 def _begin_place(store: JournalStore, member: Membership) -> None:
@@ -498,7 +493,7 @@ def _mend_places(store: JournalStore, members: Iterable[Membership], left: Conta
     for member in members:
         _begin_place(store, member)
     for name in store.consumers():
-        if name.removeprefix(GROUPS) in left:
+        if name.removeprefix(GROUP_PLACE) in left:
             with suppress(CursorHeld, DiskError):  # it is tried again when the channel is next opened
                 store.forget_consumer(name)
 
