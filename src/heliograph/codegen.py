@@ -9,17 +9,31 @@ Field names, defaults, literals and classes never stand in the text. A value is 
 the function's globals; the name of an attribute is written as a placeholder and exchanged in the compiled
 code, where a name is data and cannot become anything else.
 
+Each source has a file name of its own, such as `<heliograph push 12>`, and its text is in `linecache` for as
+long as one of its functions lives: tracebacks, profilers and debuggers show the line, with the names of the
+user's fields where these are identifiers.
+
 This is the only place that compiles and runs generated text.
 """
 
 from __future__ import annotations
 
+import itertools
+import linecache
+import re
 import sys
+import weakref
 from types import CodeType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+_NUMBERS: Final = itertools.count(1)
+_ATTRIBUTE: Final = re.compile(r"(?<=\.)[A-Za-z_]\w*")
+_FUNCTION: Final = re.compile(r"\s*def (\w+)\(")
+_TEXT: Final = "__source_text__"
+"""The name of the token among a function's globals whose end removes the text from `linecache`."""
 
 
 def define(lines: Iterable[str], scope: dict[str, Any], attributes: Mapping[str, str]) -> dict[str, Any]:
@@ -30,9 +44,44 @@ def define(lines: Iterable[str], scope: dict[str, Any], attributes: Mapping[str,
         scope: the functions' globals, builtins too if it names any.
         attributes: what each placeholder after a dot stands for.
     """
-    code = compile("\n".join(lines) + "\n", "<heliograph>", "exec", dont_inherit=True)
+    written = list(lines)
+    named = next((found[1] for line in written if (found := _FUNCTION.match(line))), "code")
+    file_name = f"<heliograph {named} {next(_NUMBERS)}>"
+    code = compile("\n".join(written) + "\n", file_name, "exec", dont_inherit=True)
     exec(_with_attribute_names(code, attributes), scope)  # noqa: S102 - the text is ours, see the module's docstring
+    scope[_TEXT] = _show(file_name, written, attributes)
     return scope
+
+
+class _Text:
+    """Lives as long as the globals of generated functions, and with it their text in `linecache`."""
+
+    __slots__ = ("__weakref__", "file_name")
+
+    def __init__(self, file_name: str) -> None:
+        self.file_name = file_name
+
+
+def _show(file_name: str, lines: list[str], attributes: Mapping[str, str]) -> _Text:
+    """Hand the text to `linecache`, where everything that shows Python code looks for it."""
+
+    def attribute(found: re.Match[str]) -> str:
+        name = attributes.get(found[0], "")
+        # A name from a foreign format may hold anything, control characters too: such a one is not shown.
+        return name if name.isidentifier() else found[0]
+
+    # Interned: ten thousand channels have ten thousand texts of mostly the same lines.
+    shown = [sys.intern(_ATTRIBUTE.sub(attribute, line) + "\n") for line in lines]
+    # No time of change: `linecache.checkcache` then keeps the entry although there is no such file.
+    linecache.cache[file_name] = (sum(map(len, shown)), None, shown, file_name)
+    text = _Text(file_name)
+    weakref.finalize(text, linecache.cache.pop, file_name, None).atexit = False
+    return text
+
+
+def text_of(function: Callable[..., Any]) -> str:
+    """The text of a generated function and of those that were made with it, as tracebacks show it."""
+    return "".join(linecache.getlines(function.__code__.co_filename))
 
 
 def _with_attribute_names(code: CodeType, attributes: Mapping[str, str]) -> CodeType:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 import keyword
+import linecache
+import traceback
 from typing import Any
 
 import msgspec
@@ -13,7 +16,7 @@ import pytest
 import heliograph as hg
 from heliograph import codec
 from heliograph import fieldtypes as ft
-from heliograph.codegen import Source
+from heliograph.codegen import Source, text_of
 from heliograph.event import EventMeta
 from heliograph.formats import Field
 from heliograph.layout import native_format
@@ -128,3 +131,63 @@ def test_an_attribute_may_have_the_name_of_a_bound_value() -> None:
     thing = Thing()
     setattr(thing, value, "attribute")
     assert source.functions()["both"](thing) == ["value", "attribute", ["attribute"]]
+
+
+def boom_of(name: str) -> tuple[Any, str]:
+    """A generated function that fails in its second line, and the placeholder of its attribute."""
+    source = Source()
+    attribute = source.attribute(name)
+    source.line("def boom(event):", 0)
+    source.line(f"return event.{attribute} // 0")
+    return source.functions()["boom"], attribute
+
+
+def test_a_traceback_shows_the_line_of_generated_code_with_the_name_of_the_field() -> None:
+    class Quote:
+        price = 5
+
+    boom, _ = boom_of("price")
+    with pytest.raises(ZeroDivisionError) as caught:
+        boom(Quote())
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "return event.price // 0" in shown
+    assert 'File "<heliograph boom ' in shown
+    assert text_of(boom) == "def boom(event):\n    return event.price // 0\n"
+
+
+def test_two_generated_functions_have_two_file_names() -> None:
+    one, other = boom_of("price")[0], boom_of("price")[0]
+    assert one.__code__.co_filename != other.__code__.co_filename
+
+
+def test_a_name_that_is_no_identifier_is_not_shown_in_the_text() -> None:
+    boom, attribute = boom_of("a\x1b[2J\n")
+    assert text_of(boom) == f"def boom(event):\n    return event.{attribute} // 0\n"
+
+
+def test_the_text_of_generated_code_goes_with_its_last_function() -> None:
+    boom, _ = boom_of("price")
+    file_name = boom.__code__.co_filename
+    linecache.checkcache()
+    assert file_name in linecache.cache
+    del boom
+    gc.collect()
+    assert file_name not in linecache.cache
+
+
+def test_a_push_that_fails_in_generated_code_shows_the_line_it_failed_in() -> None:
+    class Quote(hg.Event, name="quote"):
+        price: float
+
+    with hg.Station() as station:
+        quotes = station.channel("quotes", Quote)
+
+        def interrupted(quote: Quote) -> None:
+            raise KeyboardInterrupt
+
+        quotes.subscribe(interrupted, inline=True)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            quotes.push(Quote(price=5.0))
+    generated = [f for f in traceback.extract_tb(caught.tb) if f.filename.startswith("<heliograph way ")]
+    assert generated
+    assert all(frame.line for frame in generated)
