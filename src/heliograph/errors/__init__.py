@@ -81,6 +81,7 @@
     ├── InvalidConfiguration        a configuration file with a mistake; names the line and what is allowed
     ├── RealTimeRefused             the OS does not allow real-time threads; says what to do
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
+    ├── MissingExtra                a call needs an extra that is not installed; says what to install
     ├── NoJava                      Spark needs a Java and none will do; says what to set or install
     ├── InvalidOption               an option of `format("heliograph")` that cannot be; says what can
     └── SimulationError             a simulated run went wrong; carries the seed that repeats it
@@ -176,6 +177,7 @@ from heliograph.errors.outside import (
     InvalidConfiguration,
     InvalidFileName,
     InvalidOption,
+    MissingExtra,
     NoJava,
     NoSuchFile,
     QueueClosed,
@@ -247,6 +249,7 @@ __all__ = [
     "LinkError",
     "LinkLost",
     "LinkRefused",
+    "MissingExtra",
     "NameAlreadyUsed",
     "NoHistory",
     "NoJava",

@@ -100,6 +100,23 @@ class QueueClosed(HeliographError):
         return f"queue {self.name!r} is closed"
 
 
+class MissingExtra(HeliographError):
+    """A call needs packages that come with an extra of Heliograph, and they are not installed."""
+
+    call: str
+    """What was called."""
+    package: str
+    """The package that it could not import."""
+    extra: str
+    """The extra that brings it."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.call} needs the package {self.package}, which is not installed; "
+            f"write: pip install 'heliograph[{self.extra}]'"
+        )
+
+
 class NoJava(HeliographError):
     """Spark needs a Java, and none was found that will do."""
 

