@@ -93,6 +93,64 @@ def test_sql_reads_a_channel_as_a_view(spark: SparkSession, keeper: Keeper, tmp_
     assert spark.sql("SELECT count(*) FROM tracks WHERE id % 2 = 0").collect()[0][0] == 100
 
 
+def test_a_frame_that_is_used_twice_with_different_predicates_gives_each_use_its_own_rows(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path
+) -> None:
+    frame = batch(spark, tmp_path)
+    few, many = frame.filter("id < 10"), frame.filter("id >= 150")
+    assert (few.count(), frame.count(), many.count(), few.count()) == (10, 200, 50, 10)
+    assert ids(few.union(frame)) == sorted([*range(10), *range(200)])
+    assert ids(few.union(many)) == [*range(10), *range(150, 200)]
+    assert ids(frame.join(few.select("id"), "id", "left_anti")) == list(range(10, 200))
+    named = batch(spark, tmp_path, filter="id % 2 = 0")
+    assert ids(named.filter("id < 10").union(named)) == sorted([*range(0, 10, 2), *range(0, 200, 2)])
+
+
+@pytest.mark.parametrize("made_by", ["sql", "frame"])
+def test_views_subqueries_and_ctes_that_are_used_twice_give_each_use_its_own_rows(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path, made_by: str
+) -> None:
+    if made_by == "sql":
+        options = f"path '{tmp_path / 'data'}', channel 'air.tracks'"
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW twice USING heliograph OPTIONS ({options})")
+    else:
+        batch(spark, tmp_path).createOrReplaceTempView("twice")
+
+    def counted(query: str) -> int:
+        return int(spark.sql(query).collect()[0][0])
+
+    assert counted("SELECT count(*) FROM twice WHERE id < 10") == 10
+    assert counted("SELECT count(*) FROM twice") == 200
+    both = "SELECT id FROM {0} WHERE id < 10 UNION ALL SELECT id FROM {0} WHERE id > 10"
+    assert counted(f"SELECT count(*) FROM ({both.format('twice')})") == 199
+    assert counted(f"WITH t AS (SELECT * FROM twice) SELECT count(*) FROM ({both.format('t')})") == 199
+    rest = "SELECT count(*) FROM twice WHERE id NOT IN (SELECT id FROM twice WHERE id < 10)"
+    assert counted(rest) == 190
+    share = "SELECT (SELECT count(*) FROM twice WHERE id < 10) + (SELECT count(*) FROM twice)"
+    assert counted(share) == 210
+
+
+@pytest.mark.parametrize("pushdown", ["true", "false"])
+def test_what_is_in_a_frame_is_fixed_when_it_is_loaded_and_with_a_schema_at_its_first_use(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path, pushdown: str
+) -> None:
+    setting = "spark.sql.python.filterPushdown.enabled"
+    before = str(spark.conf.get(setting, "false"))
+    spark.conf.set(setting, pushdown)
+    try:
+        reader = spark.read.format("heliograph").options(path=str(tmp_path / "data"), channel="air.tracks")
+        inferred, explicit = reader.load(), reader.schema("id BIGINT").load()
+        keeper.push(Track(200))  # Spark makes the source of a frame with a schema only when that is used
+        for event in map(Track, (201, 202)):
+            assert [inferred.filter("id >= 100").count(), inferred.count()] == [100, 200]
+            assert [explicit.filter("id >= 100").count(), explicit.count()] == [101, 201]
+            keeper.push(event)
+            keeper.seal()
+        assert batch(spark, tmp_path).count() == 203
+    finally:
+        spark.conf.set(setting, before)
+
+
 def test_batches_of_a_stream_have_the_size_that_was_asked_for_and_end(
     spark: SparkSession, keeper: Keeper, tmp_path: Path
 ) -> None:

@@ -4,9 +4,8 @@
     spark = heliograph.spark.session(master="spark://host:7077")
     spark = heliograph.spark.session(config={"spark.driver.memory": "4g"})
 
-Everywhere: `format("heliograph")` registered, times in UTC, Arrow between Python and the JVM, filters pushed
-into Python data sources. With a
-local master besides: Java is found (`heliograph.spark.java`), workers run this very Python, nothing listens
+Everywhere: `format("heliograph")` registered, times in UTC, Arrow between Python and the JVM. With a local
+master besides: Java is found (`heliograph.spark.java`), workers run this very Python, nothing listens
 beyond 127.0.0.1, no web interface, a heap of 1 GB. `config` has the last word over all of it.
 """
 
@@ -37,7 +36,6 @@ _registered: WeakSet[SparkSession] = WeakSet()
 _EVERYWHERE: Final[dict[str, Setting]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": True,
-    "spark.sql.python.filterPushdown.enabled": True,
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": False,
 }

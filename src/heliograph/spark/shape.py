@@ -7,7 +7,6 @@ into the order and types of Spark's schema.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -65,8 +64,6 @@ class Shape:
         joined: the format that has room for all events; None for envelopes.
         types: the formats of each event type that is wanted.
         filters: rows for which all are true; those that fit no event type are wrong.
-        hints: what Spark will ask of the columns itself, whatever the event type; one that does not fit them
-            is ignored.
     """
 
     def __init__(
@@ -75,7 +72,6 @@ class Shape:
         joined: Format | None,
         types: Mapping[str, Sequence[Format]],
         filters: Sequence[Expr] = (),
-        hints: Sequence[Expr] = (),
     ) -> None:
         self.schema = schema
         self._types: Mapping[str, Sequence[Format]] = {} if joined is None else types
@@ -88,10 +84,6 @@ class Shape:
             if all(name in one for one in found)
         }
         """The conditions of each event type; for envelopes, under the name ''."""
-        self._hints: list[Checked] = []
-        for tree in hints:
-            with suppress(ExpressionError):
-                self._hints.append(check(tree, NO_FIELDS if joined is None else tolerant(joined)))
         self.header, names = self._work()
         self.fields = None if joined is None else tolerant(Format(joined.name, _fields(joined, names)))
         """The fields to decode; None for envelopes."""
@@ -104,7 +96,7 @@ class Shape:
 
     def _work(self) -> tuple[tuple[str, ...], frozenset[str]]:
         """Names of header fields and of event fields that are computed."""
-        every = [*self._hints, *chain.from_iterable(self._per_type.values())]
+        every = chain.from_iterable(self._per_type.values())
         read = [column for one in every for column in columns_of(one.node)]
         in_header = {str(column.steps[0].key) for column in read if column.header}
         names = {str(column.steps[0].key) for column in read if not column.header} | set(self.schema.names)
@@ -140,20 +132,17 @@ class Shape:
 
     def predicates(self) -> list[tuple[Predicate, ...]] | None:
         """For each event type, tests that all its rows pass that are wanted; None: nothing can be said."""
-        if not self._trees and not self._hints:
+        if not self._trees:
             return None
-        of_types = list(self._per_type.values()) if self._trees else [[]]
         return [
-            tuple(test for one in (*checks, *self._hints) for test in conjuncts(one.node)[0])
-            for checks in of_types
+            tuple(test for one in checks for test in conjuncts(one.node)[0])
+            for checks in self._per_type.values()
         ]
 
     def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch of work columns that pass the filters, in the columns that Spark wants."""
-        masks = [self._mask(batch)] if self._trees else []
-        masks += [mask(hint, batch) for hint in self._hints]
-        if masks:
-            batch = batch.filter(reduce(pc.and_, masks))
+        if self._trees:
+            batch = batch.filter(self._mask(batch))
         arrays = [self._column(batch, field) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

@@ -31,11 +31,10 @@ from heliograph.spark.segments import SegmentColumns
 from heliograph.spark.shape import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator
 
     import pyarrow as pa
 
-    from heliograph.expr.tree import Expr
     from heliograph.journal.records import Piece
     from heliograph.journal.segmentreader import SegmentReader
 
@@ -78,7 +77,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def known(self) -> list[Format]:
         return [Format.from_description(description) for description in self.formats]
 
-    def shape(self, wanted: pa.Schema | None, pushed: Sequence[Expr]) -> Shape:
+    def shape(self, wanted: pa.Schema | None) -> Shape:
         """The columns; all of them unless some are wanted."""
         joined = None if self.joined is None else Format.from_description(self.joined)
         types: dict[str, list[Format]] = {}
@@ -86,15 +85,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             if self.types is None or fmt.name in self.types:
                 types.setdefault(fmt.name, []).append(fmt)
         filters = () if self.where is None or (joined and not types) else (parsed(self.where, self.params),)
-        return Shape(schema(joined) if wanted is None else wanted, joined, types, filters, pushed)
+        return Shape(schema(joined) if wanted is None else wanted, joined, types, filters)
 
 
-def batches(
-    job: Job, part: Slice, wanted: pa.Schema | None = None, pushed: Sequence[Expr] = ()
-) -> Iterator[pa.RecordBatch]:
+def batches(job: Job, part: Slice, wanted: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of one slice."""
     with PartitionReader(LocalDisk(job.folder, create=False), part.place, formats=_registry(job)) as reader:
-        yield from _Task(job, part, reader, wanted, pushed).batches()
+        yield from _Task(job, part, reader, wanted).batches()
 
 
 def _registry(job: Job) -> FormatRegistry:
@@ -107,18 +104,11 @@ def _registry(job: Job) -> FormatRegistry:
 class _Task:
     """One slice being read."""
 
-    def __init__(
-        self,
-        job: Job,
-        part: Slice,
-        reader: PartitionReader,
-        wanted: pa.Schema | None,
-        pushed: Sequence[Expr],
-    ) -> None:
+    def __init__(self, job: Job, part: Slice, reader: PartitionReader, wanted: pa.Schema | None) -> None:
         self._job = job
         self._part = part
         self._reader = reader
-        self._shape = job.shape(wanted, pushed)
+        self._shape = job.shape(wanted)
         place = Place(part.channel, part.partition, part.place)
         types = None if job.types is None else frozenset(job.types)
         known = [fmt.id for fmt in job.known()]

@@ -7,8 +7,9 @@ they do is elsewhere: options in `options`, columns in `shape`, the way of a str
 
 from __future__ import annotations
 
+from contextlib import closing, suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -29,24 +30,22 @@ from heliograph.spark.filtering import joined_format
 from heliograph.spark.options import parse_options
 from heliograph.spark.planning import chosen_types, rows_per_task, slices_of
 from heliograph.spark.pruning import pruned
-from heliograph.spark.pushing import as_expression
 from heliograph.spark.shape import full_schema, insist_on_columns
 from heliograph.spark.slices import Job, Slice, batches
 from heliograph.spark.stream import Stream
 from heliograph.spark.watching import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from heliograph.expr.tree import Expr
     from heliograph.spark.options import Options
     from heliograph.spark.sink import RunSink, StreamSink
     from heliograph.spark.watching import Key
 
+    Ranges: TypeAlias = dict[Key, tuple[int, int]]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,6 +78,16 @@ class HeliographSource(DataSource):
     _known: tuple[bytes, ...] | None = None
     """Descriptions of the formats that the columns were made for; None while the user chooses columns."""
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        # Spark makes this object when a frame is loaded and keeps a pickle of it. How often it then asks for
+        # a reader depends on its settings and on the query, so what a batch read covers is decided here.
+        self._ranges: Ranges | None = None
+        with suppress(HeliographError, OSError):  # a write, or a mistake that `schema` or `reader` names
+            parsed = parse_options(options, stream=False)
+            with closing(Watch(parsed)) as watch:
+                self._ranges = ranges_of(parsed, watch)
+
     @classmethod
     def name(cls) -> str:
         return "heliograph"
@@ -90,7 +99,7 @@ class HeliographSource(DataSource):
         self._known = tuple(fmt.description for fmt in watch.learned())
         joined = self._joined(options)
         found = _columns(options, joined)
-        self._planned(options, watch, joined).shape(found, ())  # a wrong filter is refused here already
+        self._planned(options, watch, joined).shape(found)  # a wrong filter is refused here already
         watch.close()
         return from_arrow_schema(found, prefer_timestamp_ntz=False)
 
@@ -99,7 +108,8 @@ class HeliographSource(DataSource):
         options = parse_options(self.options, stream=False)
         watch = Watch(options)
         job, wanted = self._job(options, watch, schema)
-        return HistoryReader(options, watch, job, wanted)
+        ranges = ranges_of(options, watch) if self._ranges is None else self._ranges
+        return HistoryReader(options, watch, job, wanted, ranges)
 
     @told_shortly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -128,7 +138,7 @@ class HeliographSource(DataSource):
         wanted = to_arrow_schema(schema, timezone="UTC")
         insist_on_columns(wanted, _columns(options, joined, everything=True))
         job = self._planned(options, watch, joined, explicit=explicit)
-        job.shape(wanted, ())  # refuses a filter that is wrong before anything runs
+        job.shape(wanted)  # refuses a filter that is wrong before anything runs
         return job, wanted
 
     def _planned(
@@ -166,44 +176,53 @@ def _columns(options: Options, joined: Format | None, *, everything: bool = Fals
     )
 
 
-class HistoryReader(DataSourceReader):
-    """What is durable between two points when an action runs."""
+def ranges_of(options: Options, watch: Watch) -> Ranges:
+    """The offsets that a batch read covers now, from the first up to, not including, the second."""
+    found: Ranges = {}
+    for key, reader in watch.readers().items():
+        end = min(options.ending.offset(reader, *key), reader.watermark)
+        first = options.starting.offset(reader, *key)
+        if options.fail_on_data_loss and first < min(reader.earliest, end):
+            raise HistoryGone(partition_folder(*key), first, reader.earliest)
+        found[key] = first, end
+    return found
 
-    def __init__(self, options: Options, watch: Watch, job: Job, wanted: pa.Schema) -> None:
+
+class HistoryReader(DataSourceReader):
+    """The events of a batch read.
+
+    It has no `pushFilters`: Spark keeps what that has planned for all uses of a frame, also for those with
+    other filters or none (`docs/adr/0031-spark-filters-are-not-pushed.md`).
+    """
+
+    def __init__(self, options: Options, watch: Watch, job: Job, wanted: pa.Schema, ranges: Ranges) -> None:
         self._options = options
         self._watch: Watch | None = watch
         self._job = job
         self._wanted = wanted
-        self._pushed: list[Expr] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take filters along to skip rows by; Spark looks at those that come through once more."""
-        self._pushed = [found for one in filters if (found := as_expression(one)) is not None]
-        return filters
+        self._ranges = ranges
 
     def partitions(self) -> Sequence[InputPartition]:
         assert self._watch is not None
-        predicates = self._job.shape(self._wanted, self._pushed).predicates()
+        predicates = self._job.shape(self._wanted).predicates()
         known = frozenset(fmt.id for fmt in self._job.known())
+        readers = self._watch.readers()
         ranges: list[tuple[Key, int, int]] = []
-        for key, reader in self._watch.readers().items():
-            channel, partition = key
-            place = partition_folder(channel, partition)
-            end = min(self._options.ending.offset(reader, channel, partition), reader.watermark)
-            first = self._options.starting.offset(reader, channel, partition)
-            if self._job.fail_on_data_loss and first < min(reader.earliest, end):
-                raise HistoryGone(place, first, reader.earliest)
-            ranges += ((key, *span) for span in pruned(reader, first, end, known, predicates))
+        for key, (first, end) in self._ranges.items():
+            if key in readers:
+                ranges += ((key, *span) for span in pruned(readers[key], first, end, known, predicates))
+            else:  # it has gone since the frame was loaded: the task that reads it says so
+                ranges.append((key, first, end))
         rows = rows_per_task(sum(end - first for _, first, end in ranges), self._options)
         parts: list[InputPartition] = []
         for key, first, end in ranges:
-            segments = self._watch.readers()[key].manifest.segments
+            segments = readers[key].manifest.segments if key in readers else ()
             parts += map(SlicePartition, slices_of(*key, first, end, segments, rows=rows))
         return parts or [SlicePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:
-            yield from batches(self._job, partition.value, self._wanted, self._pushed)
+            yield from batches(self._job, partition.value, self._wanted)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_watch": None}

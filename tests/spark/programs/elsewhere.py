@@ -55,7 +55,6 @@ def session(master: str, archive: str) -> Any:
 
     os.environ.setdefault("JAVA_HOME", str(find_java().home))
     config = {
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
     }
