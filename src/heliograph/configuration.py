@@ -119,6 +119,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
     modules: Modules = CONFIGURATIONS["full"]
     callback_limit: float | None = None
+    peer_limit: float | None = None
     transport: Any = None
     """The name of a carrier; None: what the program says. So it is with the next."""
     priority: int | None = None
@@ -168,6 +169,10 @@ def check_station(folder: Any, name: Any, priority: Any, on_error: Any) -> None:
 _Kind: TypeAlias = "tuple[Callable[[Any], bool], str]"
 """Whether a value fits, and what does."""
 _SECONDS: Final[_Kind] = (lambda value: type(value) in (int, float) and 0 < value < inf, "seconds above 0")
+_PEER_SECONDS: Final[_Kind] = (
+    lambda value: type(value) in (int, float) and 1 <= value < inf,
+    "seconds from 1: stations beat twice a second",
+)
 _SWITCH: Final[_Kind] = (lambda value: type(value) is bool, "true or false")
 _PRIORITY: Final[_Kind] = (
     lambda value: type(value) is int and LOWEST_PRIORITY <= value <= HIGHEST_PRIORITY,
@@ -207,7 +212,13 @@ class _Reading:
         self._check_names((), self._tables, _TOP)
         modules = self._modules()
         carrier = _choice(self._carriers)
-        station = self._checked("station", callback_limit=_SECONDS, transport=carrier, priority=_PRIORITY)
+        station = self._checked(
+            "station",
+            callback_limit=_SECONDS,
+            peer_limit=_PEER_SECONDS,
+            transport=carrier,
+            priority=_PRIORITY,
+        )
         timers = self._checked("timers", limit=_count(MAX_TIMERS))
         bound = _count(MAX_BOUND)
         bounds = self._checked("correlation", enabled=_SWITCH, keys=bound, depth=bound, queue=bound)

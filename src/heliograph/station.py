@@ -37,7 +37,7 @@ from heliograph.errors import (
 from heliograph.event import Event
 from heliograph.journal.keeping import Keeping
 from heliograph.journal.limits import Limits
-from heliograph.link import Carrier, Identity, check_joining, join
+from heliograph.link import PEER_LIMIT, Carrier, Identity, check_joining, join
 from heliograph.options import insist_on_known, names_options
 from heliograph.ports import Ports, seconds_until, system_ports
 from heliograph.qos import QoS, differences
@@ -84,7 +84,8 @@ class Station:
         journal: when the files of persistent channels are rotated, and how much of them is kept.
         callback_limit: seconds after which a callback that does not return is reported and detached.
         peer_limit: seconds after which a station of the domain that is there and says nothing, because it is
-            stopped, counts as gone until it is heard again; at least 1. Without, it is waited for.
+            stopped, is suspected: it holds up nobody until it is heard again. At least 1; None: it is waited
+            for.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
             the header when a receiver missed a part of the history, or a band worker died; else it is
             logged, and so is what this raises.
@@ -103,7 +104,7 @@ class Station:
         config: str | os.PathLike[str] | None = None,
         journal: Limits | None = None,
         callback_limit: float = CALLBACK_LIMIT,
-        peer_limit: float | None = None,
+        peer_limit: float | None = PEER_LIMIT,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
     ) -> None:
@@ -114,6 +115,7 @@ class Station:
         check_limit("Station", "callback_limit", callback_limit)
         self._configuration = load(config, get_args(Carrier))
         transport = self._configuration.transport or transport
+        peer_limit = self._configuration.peer_limit or peer_limit
         check_joining(domain, transport, peer_limit)
         priority = self._configuration.priority or priority
         modules = self._configuration.modules

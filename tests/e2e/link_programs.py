@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -68,3 +70,14 @@ class Program:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line.strip())
+
+
+def heard(hearer: Program) -> tuple[dict[str, int], bool, dict[str, int]]:
+    """Of a program `hear`: how many events came of each channel, whether in order, and the known losses."""
+    before = len(hearer.said)
+    assert hearer.process.stdin is not None
+    hearer.process.stdin.write("\n")
+    hearer.process.stdin.flush()
+    assert wait_until(lambda: len(hearer.said) > before)
+    counts, ordered, missed = json.loads(hearer.said[-1].removeprefix("heard "))
+    return counts, ordered, dict(sum(map(Counter, missed), Counter()))

@@ -102,7 +102,7 @@ def test_who_was_killed_is_not_counted_any_more(run: Callable[..., Program]) -> 
             assert not tracks.wait_matched(1, 0)
 
 
-def test_on_request_a_station_that_is_stopped_is_struck_off_until_it_goes_on(
+def test_a_shorter_limit_suspects_a_station_that_is_stopped_sooner(
     run: Callable[..., Program],
 ) -> None:
     with hg.Station(domain="e2e", transport=transport(), peer_limit=1.0) as station:

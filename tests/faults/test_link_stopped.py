@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import pytest
 import heliograph as hg
 from heliograph.link import airing
 from heliograph.link.aired import NORMAL
-from tests.e2e.link_programs import Program
+from tests.e2e.link_programs import Program, heard
 from tests.e2e.link_support import (
     LIMIT,
     TRANSPORT,
@@ -39,17 +38,6 @@ def hearer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Program]
     program = Program("hear", "x", "y", "lossy.x", "lossy.y")
     yield program
     program.clean_up()
-
-
-def heard(hearer: Program) -> tuple[dict[str, int], bool, dict[str, int]]:
-    """What it has seen of each channel, whether in order, and what it knows that it missed."""
-    before = len(hearer.said)
-    assert hearer.process.stdin is not None
-    hearer.process.stdin.write("\n")
-    hearer.process.stdin.flush()
-    assert wait_until(lambda: len(hearer.said) > before)
-    counts, ordered, missed = json.loads(hearer.said[-1].removeprefix("heard "))
-    return counts, ordered, dict(sum(map(Counter, missed), Counter()))
 
 
 def test_a_stopped_process_is_dropped_and_knows_how_many_events_of_which_channel_it_missed(

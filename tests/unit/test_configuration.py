@@ -89,6 +89,7 @@ def test_the_file_takes_the_place_of_what_the_program_says(tmp_path: Path) -> No
         ("configuration = 'half'", 1, "'half': one of full, erd, efd, erm"),
         ("x = 1", 1, "x is not known here; allowed are configuration, station, timers"),
         ("\n[station]\ncallback_limit = -1", 3, "seconds above 0"),
+        ("[station]\npeer_limit = 0.5", 2, "seconds from 1: stations beat twice a second"),
         ("[channels]\npriority = 1\ndispatch = 'fifo'", 3, "one of strict, ranked, aged, deadline"),
         ("[channels]\ndispatch = 'aged'\n\n[channel.a]\nlatency = 1.0", 5, "None unless dispatch='deadline'"),
         ('[channel."a.b"]\nqueue = 3\nqueues = 4', 3, "queues is not known here; allowed are reliability"),

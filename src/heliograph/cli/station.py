@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from heliograph.cli.output import JsonFlag, print_json, print_line, print_table
+from heliograph.link import PEER_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,9 @@ def station(
         str | None, typer.Option(help="Where histories are kept; none without it.", show_default=False)
     ] = None,
     name: Annotated[str, typer.Option(help="How others see this station.", show_default=False)] = "",
+    peer_limit: Annotated[
+        float, typer.Option(help="Seconds after which a station that says nothing is suspected, from 1.")
+    ] = PEER_LIMIT,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a station until Ctrl-C or SIGTERM ends it.
@@ -46,13 +50,13 @@ def station(
     With a folder it keeps the channels with a history there, and those that others open and nobody keeps.
     """
     with _until_interrupted():
-        _run(domain, folder, name, as_json=as_json)
+        _run(domain, folder, name, peer_limit, as_json=as_json)
 
 
-def _run(domain: str, folder: str | None, name: str, *, as_json: bool) -> None:
+def _run(domain: str, folder: str | None, name: str, peer_limit: float, *, as_json: bool) -> None:
     from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
 
-    with Station(folder, domain=domain, name=name or "helio station") as running:
+    with Station(folder, domain=domain, name=name or "helio station", peer_limit=peer_limit) as running:
         channels = _keep_all(running, folder) if folder is not None else []
         if folder is not None:
             running.keep_for_others()

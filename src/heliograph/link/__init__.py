@@ -21,14 +21,15 @@ Rooms, from the outside in:
     aired        which channels are broadcast, and in which lane         skimming    where they may get lost
     apart        large events in it                         taking      one event, into a channel
     airing       who hears whom by broadcast                overtaken   and who did not get what
-    silence      who is there and says nothing
+    silence      the failure detector: peers that are there and say nothing
+    credentials  which process the kernel says is at the other end
     meeting      the folder where they find each other
     memory       a network in memory, with faults, for tests and simulations
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from heliograph.errors import NotPossible
 
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 
 Carrier = Literal["socket", "ring", "spinning-ring"]
 """What carries frames between stations of one host; where there can be no ring, a socket does."""
+
+
+PEER_LIMIT: Final = 5.0
+"""Seconds after which a peer that says nothing is suspected: ten heartbeats."""
 
 
 class Identity(NamedTuple):
@@ -62,7 +67,7 @@ def check_joining(
             f"transport={transport!r:.60}",
             f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
         )
-    if domain is None and peer_limit is not None:
+    if domain is None and peer_limit not in (None, PEER_LIMIT):
         raise NotPossible(
             f"peer_limit={peer_limit!r:.60}", "is about other stations of a domain: add domain="
         )
@@ -77,7 +82,7 @@ def join(
     ports: Ports,
     channel: Callable[[str], Channel[Any] | None],
     transport: Callable[[int], Transport] | Carrier = "socket",
-    peer_limit: float | None = None,
+    peer_limit: float | None = PEER_LIMIT,
 ) -> Mesh:
     """Join the stations of a domain: this user's on this host, unless another transport is given."""
     from heliograph.link.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from heliograph.link.credentials import PeerProcess
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_FRAME: Final = 64 << 20
@@ -77,6 +79,11 @@ class Connection(Protocol):
     @property
     def carrier_reason(self) -> str:
         """Why nothing faster carries them, in words; empty when there is nothing faster."""
+        ...
+
+    @property
+    def process(self) -> PeerProcess:
+        """The process at the other end as the kernel says; `UNKNOWN` where nobody can know."""
         ...
 
     @property

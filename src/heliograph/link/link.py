@@ -310,6 +310,11 @@ class Link:
         connection = self._connection
         return connection.received_bytes if connection is not None and self._waits else None
 
+    def cpu_ticks(self) -> int | None:
+        """Processor time that the other station's process has used; None where that cannot be known."""
+        connection = self._connection
+        return None if connection is None else connection.process.cpu_ticks()
+
     # The life of a link
 
     def hello(self, name: str, domain: str, pid: int, own: int, *, resumed: bool, rings: bool) -> m.Hello:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from heliograph.errors import LinkLost, QueueClosed
 from heliograph.link.contract import MAX_FRAME
+from heliograph.link.credentials import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ class MemoryConnection:
         self.other: MemoryConnection
         self.carrier = "memory"
         self.carrier_reason = ""
+        self.process = UNKNOWN
         self.sent_bytes = 0
         self.received_bytes = 0
 

@@ -75,7 +75,7 @@ class Mesh:
         channel: a channel of this station by its name, or None.
         heartbeat: seconds between two heartbeats of a link.
         rings: with which to broadcast on this host; None: not at all.
-        peer_limit: seconds of silence after which a station counts as gone; None: never.
+        peer_limit: seconds of silence after which a station is suspected; None: never.
     """
 
     def __init__(
@@ -129,13 +129,14 @@ class Mesh:
         )
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
         self._closed = False
-        self._silence = Silence(peer_limit, ports.tasks, self._peers, self._gone)
+        self._suspected: set[int] = set()
+        self._silence = Silence(peer_limit, ports.tasks, self._peers, self._suspect)
 
     # The face
 
     def start(self) -> None:
         """Find the other stations; returns when those that are there now have been dialled."""
-        self._transport.start(self._connected, self._gone)
+        self._transport.start(self._connected, self._ended)
         self._silence.start()
 
     def tell(self, channel: Channel[Any], *, again: bool = False) -> None:
@@ -194,8 +195,17 @@ class Mesh:
         return tuple(found.values())
 
     def meet_all(self, timeout: float = ASK_LIMIT) -> bool:
-        """Wait until every station that is there is linked and has told all it had to tell by now."""
-        return self.meet(self._transport.others(), timeout)
+        """Wait until every station that is there is linked and has told all it had to tell by now.
+
+        Stations that are suspected are not waited for.
+        """
+        return self.meet(self._transport.others() - self._suspected, timeout)
+
+    @property
+    def suspected(self) -> frozenset[int]:
+        """The stations that are there and have said nothing for longer than `peer_limit`."""
+        with self._lock:
+            return frozenset(self._suspected)
 
     def meet(self, others: set[int], timeout: float) -> bool:
         """The same of some stations."""
@@ -376,6 +386,8 @@ class Mesh:
             link.renew(answering=dialled is None)
         if dialled is None:
             connection.offer([m.hello_frame(self._hello(link, resumed=resumed))])
+        with self._lock:
+            self._suspected.discard(hello.station)
         self._transport.linked(hello.station)
         return peer, link.attach(connection, hello, resumed=resumed)
 
@@ -416,8 +428,20 @@ class Mesh:
         for station in stations - self._transport.others():
             self._gone(station)
 
-    def _gone(self, station: int) -> None:
+    def _ended(self, station: int) -> None:
         """A station's process has ended."""
+        with self._lock:
+            self._suspected.discard(station)
+        self._gone(station)
+
+    def _suspect(self, station: int) -> None:
+        """A station says nothing: nobody waits for it before it greets again."""
+        with self._lock:
+            self._suspected.add(station)
+        self._gone(station)
+
+    def _gone(self, station: int) -> None:
+        """A station is given up."""
         with self._lock:
             peer = self._peers.get(station)
         if peer is not None:

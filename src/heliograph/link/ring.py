@@ -100,6 +100,7 @@ class RingConnection:
         self._sent = 0
         self._received = 0
         self.carrier_reason = reason or NOT_OPENED_YET
+        self.process = socket.process
         # Each is replaced by what comes after it, in the task that calls it; so a connection that stays on
         # its socket costs nothing more than the socket.
         self.offer: Callable[[Sequence[Buffer]], bool] = self._offer_by_socket

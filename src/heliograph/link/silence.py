@@ -1,19 +1,24 @@
-"""Stations that are there and say nothing: struck off when that was asked for, until they are heard again.
+"""The failure detector: peers that are there and say nothing are suspected until they are heard again.
 
-Every station beats twice a second, so one that is silent is stopped, or so busy that it does nothing else.
-It is not dead: what it owes and is owed waits for it, and a push that must not lose anything waits with it.
-With `Station(peer_limit=5.0)` such a station counts as gone after that time. Its consumers are dropped from
-every channel, with what waited for them, and what it kept is looked for elsewhere. The connection is made
-anew at once, and greets it when it goes on.
+Every station beats twice a second, so a peer that is silent is stopped, or so busy that it does nothing
+else. It is not dead, but whoever waits for it waits for an unknown time. After `peer_limit` seconds it is
+suspected: its consumers leave every channel, what waited for them is counted as dropped, and what it keeps
+is looked for elsewhere. So it holds up nobody. The connection is made anew at once, and greets the peer
+when it goes on; a peer that was suspected wrongly loses no more than that.
 
-Looks are counted, not seconds: a process that was stopped itself, or hardly ran, takes nobody for silent
-before it has had the time to read what came meanwhile.
+A heartbeat is sent by a thread of the peer's interpreter, and one call into C that holds the interpreter
+keeps it from beating. On a loaded machine such a call takes several times as long. The kernel can tell that
+from a process that is stopped: a peer on this host whose process has used processor time since the last
+look is suspected only after `BUSY` times the limit.
+
+Looks are counted, not seconds: a process that was stopped itself, or hardly ran, suspects nobody before it
+has had the time to read what came meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from heliograph.channel.stamp import LONGEST_WAIT
 from heliograph.errors import NotPossible
@@ -28,6 +33,8 @@ log = logging.getLogger(__name__)
 
 LOOKS: Final = 4
 """Times in a row that nothing was heard of a station; so many looks are in the limit."""
+BUSY: Final = 4
+"""Times the limit after which a peer is suspected whose process computes and says nothing."""
 LEAST: Final = 1.0
 """Seconds of the shortest limit: two heartbeats."""
 
@@ -41,13 +48,25 @@ def check_limit(limit: float | None) -> None:
         )
 
 
+class _Heard(NamedTuple):
+    """What a look found of one peer."""
+
+    received: int
+    """Bytes that have come over its connection."""
+    looks: int
+    """How many looks in a row found no more."""
+    idle_looks: int
+    """Those of them that found that its process had used no processor time either."""
+    cpu_ticks: int | None
+
+
 class Silence:
     """Watches the links of one station.
 
     Args:
-        limit: seconds of silence after which a station is struck off; None: never.
+        limit: seconds of silence after which a peer is suspected; None: never.
         peers: the stations that are linked, at any time.
-        strike_off: what to do about one, called with its station.
+        suspect: what to do about one, called with its station.
     """
 
     def __init__(
@@ -55,16 +74,15 @@ class Silence:
         limit: float | None,
         tasks: Tasks,
         peers: Mapping[int, Peer],
-        strike_off: Callable[[int], object],
+        suspect: Callable[[int], object],
     ) -> None:
         self._limit = limit
         self._peers = peers
-        self._strike_off = strike_off
+        self._suspect = suspect
         self._wake = tasks.signal("silence")
         self._tasks = tasks
         self._closed = False
-        self._heard: dict[int, tuple[int, int]] = {}
-        """By station: the bytes that have come, and how many looks found no more."""
+        self._heard: dict[int, _Heard] = {}
 
     def start(self) -> None:
         limit = self._limit
@@ -76,27 +94,32 @@ class Silence:
         self._wake.notify()
 
     def look(self) -> None:
-        """Strike off who has said nothing for so many looks; while nobody reads here, nobody is silent."""
+        """Suspect peers that were silent at so many looks; while nobody reads here, nobody is silent."""
         before, self._heard = self._heard, {}
         for peer in tuple(self._peers.values()):
             link = peer.link
             came = link.waits_behind
             if came is None:
                 continue
-            known, looks = before.get(link.station, (-1, 0))
-            looks = looks + 1 if came == known else 0
-            self._heard[link.station] = came, looks
-            if looks >= LOOKS:
+            heard = self._heard[link.station] = _looked(before.get(link.station), came, link.cpu_ticks())
+            if heard.idle_looks >= LOOKS or heard.looks >= LOOKS * BUSY:
                 log.warning(
-                    "station %s (pid %d) has said nothing for %g s: struck off until it is heard again",
+                    "station %s (pid %d) has said nothing for %g s: suspected until it is heard again",
                     link.name,
                     link.peer.pid,
-                    self._limit,
+                    (self._limit or 0.0) * heard.looks / LOOKS,
                 )
-                self._strike_off(link.station)
+                self._suspect(link.station)
 
     def _run(self, limit: float) -> None:
         while not self._closed:
             self._wake.wait(limit / LOOKS)
             if not self._closed:
                 self.look()
+
+
+def _looked(before: _Heard | None, received: int, cpu_ticks: int | None) -> _Heard:
+    if before is None or received != before.received:
+        return _Heard(received, 0, 0, cpu_ticks)
+    is_idle = cpu_ticks is None or cpu_ticks == before.cpu_ticks
+    return _Heard(received, before.looks + 1, before.idle_looks + is_idle, cpu_ticks)

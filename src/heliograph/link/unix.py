@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import BadFrame, LinkError, LinkLost, LinkRefused
 from heliograph.link.contract import KNOCK, MAX_FRAME
+from heliograph.link.credentials import process_at
 from heliograph.link.meeting import MeetingFolder
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ LONGEST_PATH: Final = 100
 _QUIETLY: Final = int(socket.MSG_NOSIGNAL)
 _AT_ONCE: Final = int(socket.MSG_DONTWAIT) | _QUIETLY
 _SIZE: Final = struct.Struct("<I")
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 class UnixConnection:
@@ -70,9 +70,7 @@ class UnixConnection:
         self.sent_bytes = 0
         self.received_bytes = 0
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
-        uid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[
-            1
-        ]
+        self.process, uid = process_at(sock)
         if uid != os.getuid():
             sock.close()
             raise LinkRefused(peer, f"runs as user {uid}, this station as user {os.getuid()}")

@@ -12,6 +12,7 @@ import pytest
 import heliograph as hg
 from heliograph.errors import BadFrame, LinkLost, NoRoomForRing, NotPossible
 from heliograph.link.contract import KNOCK
+from heliograph.link.credentials import UNKNOWN
 from heliograph.link.meeting import MeetingFolder
 from heliograph.link.ring import DECLINED, NOT_ASKED_FOR, RingConnection, RingTransport
 from heliograph.link.unix import short_path
@@ -41,6 +42,7 @@ class Wire:
         self.other = self
         self.carrier = "wire"
         self.carrier_reason = ""
+        self.process = UNKNOWN
         self.sent_bytes = self.received_bytes = 0
 
     def offer(self, frame: Sequence[Buffer]) -> bool:

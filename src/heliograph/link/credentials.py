@@ -1,0 +1,62 @@
+"""Which process is at the other end of a socket: what the kernel says, whatever the process claims.
+
+    process = process_at(sock)          # pid and start time, as this process sees them
+    process.cpu_ticks()                 # processor time used so far, to tell busy from stopped
+
+The kernel takes the credentials when the connection is made. The start time tells a process from a later one
+with the same pid. A process of another pid namespace that this one cannot see has pid 0, and nothing is known
+of it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_CREDENTIALS: Final = struct.Struct("3i")
+_STARTED, _USER_TICKS, _SYSTEM_TICKS = 19, 11, 12
+"""Fields of `/proc/<pid>/stat`, counted behind the name of the program, which may hold any character."""
+
+
+class PeerProcess(NamedTuple):
+    """A process as the kernel knows it."""
+
+    pid: int
+    """0: not visible from here."""
+    started: int
+    """Clock ticks after the boot of the host; 0: not known."""
+
+    def cpu_ticks(self) -> int | None:
+        """Processor time that all of its threads have used; None where that cannot be known."""
+        fields = _stat(self.pid)
+        if fields is None or int(fields[_STARTED]) != self.started:
+            return None
+        return int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+
+
+UNKNOWN: Final = PeerProcess(0, 0)
+
+
+def process_of(pid: int) -> PeerProcess:
+    """A process by its pid, as this process sees it."""
+    fields = _stat(pid)
+    return PeerProcess(pid, 0) if fields is None else PeerProcess(pid, int(fields[_STARTED]))
+
+
+def process_at(sock: socket.socket) -> tuple[PeerProcess, int]:
+    """The process at the other end of a connected Unix socket, and its user."""
+    pid, uid, _ = _CREDENTIALS.unpack(
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return process_of(pid), uid
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    if pid <= 0:
+        return None
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return None
