@@ -201,6 +201,8 @@ class Station:
                 if new and self._keeping is not None:
                     self._keeping.check_types(name, new)
                 channel.add_types(types)
+                if new and self._keeping is not None and channel.qos.journalled:
+                    self._keeping.declare(name, channel.qos, channel.types)
             patterns = list(self._patterns)
         self._channel_changed(channel)
         self._recorder.start()
@@ -454,7 +456,7 @@ class Station:
         if self._keeping is None or self.mesh is None:
             needed = "needs a folder and a domain: hg.Station('data', domain='a')"
             raise NotPossible("keep_for_others", needed)
-        ForOthers(self.channel, self._channels.get, self._keeping.remember, self.mesh, self.ports.tasks)
+        ForOthers(self.channel, self._channels.get, self.mesh, self.ports.tasks)
 
     def _recorded(self, name: str, qos: QoS | None) -> QoS | None:
         """How a new channel is kept in the domain, where it would be kept by nobody; None: it is not."""

@@ -108,7 +108,6 @@ def test_a_folder_remembers_how_a_channel_was(tmp_path: Path) -> None:
     with hg.Station(tmp_path / "data") as station:
         assert station.channel("air.tracks", Track).qos == qos
         assert station.channel("plain", Track).qos == PERSISTENT
-    assert not list((tmp_path / "data").rglob("plain/charter"))
 
 
 def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:

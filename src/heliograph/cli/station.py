@@ -142,11 +142,9 @@ def _keep_all(running: Station, folder: str) -> list[str]:
 
 def _types_in(folder: Any, channel: str) -> list[type[Event]]:
     from heliograph.classes import class_for  # noqa: PLC0415 - as above
-    from heliograph.journal.charter import read_charter  # noqa: PLC0415 - as above
     from heliograph.journal.folder import learn_formats_of_heads  # noqa: PLC0415 - as above
 
-    asked_for = read_charter(folder.disk, channel).known_formats()
-    by_name: dict[str, type[Event]] = {fmt.name: class_for(fmt) for fmt in asked_for}
+    by_name: dict[str, type[Event]] = {fmt.name: class_for(fmt) for fmt in folder.declared(channel)}
     for partition in folder.partitions(channel):
         with folder.reader(channel, partition) as reader:
             learn_formats_of_heads(reader)

@@ -1,9 +1,10 @@
 """What a folder remembers of a channel besides its events: its quality of service, and what it may carry.
 
-<folder>/channels/<channel>/charter            JSON; not there while a channel is all defaults
+<folder>/channels/<channel>/charter            JSON
 
-A station that opens the channel without saying how has it as it was. The formats are those with which another
-station asked for it to be kept: `helio station` opens it again before the first event has come.
+A station that opens the channel without saying how has it as it was. The formats are those of the classes
+with which it was last opened, by a program or for another station. Before the first event has come,
+`helio station` opens the channel with them, and Spark takes them for the channel's fields.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from heliograph.classes import is_made
 from heliograph.errors import BadJournalFile, FormatError, InvalidQoS, NoSuchFile
+from heliograph.event import info_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.names import CHANNELS, TEMPORARY, escaped
 from heliograph.journal.recovery import make_folder
 from heliograph.qos import QoS, policies_of, qos_of
 
 if TYPE_CHECKING:
+    from heliograph.event import Event
     from heliograph.formats import Format
     from heliograph.ports import Disk
 
@@ -60,11 +64,17 @@ def read_charter(disk: Disk, channel: str) -> Charter:
     return charter
 
 
-def keep_charter(disk: Disk, channel: str, qos: QoS, formats: list[Format] | None = None) -> None:
-    """Remember how a channel is, if that is news; without formats, those of before."""
+def keep_charter(disk: Disk, channel: str, qos: QoS, types: tuple[type[Event], ...]) -> None:
+    """Remember how a channel is and what it carries, if that is news.
+
+    Of a class that was made of a format, what is known under its name stays: a tool that opens a channel for
+    its old events does not take the place of the program's own class.
+    """
     known = read_charter(disk, channel)
-    rows = known.formats if formats is None else [(fmt.id, fmt.description) for fmt in formats]
-    charter = Charter(policies_of(qos), rows)
+    declared = {fmt.name: fmt for fmt in known.known_formats()}
+    infos = ((info_of(cls), is_made(cls)) for cls in types)
+    formats = [declared.get(info.name, info.format) if made else info.format for info, made in infos]
+    charter = Charter(policies_of(qos), [(fmt.id, fmt.description) for fmt in formats])
     if charter == known:
         return
     folder = f"{CHANNELS}/{escaped(channel)}"

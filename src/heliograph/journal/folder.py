@@ -32,7 +32,7 @@ from heliograph.ports import LocalDisk
 if TYPE_CHECKING:
     import os
 
-    from heliograph.formats import FormatRegistry
+    from heliograph.formats import Format, FormatRegistry
 
 
 def partition_folder(channel: str, partition: str) -> str:
@@ -84,6 +84,17 @@ class StationFolder:
         except NoSuchFile:
             return ()
         return tuple(name for name in names if self._has_rows(delayed_folder(channel, name)))
+
+    def declared(self, channel: str) -> list[Format]:
+        """The formats of the classes that a channel was last opened with; none while nobody has said so.
+
+        A record that cannot be read says nothing here: opening the channel tells what is wrong with it.
+        """
+        from heliograph.journal.charter import read_charter  # noqa: PLC0415 - Spark's tasks need no policies
+
+        with suppress(BadJournalFile, InvalidFileName):
+            return read_charter(self.disk, channel).known_formats()
+        return []
 
     def reader(self, channel: str, partition: str, formats: FormatRegistry | None = None) -> PartitionReader:
         return PartitionReader(self.disk, partition_folder(channel, partition), formats=formats)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from heliograph.channel.store import OnDurable
     from heliograph.event import Event
-    from heliograph.formats import Format
     from heliograph.journal.retention import Place
     from heliograph.journal.staging import Batch
     from heliograph.ports import FileLock, Ports, Task
@@ -116,7 +115,7 @@ class Keeping:
     ) -> JournalStore:
         self.check_types(channel, types())  # before anything is written
         with self._opening:
-            keep_charter(self._disk, channel, qos)
+            keep_charter(self._disk, channel, qos, types())
             unclaimed = self._unclaimed.pop(channel, None)
             if unclaimed is not None:
                 unclaimed.writer.close()
@@ -173,9 +172,10 @@ class Keeping:
         """How a channel was when it was last opened."""
         return read_charter(self._disk, channel)
 
-    def remember(self, channel: str, qos: QoS, formats: list[Format]) -> None:
-        """A channel is kept for another station, which said what it carries."""
-        keep_charter(self._disk, channel, qos, formats)
+    def declare(self, channel: str, qos: QoS, types: tuple[type[Event], ...]) -> None:
+        """An open channel carries further types."""
+        with self._opening:
+            keep_charter(self._disk, channel, qos, types)
 
     def has(self, channel: str) -> bool:
         """Whether this folder keeps a history of that channel."""

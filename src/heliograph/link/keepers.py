@@ -136,7 +136,6 @@ class ForOthers:
     Args:
         open_channel: opens a channel of this station, or has it carry further types.
         opened: one that is open, by its name, or None.
-        remember: writes down what a channel carries, for when this station is started again.
         mesh: of this station; there it answers from now on.
         tasks: has the lock.
     """
@@ -145,13 +144,11 @@ class ForOthers:
         self,
         open_channel: Callable[..., Channel[Any]],
         opened: Callable[[str], Channel[Any] | None],
-        remember: Callable[[str, QoS, list[Format]], object],
         mesh: Mesh,
         tasks: Tasks,
     ) -> None:
         self._open_channel = open_channel
         self._opened = opened
-        self._remember = remember
         # Of several that ask at once, the first has the classes made.
         self._lock = tasks.lock("kept for others")
         mesh.keeper.carry = self._carry
@@ -181,5 +178,4 @@ class ForOthers:
             opened = self._opened(name)
             carried = () if opened is None else opened.type_names
             new = {fmt.name: fmt for fmt in formats if fmt.name not in carried}
-            channel = self._open_channel(name, *map(class_for, new.values()), qos=qos)
-            self._remember(name, channel.qos, [info_of(cls).format for cls in channel.types])
+            self._open_channel(name, *map(class_for, new.values()), qos=qos)

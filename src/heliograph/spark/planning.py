@@ -90,7 +90,7 @@ class Plan(NamedTuple):
 
     folder: str
     formats: tuple[Format, ...]
-    """All formats of the channel's history, also of parts that are not read."""
+    """All formats of the channel's history, also of parts that are not read, then those of its classes."""
     files: tuple[SealedFile, ...]
     slices: tuple[Slice, ...]
 
@@ -115,6 +115,8 @@ def plan_read(
                 partition.insist_on_all()
             files += partition.files()
             slices += partition.slices()
+    for fmt in station.declared(channel):
+        formats.register(fmt)
     return Plan(station.path, formats.formats(), tuple(files), tuple(slices))
 
 

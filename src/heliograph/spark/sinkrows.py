@@ -1,8 +1,9 @@
 """From rows of a data frame to bodies of events: which format, and whether the rows fit it.
 
-The format is that of a class (`event`), or the one that the channel's history has seen last, or, for a
-channel that is to be made, one that follows from the data frame's own columns. Columns go to fields by name;
-a field without a column has the default of its class, if the class was named.
+The format is that of a class (`event`), or the one that the channel's history has seen last, or, before its
+first event, that of the class that the channel was opened with; for a channel that is to be made, it follows
+from the data frame's own columns. Columns go to fields by name; a field without a column has the default of
+its class, if the class was named.
 
 A row that does not fit is refused with its field before anything of its batch can enter a journal: a null
 where the field has no None, an integer out of range, a text that its enum does not have.
@@ -195,6 +196,9 @@ def _newest(options: SinkOptions, name: str) -> Format:
                 if fmt.name == name and (newest is None or row.append_ts >= newest[0]):
                     newest = row.append_ts, fmt
     if newest is None:
+        declared = [fmt for fmt in folder.declared(options.channel) if fmt.name == name]
+        if declared:
+            return declared[0]
         allowed = f"a class: there are several versions of {name}, none among the last {LAST_ROWS} events"
         raise InvalidOption("event", None, allowed)
     return newest[1]

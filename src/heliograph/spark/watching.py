@@ -58,9 +58,12 @@ class Watch:
         return self._readers
 
     def learned(self) -> tuple[Format, ...]:
-        """The formats of everything that is kept."""
+        """The formats of everything that is kept, then those of the classes that the channels carry."""
         for reader in self._readers.values():
             learn_formats(reader, self.folder.path)
+        for channel in self._channels():
+            for fmt in self.folder.declared(channel):
+                self.formats.register(fmt)
         return self.formats.formats()
 
     def close(self) -> None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
+from heliograph.classes import class_for
 from heliograph.codec import encoder
 from heliograph.errors import FolderInUse
 from heliograph.event import format_of
+from heliograph.journal.folder import StationFolder
 from heliograph.journal.keeping import FOR_A_MOMENT, Keeping
 from heliograph.journal.limits import Limits
 from heliograph.journal.staging import READY, Batch, Stage, hand_over, key_of, make_inbox
@@ -19,6 +21,8 @@ from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from heliograph.formats import Format
 
 PERSISTENT = hg.QoS(durability="persistent")
 
@@ -153,3 +157,33 @@ def test_a_station_waits_for_who_has_the_folder_for_a_moment_and_not_for_a_stati
             Keeping(system_ports(tmp_path), note=FOR_A_MOMENT)
         with pytest.raises(FolderInUse):
             hg.Station(tmp_path)
+
+
+def test_a_folder_keeps_the_formats_of_the_classes_with_which_a_channel_was_opened(
+    tmp_path: Path,
+) -> None:
+    class Wider(hg.Event, name="air.total", key="id"):
+        id: int
+        count: float = 0.0
+        weight: float = 0.0
+
+    class Alarm(hg.Event, name="air.alarm"):
+        level: int
+
+    def kept() -> list[Format]:
+        return StationFolder(tmp_path).declared("totals")
+
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Total, qos=PERSISTENT)
+        assert kept() == [format_of(Total)]
+        station.channel("totals", Alarm)
+        assert kept() == [format_of(Total), format_of(Alarm)]
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", class_for(format_of(Total)))
+        assert kept() == [format_of(Total)]
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Wider)
+        assert kept() == [format_of(Wider)]
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", class_for(format_of(Total)))
+        assert kept() == [format_of(Wider)], "a class that was made of an old event declares nothing new"
