@@ -12,6 +12,9 @@ All cursors of a store share one file, to which states are appended whole; the l
 One sync serves everybody who commits at the same time: whoever comes first writes for all who wait. When the
 file has grown, the states are written to a new one, which replaces it; after a failure too.
 
+A commit that raises has changed nothing: the states in memory are those on disk, and each change is made of
+them when it is written, so that no later commit brings one along that failed.
+
 A file says how much of it was durable: its header, of what it began with, and each state, of what was before
 it. A state that cannot be read is the end of a write that was torn by a crash, or, below that, damage.
 """
@@ -31,6 +34,7 @@ from heliograph.errors import (
     CursorHeld,
     DiskError,
     FileLocked,
+    HeliographError,
     NoSuchFile,
     PartitionInUse,
     TooManyAcks,
@@ -42,7 +46,7 @@ from heliograph.journal.recovery import make_folder
 from heliograph.journal.retention import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from heliograph.ports import Clock, Disk, File, Ports
 
@@ -146,6 +150,10 @@ class Cursor:
         """Make progress durable. A low watermark never goes back this way; see `seek`."""
         self._store.commit(self, lows, acks or {}, reach or {}, attempts or {})
 
+    def withdraw(self, partition: str, low: int, acks: Iterable[int] = ()) -> None:
+        """Take back what a commit said that may have arrived or not: these are all that is acknowledged."""
+        self._store.withdraw(self, partition, low, acks)
+
     def seek(self, partition: str, offset: int) -> None:
         """Go back, or forward over events that nobody acknowledged."""
         self._store.seek(self, partition, offset)
@@ -165,6 +173,18 @@ class Cursor:
         self.close()
 
 
+class _Change:
+    """What somebody waits for to be written: makes the next state of a name from the last one on disk."""
+
+    __slots__ = ("is_written", "make", "name", "refused")
+
+    def __init__(self, name: str, make: Callable[[State], State | None]) -> None:
+        self.name = name
+        self.make = make
+        self.is_written = False
+        self.refused: HeliographError | None = None
+
+
 class CursorStore:
     """The cursors of one channel. One process has them open; PartitionInUse names it to another."""
 
@@ -177,9 +197,10 @@ class CursorStore:
         self._lock = ports.tasks.lock("cursors")
         self._writing = ports.tasks.lock("cursor file")
         self._states: dict[str, State] = {}
+        """As they are on disk."""
         self._leases: dict[str, int] = {}
         """Until when, on the monotonic clock, a name is held."""
-        self._dirty: dict[str, State] = {}
+        self._waiting: list[_Change] = []
         self._file: File | None = None
         self._size = 0
         make_folder(self._disk, folder)
@@ -195,14 +216,14 @@ class CursorStore:
 
     def open(self, name: str, owner: str) -> Cursor:
         """Take over a consumer's place. CursorHeld while another owner's lease runs."""
-        with self._lock:
-            state = self._states.get(name, State(name))
-            if state.owner != owner and self._leases.get(name, 0) > self._clock.monotonic_ns():
+
+        def taken_over(state: State) -> State:
+            if state.owner != owner and self._is_leased(name):
                 raise CursorHeld(name, state.owner)
-            state = State(name, state.epoch + 1, owner, state.positions, self._clock.time_ns())
-            self._change(state)
             self._extend(name)
-        self._flush()
+            return State(name, state.epoch + 1, owner, state.positions, self._clock.time_ns())
+
+        state = self._change(name, taken_over)
         return Cursor(self, name, state.epoch)
 
     def resume(self, name: str, epoch: int) -> Cursor:
@@ -229,24 +250,22 @@ class CursorStore:
 
     def begin(self, name: str, partition: str, offset: int) -> None:
         """Give a consumer a place where it has none, before it is first opened: retention knows of it."""
-        with self._lock:
-            state = self.state(name)
+
+        def begun(state: State) -> State:
             if partition in state.positions:
-                return
-            positions = {**state.positions, partition: Position(offset)}
-            self._change(State(name, state.epoch, state.owner, positions, self._clock.time_ns()))
-        self._flush()
+                return state
+            return self._moved(state, {**state.positions, partition: Position(offset)})
+
+        self._change(name, begun)
 
     def forget(self, name: str) -> None:
         """Drop a consumer's place for good. CursorHeld while somebody's lease runs."""
-        with self._lock:
-            if self._leases.get(name, 0) > self._clock.monotonic_ns():
-                raise CursorHeld(name, self._states[name].owner)
-            self._states.pop(name, None)
-            self._leases.pop(name, None)
-            self._dirty.pop(name, None)
-        with self._writing:
-            self._rewrite()
+
+        def gone(state: State) -> None:
+            if self._is_leased(name):
+                raise CursorHeld(name, state.owner)
+
+        self._change(name, gone)
 
     def commit(
         self,
@@ -257,12 +276,12 @@ class CursorStore:
         attempts: Mapping[str, Mapping[int, int]],
     ) -> None:
         """See `Cursor.commit`."""
-        with self._lock:
-            state = self._owned(cursor)
+
+        def advanced(state: State) -> State:
+            self._insist_on_owner(cursor, state)
             positions = dict(state.positions)
             for partition in {**lows, **acks, **reach}:
-                old = positions.get(partition, Position())
-                new = old.advance(
+                new = positions.get(partition, Position()).advance(
                     lows.get(partition, 0),
                     acks.get(partition, ()),
                     reach.get(partition, 0),
@@ -271,23 +290,38 @@ class CursorStore:
                 if len(new.acks) > MAX_ACKS:
                     raise TooManyAcks(cursor.name, MAX_ACKS)
                 positions[partition] = new
-            self._change(State(state.name, state.epoch, state.owner, positions, self._clock.time_ns()))
             self._extend(cursor.name)
-        self._flush()
+            return self._moved(state, positions)
+
+        self._change(cursor.name, advanced)
+
+    def withdraw(self, cursor: Cursor, partition: str, low: int, acks: Iterable[int]) -> None:
+        """See `Cursor.withdraw`."""
+
+        def set_back(state: State) -> State:
+            self._insist_on_owner(cursor, state)
+            old = state.positions.get(partition, Position())
+            back = Position(min(low, old.low)).advance(low, acks, old.reach, old.attempts)
+            return self._moved(state, {**state.positions, partition: back})
+
+        self._change(cursor.name, set_back)
 
     def seek(self, cursor: Cursor, partition: str, offset: int) -> None:
         """See `Cursor.seek`."""
-        with self._lock:
-            state = self._owned(cursor)
-            positions = {**state.positions, partition: Position(offset)}
-            self._change(State(state.name, state.epoch, state.owner, positions, self._clock.time_ns()))
-        self._flush()
+
+        def moved(state: State) -> State:
+            self._insist_on_owner(cursor, state)
+            return self._moved(state, {**state.positions, partition: Position(offset)})
+
+        self._change(cursor.name, moved)
 
     def renew(self, cursor: Cursor) -> None:
         """See `Cursor.renew`."""
         with self._lock:
+            state = self.state(cursor.name)
+            self._insist_on_owner(cursor, state)
             # Written with the next commit; until then a restart counts from the last.
-            self._owned(cursor).seen_ts = self._clock.time_ns()
+            state.seen_ts = self._clock.time_ns()
             self._extend(cursor.name)
 
     def release(self, cursor: Cursor) -> None:
@@ -309,47 +343,102 @@ class CursorStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _owned(self, cursor: Cursor) -> State:
-        state = self.state(cursor.name)
+    @staticmethod
+    def _insist_on_owner(cursor: Cursor, state: State) -> None:
         if state.epoch != cursor.epoch:
             raise CursorFenced(cursor.name, cursor.epoch, state.epoch)
-        return state
 
-    def _change(self, state: State) -> None:
-        self._states[state.name] = self._dirty[state.name] = state
+    def _moved(self, state: State, positions: dict[str, Position]) -> State:
+        return State(state.name, state.epoch, state.owner, positions, self._clock.time_ns())
+
+    def _is_leased(self, name: str) -> bool:
+        return self._leases.get(name, 0) > self._clock.monotonic_ns()
 
     def _extend(self, name: str) -> None:
         self._leases[name] = self._clock.monotonic_ns() + self._lease_ns
 
-    def _flush(self) -> None:
-        """Return when everything that was changed before is durable, whoever wrote it."""
-        with self._writing:
-            with self._lock:
-                dirty, self._dirty = self._dirty, {}
-            if not dirty:
-                return  # somebody before us wrote ours with theirs
-            try:
-                self._write(dirty)
-            except BaseException:
-                with self._lock:
-                    self._dirty = {**dirty, **self._dirty}
-                raise
-
-    def _write(self, dirty: dict[str, State]) -> None:
-        if self._file is None or self._size > REWRITE_BYTES:
-            self._rewrite()
-            return
-        data = b"".join(frame(state, self._size) for state in dirty.values())
+    def _change(self, name: str, make: Callable[[State], State | None]) -> State:
+        """Return when a change is durable, whoever wrote it; a change that raises has not been made."""
+        change = _Change(name, make)
+        with self._lock:
+            self._waiting.append(change)
         try:
-            self._file.append(data)
-            self._file.sync()
-        except DiskError:
-            self._file.close()
+            with self._writing:
+                if not change.is_written:  # else somebody before us wrote ours with theirs
+                    self._write_waiting()
+        finally:
+            if not change.is_written:
+                with self._lock:
+                    self._waiting = [other for other in self._waiting if other is not change]
+        if change.refused is not None:
+            raise change.refused
+        return self.state(name)
+
+    def _write_waiting(self) -> None:
+        """Make all changes that wait, in their order, and write what comes of them.
+
+        When that fails, the others are left waiting: whoever comes next tries again, without the one that
+        was told of the failure.
+        """
+        with self._lock:
+            changes, leases = list(self._waiting), dict(self._leases)
+        made: dict[str, State | None] = {}
+        try:
+            with self._lock:
+                for change in changes:
+                    before = made.get(change.name, self.state(change.name)) or State(change.name)
+                    try:
+                        after = change.make(before)
+                    except HeliographError as error:
+                        change.refused = error
+                    else:
+                        if after is not before:
+                            made[change.name] = after
+            if made:
+                self._write(made)
+        except BaseException:
+            with self._lock:
+                for name in {change.name for change in changes}:
+                    if name in leases:
+                        self._leases[name] = leases[name]
+                    else:
+                        self._leases.pop(name, None)
+                for change in changes:
+                    change.refused = None
+            raise
+        with self._lock:
+            self._states = self._after(made)
+            for name in made.keys() - self._states.keys():
+                self._leases.pop(name, None)
+            for change in changes:
+                change.is_written = True
+            self._waiting = self._waiting[len(changes) :]
+
+    def _after(self, made: Mapping[str, State | None]) -> dict[str, State]:
+        """All states, with these in place of the old ones; None is one that is forgotten."""
+        return {name: state for name, state in {**self._states, **made}.items() if state is not None}
+
+    def _write(self, made: Mapping[str, State | None]) -> None:
+        if self._file is None or self._size > REWRITE_BYTES or None in made.values():
+            self._rewrite(self._after(made))
+            return
+        data = b"".join(frame(state, self._size) for state in made.values() if state is not None)
+        file = self._file
+        try:
+            file.append(data)
+            file.sync()
+        except BaseException as error:
             self._file = None  # the next attempt writes everything to a new file
+            # Whoever asked is told that nothing was written: a crash before that attempt must not find it.
+            with suppress(DiskError):
+                if isinstance(error, Exception):
+                    file.truncate(self._size)
+                    file.sync()
+            file.close()
             raise
         self._size += len(data)
 
-    def _rewrite(self) -> None:
+    def _rewrite(self, states: Mapping[str, State]) -> None:
         """Put all states into a new file and let it take the place of the old.
 
         The old one is let go of first: if this fails half-way, its name may already be the new one's.
@@ -360,17 +449,20 @@ class CursorStore:
         name, temporary = f"{self.folder}/{FILE}", f"{self.folder}/{FILE}{TEMPORARY}"
         with suppress(NoSuchFile):
             self._disk.remove(temporary)
-        with self._lock:
-            data = b"".join(frame(state, 0) for state in self._states.values())
+        data = b"".join(frame(state, 0) for state in states.values())
         size = HEADER.size + len(data)
-        file = self._disk.create(temporary)
+        file, is_in_place = self._disk.create(temporary), False
         try:
             file.append(HEADER.pack(MAGIC, VERSION, 0, size), data)
             file.sync()
             self._disk.rename(temporary, name)
+            is_in_place = True
             self._disk.sync_folder(self.folder)
-        except DiskError:
+        except BaseException as error:
             file.close()
+            if is_in_place and states is not self._states and isinstance(error, Exception):
+                with suppress(DiskError):  # whoever asked is told that nothing was written
+                    self._rewrite(self._states)
             raise
         self._file, self._size = file, size
 

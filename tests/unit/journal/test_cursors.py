@@ -15,7 +15,7 @@ from heliograph.errors import (
     TooManyAcks,
 )
 from heliograph.journal import cursors
-from heliograph.journal.cursors import CursorStore
+from heliograph.journal.cursors import Cursor, CursorStore, Position
 from heliograph.sim import Fails, SimDisk, Simulation, explore_crashes
 from tests.support import examples
 from tests.unit.journal.helpers import HandClock, ports
@@ -163,6 +163,64 @@ def test_a_failed_sync_fails_the_commit_and_the_next_one_uses_a_new_file() -> No
         cursor.commit({"a1": 3})
     with store(disk.crash("none")) as opened:
         assert opened.open("billing", "me").position("a1") == 3
+
+
+REFUSED = [Fails("append", at=3), Fails("append", at=3, partial=60), Fails("sync", at=3)]
+
+
+def refused_commit(opened: CursorStore) -> Cursor:
+    cursor = opened.open("billing", "me")
+    cursor.commit({"a1": 1}, {"a1": [5]})
+    with pytest.raises(DiskError):
+        cursor.commit({"a1": 2}, {"a1": [7]}, {"a1": 9})
+    return cursor
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_commit_that_raised_did_not_happen(fault: Fails) -> None:
+    """Neither in memory nor with the next commit of anybody."""
+    disk = SimDisk(faults=[fault])
+    with store(disk) as opened:
+        cursor = refused_commit(opened)
+        before = Position(1, {5})
+        assert (cursor.position("a1"), sorted(cursor.acks("a1")), cursor.reach("a1")) == (1, [5], 0)
+        opened.open("audit", "me").commit({"a1": 8})
+    with store(disk.crash("none")) as opened:
+        assert opened.state("billing").positions["a1"] == before
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_commit_that_raised_did_not_happen_when_a_crash_follows(fault: Fails) -> None:
+    disk = SimDisk(faults=[fault])
+    refused_commit(store(disk))
+    with store(disk.crash("all" if fault.operation == "append" else "none")) as opened:
+        assert opened.state("billing").positions["a1"] == Position(1, {5})
+
+
+def test_an_opening_that_raised_did_not_happen() -> None:
+    disk = SimDisk(faults=[Fails("sync", at=3)])
+    with store(disk) as opened:
+        first = opened.open("billing", "me")
+        first.commit({"a1": 1})
+        with pytest.raises(DiskError):
+            opened.open("audit", "me")
+        assert opened.names() == ("billing",)
+        assert opened.open("audit", "somebody else").epoch == 1, "nobody has its lease"
+
+
+def test_a_cursor_takes_back_what_it_said() -> None:
+    disk = SimDisk()
+    with store(disk) as opened:
+        cursor = opened.open("billing", "me")
+        cursor.commit({"a1": 5}, {"a1": [7, 9]}, {"a1": 12})
+        cursor.withdraw("a1", 3, [4, 7])
+        assert opened.state("billing").positions["a1"] == Position(3, {4, 7}, 12)
+        later = opened.open("billing", "me")
+        with pytest.raises(CursorFenced):
+            cursor.withdraw("a1", 0)
+    with store(disk.crash("none")) as opened:
+        assert opened.state("billing").positions["a1"].low == 3
+        assert later.epoch == 2
 
 
 def test_a_rewriting_that_fails_half_way_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
