@@ -180,9 +180,43 @@ def test_closing_waits_once_for_a_keeper_that_hangs(keeper: Hanging, orders: hg.
             assert found >= set(range(1, MANY))
 
 
+def is_acked(delivery: hg.Delivery[Order]) -> bool:
+    try:
+        return delivery.ack()
+    except QueryFailed:
+        return False
+
+
 def close_all(consumers: list[hg.Consumer[Order]]) -> None:
     for consumer in consumers:
         try:
             consumer.close()
         except QueryFailed:
             continue
+
+
+@pytest.mark.parametrize("what", ["consumer", "member of a group"])
+def test_an_acknowledgement_that_raised_did_not_happen(keeper: Hanging, what: str) -> None:
+    """The keeper reads it when it goes on, and is told that the event comes again."""
+    keeper.start()
+    with hg.Station(domain=DOMAIN) as station:
+        orders = station.channel(CHANNEL, Order, qos=PERSISTENT)
+
+        def opened() -> hg.Consumer[Order]:
+            if what == "consumer":
+                return orders.consumer(name=GROUP, ack="manual", start="earliest", lease=60.0)
+            return orders.consumer(group=GROUP, ack="manual", start="earliest", lease=60.0)
+
+        with opened() as consumer:
+            deliveries = consumer.deliveries(LIMIT)
+            held = [next(deliveries) for _ in range(3)]
+            keeper.stop()
+            with pytest.raises(QueryFailed):
+                held[1].ack()
+            keeper.go_on()
+            again = next(delivery for delivery in deliveries if delivery.event == held[1].event)
+            assert again.redelivered
+            assert wait_until(lambda: is_acked(held[0]))  # once the keeper has answered something
+            assert held[2].ack()
+        with opened() as consumer:
+            assert next(consumer.deliveries(LIMIT)).event == held[1].event

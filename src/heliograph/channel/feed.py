@@ -307,6 +307,14 @@ class JournalLane(Lane):
             first = self._first(partition)
             return default if first is None else min(first, default)
 
+    def read_one(self, partition: str, offset: int) -> Item | None:
+        """One event once more, whoever has taken it; None when it cannot be had any more."""
+        place = self._places.get(partition)
+        if place is None:
+            return None
+        items, _ = place.partition.read(offset, 1, offset + 1, as_kept=self.as_kept)
+        return items[0] if items else None
+
     @property
     def ended(self) -> bool:
         """Whether it has read up to its end everywhere."""

@@ -105,12 +105,23 @@ class Seat(Protocol):
         """Partitions and offsets that were settled by a place that is lost, and not told to its desk."""
         ...
 
+    def withdrawn(self) -> list[tuple[str, int]]:
+        """The same of what could not be acknowledged by a place that is lost: it comes again."""
+        ...
+
     def take(self, most: int = 1) -> list[Handed]:
         """The next events, without waiting."""
         ...
 
     def ack(self, number: int) -> bool:
-        """It is settled, and that is kept when this returns; False when it was before."""
+        """It is settled, and that is kept when this returns; False when it was before.
+
+        When this raises it is not settled: it comes again, although its keeper may have kept it.
+        """
+        ...
+
+    def withdraw(self, number: int) -> None:
+        """Whoever acknowledged it was told that this failed: it is not settled, whatever was kept."""
         ...
 
     def nak(self, number: int, delay: float) -> None:

@@ -92,6 +92,9 @@ class MovingSeat:
     def unsent(self) -> list[tuple[str, int]]:
         return self._at[1].unsent()
 
+    def withdrawn(self) -> list[tuple[str, int]]:
+        return self._at[1].withdrawn()
+
     def take(self, most: int = 1) -> list[Handed]:
         found, seat = self._at
         handed = seat.take(most)
@@ -117,6 +120,10 @@ class MovingSeat:
         return False
 
     # Of what is kept by a station that is away, and that the present desk does not know: it comes again.
+
+    def withdraw(self, number: int) -> None:
+        with suppress(QueryFailed):
+            self._at[1].withdraw(self._there(number))
 
     def nak(self, number: int, delay: float) -> None:
         with suppress(QueryFailed):
@@ -158,6 +165,9 @@ class MovingSeat:
         for spot in lost.unsent():
             with suppress(QueryFailed):  # where that is kept is away: it comes again
                 self._at[1].ack(found.desk.number_of(*spot))
+        for spot in lost.withdrawn():
+            with suppress(QueryFailed):
+                self._at[1].withdraw(found.desk.number_of(*spot))
         return True
 
     def _number(self, header: Header) -> int:

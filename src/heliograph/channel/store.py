@@ -120,6 +120,16 @@ class Cursor(Protocol):
         """
         ...
 
+    def withdraw(
+        self,
+        position: int,
+        acks: Iterable[int] = (),
+        reach: int = 0,
+        attempts: Mapping[int, int] | None = None,
+    ) -> Telling | None:
+        """As `commit`, and nothing else is acknowledged: what an earlier one said may be taken back."""
+        ...
+
     def close(self) -> Telling | None:
         """Let others have it; None when they can, else it is on its way to its keeper."""
         ...

@@ -9,6 +9,9 @@ the first event of a batch is handed out, how far that may go. After a crash tho
 redelivered. With `max_deliveries`, how often an event was handed out is kept too, before it is handed out
 again: an event that kills whoever has it does not come for ever.
 
+An acknowledgement is kept first and settles the event then. One that cannot be kept has not happened: whoever
+acknowledges is told, the event comes again, and a keeper that may have it all the same is told otherwise.
+
 Where another station keeps a partition, its cursor tells it in its own time, and nobody waits for that under
 the lock. What must be kept before an event is handed out is waited for a moment; then that partition is
 paused until it is kept, and the others go on.
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -81,6 +85,8 @@ class Desk:
         self._numbers = count()
         self._bells: dict[str, Callable[[], object]] = {}
         self._unburied: deque[Dead[Item]] = deque()
+        self._kept_acks: deque[int] = deque()
+        """Numbers whose acknowledgement a keeper elsewhere has by now; settled by whoever asks next."""
         self.closed = False
         with self._lock:
             self._offer(taken)
@@ -112,6 +118,7 @@ class Desk:
         with self._lock:
             if self.closed:
                 return
+            self._settle_kept()
             self.closed = True
             try:
                 for stream in self._by_number:
@@ -156,14 +163,53 @@ class Desk:
         return [_handed(*one) for one in handed]
 
     def ack(self, number: int) -> Telling | bool:
-        """Whether it is settled now, and kept; or what tells when it is kept."""
-        with self._lock:
-            if self.closed or not (self._settle(number) or self._settle_early(number)):
-                return False
-            self._keep()
-            telling = self._stream_of(number).telling
+        """Whether it is settled now, and kept; or what tells when it is kept.
+
+        Whoever waits for that in vain says so with `withdraw`.
+        """
+        try:
+            with self._lock:
+                self._settle_kept()
+                if self.closed or not (self._window.is_known(number) or self._is_from_before(number)):
+                    return False
+                telling = self._keep_ack(number)
+        except BaseException:
+            self._bury_all()
+            self._ring_all()
+            raise
+        if telling is not None:
+            telling.then(lambda error: self._ack_is_kept(number) if error is None else None)
+            return telling
         self._ring_all()
-        return True if telling is None else telling
+        return True
+
+    def withdraw(self, number: int) -> None:
+        """Whoever acknowledged it was told that this has failed, so it comes again, whatever was kept."""
+        item = None
+        with self._lock:
+            is_gone = not self.closed and not self._window.is_known(number) and self._is_done(number)
+        if is_gone and isinstance(self._lane, JournalLane):
+            item = self._lane.read_one(self._stream_of(number).partition, place_of(number))
+        with self._lock:
+            if self.closed:
+                return
+            stream = self._stream_of(number)
+            stream.acking.discard(number)
+            if item is not None and not self._window.is_known(number):
+                stream.done_before -= {place_of(number)}
+                self._window.reopen(number, item, item[1].key)
+                self._lane.done -= 1
+            self._unburied.extend(self._window.come_again(number))
+            stream.takes_back = True
+            with suppress(HeliographError):  # told with the next that can be kept
+                self._keep_stream(stream)
+        self._bury_all()
+        self._ring_all()
+
+    def _ack_is_kept(self, number: int) -> None:
+        """Told by whoever brings the keeper's answer, which must not wait for the lock."""
+        self._kept_acks.append(number)
+        self._ring_all()
 
     def settle(self, member: str, number: int) -> None:
         """Acknowledge what a member still holds; kept with the next batch."""
@@ -220,6 +266,7 @@ class Desk:
     def _pick(self, member: str, most: int) -> tuple[list[Taken[Item]], bool]:
         """The next events for a member, and whether others may be concerned; kept, or on the way to be."""
         now = self.clock.monotonic_ns()
+        self._settle_kept()
         self._unburied.extend(self._window.tick(now))
         picked, expired = self._take_in_time(member, now, most)
         brought = 0
@@ -305,15 +352,45 @@ class Desk:
                 is_new = True
         return is_new
 
-    def _settle_early(self, number: int) -> bool:
-        """What was handed out in an earlier life, and has not been taken from the lane in this one."""
+    def _keep_ack(self, number: int) -> Telling | None:
+        """Have an acknowledgement kept; None when it is, and settled."""
+        stream = self._stream_of(number)
+        stream.acking.add(number)
+        try:
+            self._keep_stream(stream)
+        except BaseException:
+            stream.acking.discard(number)
+            self._unburied.extend(self._window.come_again(number))
+            raise
+        telling = stream.telling
+        if telling is None:
+            self._settle_acked(number)
+        return telling
+
+    def _settle_kept(self) -> None:
+        """What a keeper elsewhere has confirmed, unless whoever waited was told otherwise before."""
+        while self._kept_acks:
+            number = self._kept_acks.popleft()
+            if number in self._stream_of(number).acking:
+                self._settle_acked(number)
+
+    def _settle_acked(self, number: int) -> None:
+        """What its cursor was told stays the same: there it was settled already."""
         stream, place = self._stream_of(number), place_of(number)
-        was_handed_out = self._low(stream) <= place < stream.reach_before
-        if not was_handed_out or not self._window.settle_early(number):
-            return False
-        stream.done_before |= {place}
-        stream.attempts.pop(place, None)
-        return True
+        if not self._settle(number) and self._window.settle_early(number):
+            # It was handed out in an earlier life, and has not been taken from the lane in this one.
+            stream.done_before |= {place}
+            stream.attempts.pop(place, None)
+        stream.acking.discard(number)
+
+    def _is_from_before(self, number: int) -> bool:
+        """Whether it was handed out in an earlier life, and has not been taken from the lane in this one."""
+        stream, place = self._stream_of(number), place_of(number)
+        return self._low(stream) <= place < stream.reach_before and not self._window.is_settled(number)
+
+    def _is_done(self, number: int) -> bool:
+        stream, place = self._stream_of(number), place_of(number)
+        return place < self._low(stream) or self._window.is_settled(number) or place in stream.done_before
 
     def _has_ended(self) -> bool:
         """Without a journal, the end is where those who keep events in memory have given them out."""
@@ -324,26 +401,36 @@ class Desk:
         """Whether no more goes into the window, once what lies below the low watermarks is forgotten."""
         if self._window.full:
             for stream in self._by_number:
-                self._window.acks_above(self._low(stream), stream.number)
+                self._state(stream)
         return self._window.full
 
     def _low(self, stream: _Stream) -> int:
-        """Everything below is settled."""
-        low = self._window.low(stream.number)
+        """Everything below is settled, or will be once what is being acknowledged is kept."""
+        low = self._window.low(stream.number, stream.acking)
         if isinstance(self._lane, JournalLane):
-            if self._window.is_settled(stream.number):
+            if low == self._window.behind(stream.number):
                 low = max(low, self._lane.read_to(stream.partition))
             low = self._lane.lowest(stream.partition, default=low)
         return low
 
+    def _state(self, stream: _Stream) -> tuple[State, set[int]]:
+        """What is to be kept of a stream: what is settled, and what will be once this has been kept."""
+        low, acking = self._low(stream), stream.acking_places()
+        # Where an acknowledgement may still fail, nothing above it is forgotten.
+        acks = self._window.acks_above(min((low, *acking)), stream.number) | stream.ahead
+        if acking:
+            acks = {place for place in acks | acking if place >= low}
+        return (low, len(acks), stream.reach, stream.counted, frozenset(stream.ahead)), acks
+
     def _keep(self) -> None:
-        """Have what is settled kept, where it has changed; and what will be, once this has been kept."""
+        """Have what is settled kept, where it has changed."""
         for stream in self._kept_streams():
-            low = self._low(stream)
-            acks = self._window.acks_above(low, stream.number) | stream.ahead
-            state = (low, len(acks), stream.reach, stream.counted, frozenset(stream.ahead))
-            if state != stream.told or stream.is_barred:
-                stream.tell(state, acks)
+            self._keep_stream(stream)
+
+    def _keep_stream(self, stream: _Stream) -> None:
+        state, acks = self._state(stream)
+        if state != stream.told or stream.takes_back or stream.is_barred:
+            stream.tell(state, acks)
 
     def _kept_streams(self) -> Iterable[_Stream]:
         """Those of which there is something to keep, also when nothing of them was handed out yet."""
@@ -469,6 +556,7 @@ class _Stream:
     __slots__ = (
         "_needed",
         "_telling",
+        "acking",
         "ahead",
         "attempts",
         "counted",
@@ -478,6 +566,7 @@ class _Stream:
         "partition",
         "reach",
         "reach_before",
+        "takes_back",
         "told",
     )
 
@@ -493,6 +582,10 @@ class _Stream:
         """Changes of these."""
         self.ahead: set[int] = set()
         """What is settled before it is handed out, and has not been handed out yet."""
+        self.acking: set[int] = set()
+        """Numbers of what is settled once its acknowledgement has been kept."""
+        self.takes_back = False
+        """Whether its cursor was told of more than is acknowledged."""
         self.told: State | None = None
         """What its cursor was told last."""
         self._telling: Telling | None = None
@@ -501,10 +594,16 @@ class _Stream:
     def tell(self, state: State, acks: Iterable[int]) -> None:
         """Have its cursor keep this."""
         if self.cursor is not None:
-            self._telling = self.cursor.commit(state[0], acks, self.reach, self.attempts)
+            keep = self.cursor.withdraw if self.takes_back else self.cursor.commit
+            acking = self.acking_places()
+            attempts = {place: times for place, times in self.attempts.items() if place not in acking}
+            self._telling = keep(state[0], acks, self.reach, attempts)
             if self.told is None or self.told[2:] != state[2:]:
                 self._needed = self._telling
-        self.told = state
+        self.told, self.takes_back = state, False
+
+    def acking_places(self) -> set[int]:
+        return {place_of(number) for number in self.acking}
 
     @property
     def is_barred(self) -> bool:
@@ -540,14 +639,24 @@ class DeskSeat:
         settled = self._desk.ack(number)
         if isinstance(settled, bool):
             return settled
-        settled.result()
+        try:
+            settled.result()
+        except BaseException:
+            self._desk.withdraw(number)
+            raise
         return True
+
+    def withdraw(self, number: int) -> None:
+        self._desk.withdraw(number)
 
     @property
     def lost(self) -> bool:
         return self._desk.closed
 
     def unsent(self) -> list[tuple[str, int]]:
+        return []
+
+    def withdrawn(self) -> list[tuple[str, int]]:
         return []
 
     def ack_later(self, number: int, outcome: Callable[[bool | HeliographError], object]) -> None:

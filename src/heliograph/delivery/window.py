@@ -34,6 +34,7 @@ from heliograph.channel.handing import place_of, stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
 I = TypeVar("I")  # noqa: E741 - the kind of item
 
@@ -267,6 +268,16 @@ class Window(Generic[I]):
         self._set_timer(entry, now + delay_ns)
         return []
 
+    def come_again(self, number: int) -> list[Dead[I]]:
+        """An acknowledgement of it was not kept: as if whoever holds it had refused it."""
+        entry = self._entries.get(number)
+        return [] if entry is None or entry.state != HANDED else self._come_back(entry)
+
+    def reopen(self, number: int, item: I, key: Hashable) -> None:
+        """It was settled and is not any more: its acknowledgement was taken back."""
+        self._acks[stream_of(number)].discard(place_of(number))
+        self.offer(number, item, key, again=True)
+
     def give_back(self, number: int) -> None:
         """A member was not given what was taken for it: as if it had never been out."""
         entry = self._entries.get(number)
@@ -310,21 +321,35 @@ class Window(Generic[I]):
 
     # How far it has come
 
-    def low(self, stream: int = 0) -> int:
-        """Everything below is settled, as far as it was offered."""
+    def low(self, stream: int = 0, but: AbstractSet[int] = frozenset()) -> int:
+        """Everything below is settled, as far as it was offered; with `but`, once those numbers are too."""
         lows = self._lows[stream]
-        while lows and lows[0] not in self._entries:
-            heapq.heappop(lows)
-        return place_of(lows[0]) if lows else self._next[stream]
+        passed: list[int] = []
+        while lows and (lows[0] not in self._entries or lows[0] in but):
+            number = heapq.heappop(lows)
+            if number in self._entries:
+                passed.append(number)
+        low = place_of(lows[0]) if lows else self._next[stream]
+        for number in passed:
+            heapq.heappush(lows, number)
+        return low
 
-    def is_settled(self, stream: int) -> bool:
-        """Whether everything that was offered of a stream is."""
-        return self.low(stream) == self._next[stream]
+    def behind(self, stream: int) -> int:
+        """The place behind all that was offered of a stream."""
+        return self._next[stream]
 
     def acks_above(self, low: int, stream: int = 0) -> set[int]:
-        """What is settled although `low` is not. What is below is forgotten."""
-        above = self._acks[stream] = {place for place in self._acks[stream] if place > low}
+        """What is settled from a place on; what is below is forgotten."""
+        above = self._acks[stream] = {place for place in self._acks[stream] if place >= low}
         return above
+
+    def is_known(self, number: int) -> bool:
+        """Whether it was offered and is not settled."""
+        return number in self._entries
+
+    def is_settled(self, number: int) -> bool:
+        """Whether it is acknowledged, and that is not forgotten."""
+        return place_of(number) in self._acks[stream_of(number)]
 
     def holds(self, member: str) -> frozenset[int]:
         """The numbers that are in a member's hands."""

@@ -91,6 +91,17 @@ class PartitionCursor:
         counted = None if attempts is None else {here: attempts}
         self._cursor.commit({here: position}, {here: acks}, {here: reach}, counted)
 
+    def withdraw(
+        self,
+        position: int,
+        acks: Iterable[int] = (),
+        reach: int = 0,
+        attempts: Mapping[int, int] | None = None,
+    ) -> None:
+        acks = set(acks)
+        self._cursor.withdraw(self._partition, position, acks)
+        self.commit(position, acks, reach, attempts)
+
     def close(self) -> None:
         self._cursor.close()
 

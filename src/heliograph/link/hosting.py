@@ -95,6 +95,10 @@ class _Member:
         for number in self.numbers_of(spots):
             self.seat.settle(number)
 
+    def withdraw(self, spots: Iterable[Spot]) -> None:
+        for number in self.numbers_of(spots):
+            self.seat.withdraw(number)
+
     def leave(self) -> None:
         self.seat.leave()
         self.channel.asking.one_left(self.group)
@@ -199,6 +203,7 @@ class GroupHost:
             reply(None)
             return
         member.settle(ask.settled)
+        member.withdraw(ask.withdrawn)
         if ask.most:
             member.look()
             reply(self._handed(member, ask.most))
@@ -249,6 +254,7 @@ class GroupHost:
         member = self._members.pop((station, ask.number), None)
         if member is not None:
             member.settle(ask.settled)
+            member.withdraw(ask.withdrawn)
             member.seat.give_back(member.numbers_of(ask.unseen))
             member.leave()
         reply(None)

@@ -70,6 +70,8 @@ class Progress(msgspec.Struct, array_like=True):
     reach: int = 0
     epoch: int = 0
     attempts: dict[int, int] | None = None
+    takes_back: bool = False
+    """Whether nothing else is acknowledged, though an earlier message may have said so."""
 
 
 _read_ask: Final = msgspec.msgpack.Decoder(ReadAsk).decode
@@ -217,7 +219,9 @@ class Keeper:
             # This keeper, or the way to it, was away: whoever had the cursor goes on, unless it is
             # another's by now.
             self._cursors[key] = self._store(name).cursor(consumer, epoch=progress.epoch)
-        self._cursors[key].commit(progress.position or 0, progress.acks, progress.reach, progress.attempts)
+        cursor = self._cursors[key]
+        keep = cursor.withdraw if progress.takes_back else cursor.commit
+        keep(progress.position or 0, progress.acks, progress.reach, progress.attempts)
         reply(None)
 
     def _open_supplier(self, station: int, body: msgspec.Raw, reply: Reply) -> None:

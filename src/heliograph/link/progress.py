@@ -102,12 +102,26 @@ class RemoteCursor:
         reach: int = 0,
         attempts: Mapping[int, int] | None = None,
     ) -> Told:
-        counted = None if attempts is None else dict(attempts)
+        return self._commit(Progress(position, frozenset(acks), reach, self.epoch, _counted(attempts)))
+
+    def withdraw(
+        self,
+        position: int,
+        acks: Iterable[int] = (),
+        reach: int = 0,
+        attempts: Mapping[int, int] | None = None,
+    ) -> Told:
+        """What the keeper was told before, and may have by now or not, is not so."""
+        return self._commit(
+            Progress(position, frozenset(acks), reach, self.epoch, _counted(attempts), takes_back=True)
+        )
+
+    def _commit(self, progress: Progress) -> Told:
         told = Told(self, self._ports)
         with self._lock:
             if self._failure is not None:
                 raise self._failure
-            self._next = Progress(position, frozenset(acks), reach, self.epoch, counted)
+            self._next = _after(self._next, progress)
             self._waiting.append(told)
             self._late_since = self._late_since or told.at
         self._tell()
@@ -170,7 +184,7 @@ class RemoteCursor:
             self._is_asked = False
             told, self._asked = self._asked, []
             if error is not None and error.retriable:
-                self._next = self._next or asked
+                self._next = asked if self._next is None else _after(asked, self._next)
                 self._waiting = told + self._waiting
                 told = []
                 self._is_away = True
@@ -192,3 +206,13 @@ class RemoteCursor:
             if self._leaving is not None and self.seconds_late() > KEEPER_LIMIT:
                 return  # whoever has closed it was told
         self._tell()
+
+
+def _counted(attempts: Mapping[int, int] | None) -> dict[int, int] | None:
+    return None if attempts is None else dict(attempts)
+
+
+def _after(unsent: Progress | None, progress: Progress) -> Progress:
+    """The later of two: it takes back what the one before it did, if that was not kept."""
+    progress.takes_back = progress.takes_back or (unsent is not None and unsent.takes_back)
+    return progress

@@ -82,6 +82,8 @@ class Take(msgspec.Struct, array_like=True):
     most: Annotated[int, Meta(ge=0, le=AT_ONCE)]
     """0: nothing, it only tells what is settled."""
     settled: list[Spot]
+    withdrawn: list[Spot] = []
+    """Acknowledged without an answer in time: the member was told that this failed, so it comes again."""
 
 
 class Handout(msgspec.Struct, array_like=True):
@@ -108,6 +110,7 @@ class Leave(msgspec.Struct, array_like=True):
     number: Count
     settled: list[Spot]
     unseen: list[Spot]
+    withdrawn: list[Spot] = []
 
 
 read_join: Final = msgspec.msgpack.Decoder(Join).decode
@@ -209,6 +212,7 @@ class RemoteSeat:
         self._taken: deque[tuple[Handed, int]] = deque()
         """What nobody has seen yet, and until when it is this member's."""
         self._settled: list[Spot] = []
+        self._withdrawn: list[Spot] = []
         self._most = 1
         self._asked_at = 0
         self._told_at = 0
@@ -229,6 +233,9 @@ class RemoteSeat:
     def unsent(self) -> list[Spot]:
         return self._settled
 
+    def withdrawn(self) -> list[Spot]:
+        return self._withdrawn
+
     def take(self, most: int = 1) -> list[Handed]:
         handed = self._next(most)
         if not handed and self._should_ask():
@@ -239,7 +246,18 @@ class RemoteSeat:
         return handed
 
     def ack(self, number: int) -> bool:
-        return self._insist(self._desk.spot_of(number), None)
+        spot = self._desk.spot_of(number)
+        try:
+            settled = self._insist(spot, None)
+        except BaseException:
+            self.withdraw(number)  # the keeper may have it, or may read it when it goes on
+            raise
+        with suppress(ValueError):
+            self._withdrawn.remove(spot)
+        return settled
+
+    def withdraw(self, number: int) -> None:
+        self._withdrawn.append(self._desk.spot_of(number))
 
     def nak(self, number: int, delay: float) -> None:
         try:
@@ -265,7 +283,8 @@ class RemoteSeat:
         self._left = True
         unseen = [spot_of(handed.header) for handed, _ in self._taken]
         with suppress(QueryFailed):  # a keeper that is away has let go of it
-            self._way.ask("group.leave", Leave(self._desk.number, self._settled, unseen), False)
+            leave = Leave(self._desk.number, self._settled, unseen, self._withdrawn)
+            self._way.ask("group.leave", leave, False)
 
     # Inside
 
@@ -281,16 +300,18 @@ class RemoteSeat:
 
     def _should_ask(self) -> bool:
         """Not while the keeper has said that it will ring."""
-        if not self._is_waiting or self._settled:
+        if not self._is_waiting or self._settled or self._withdrawn:
             return True
         return self._look_at is not None and self._way.clock.monotonic_ns() >= self._look_at
 
     def _fetch(self) -> None:
         self._find_pace()
-        settled = list(self._settled)
+        settled, withdrawn = list(self._settled), list(self._withdrawn)
         self._asked_at = self._told_at = self._way.clock.monotonic_ns()
         try:
-            answer = self._way.ask("group.take", Take(self._desk.number, self._most, settled), False)
+            answer = self._way.ask(
+                "group.take", Take(self._desk.number, self._most, settled, withdrawn), False
+            )
             handout: Handout | None = m.decoded(_handout, answer, self._way.channel)
         except QueryFailed:
             self._away_since = self._away_since or self._asked_at
@@ -302,6 +323,7 @@ class RemoteSeat:
             self._look_in(AWAY)
             return
         del self._settled[: len(settled)]
+        self._withdrawn = [spot for spot in self._withdrawn if spot not in withdrawn]
         self._use(handout)
 
     def _use(self, handout: Handout) -> None:

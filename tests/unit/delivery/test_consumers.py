@@ -269,6 +269,22 @@ def test_after_a_crash_what_was_acknowledged_stays_away_and_the_rest_is_marked(b
         assert rest(consumer) == [(0, True), (2, True), (4, True), (5, True), (100, False)]
 
 
+def test_after_a_full_disk_refused_an_acknowledgement_the_event_comes_again(helio: Rig) -> None:
+    """Though others are acknowledged later, which writes the cursor."""
+    tracks = kept(helio)
+    tracks.push_many([Track(n) for n in range(4)])
+    with tracks.consumer(name="billing", ack="manual") as consumer:
+        held = [next_of(consumer) for _ in range(4)]
+        helio.disk.medium.capacity = 0
+        with pytest.raises(hg.DiskFull):
+            held[1].ack()
+        helio.disk.medium.capacity = None
+        assert all(delivery.ack() for delivery in (held[0], held[2], held[3]))
+        assert rest(consumer) == [(1, True)]
+    with tracks.consumer(name="billing", ack="manual") as consumer:
+        assert rest(consumer) == [(1, True)]
+
+
 def test_an_event_that_kills_its_consumer_each_time_ends_with_the_dead(before: Rig) -> None:
     def opened(tracks: hg.Channel[Track]) -> Consumer[Track]:
         return tracks.consumer(name="billing", ack="manual", max_deliveries=3, dead_letter="air.dead")

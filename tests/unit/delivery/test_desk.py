@@ -21,6 +21,7 @@ from tests.unit.journal.helpers import HandClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
     from heliograph.channel.handing import Seat
     from heliograph.channel.lane import Item
@@ -82,6 +83,10 @@ class Elsewhere:
         self.tellings.append(Late())
         return self.tellings[-1]
 
+    def withdraw(self, position: int, acks: Iterable[int] = (), *more: Any) -> Late:
+        self.there.acks = frozenset()
+        return self.commit(position, acks, *more)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.there, name)
 
@@ -115,6 +120,10 @@ class Memory:
         above = frozenset(number for number in self.acks.union(acks) if number >= position)
         self.position, self.acks, self.reach = position, above, reach
         self.attempts = dict(attempts or {})
+
+    def withdraw(self, position: int, acks: Iterable[int] = (), *more: Any) -> None:
+        self.acks = frozenset()
+        self.commit(position, acks, *more)
 
     def of(self, partition: str) -> Memory:
         assert partition == "p"
@@ -365,3 +374,101 @@ def test_what_could_not_be_kept_is_not_counted() -> None:
     assert cursor.attempts == {0: 2}
     seat.ack(0)
     assert cursor.attempts == {}
+
+
+def test_an_acknowledgement_that_could_not_be_kept_did_not_happen() -> None:
+    cursor = Memory()
+    desk = desk_of(4, Terms(ack="manual"), cursor)
+    seat = desk.sit("a", lambda: None)
+    assert numbers(seat) == [0, 1, 2, 3]
+    assert seat.ack(1)
+    cursor.away = True
+    for number in (0, 2):
+        with pytest.raises(QueryFailed):
+            seat.ack(number)
+    cursor.away = False
+    assert seat.ack(3)
+    assert (cursor.position, sorted(cursor.acks)) == (0, [1, 3]), "nothing of it is kept with the next"
+    again = [one for (one,) in iter(seat.take, [])]
+    assert [(one.number, one.attempt, one.header.redelivered) for one in again] == [
+        (0, 2, True),
+        (2, 2, True),
+    ]
+    assert [seat.ack(one.number) for one in again] == [True, True]
+    assert cursor.position == 4
+    assert desk.stats().acked == 4
+
+
+def test_what_could_not_be_acknowledged_can_be_once_more_without_taking_it_again() -> None:
+    cursor = Memory()
+    seat = desk_of(1, Terms(ack="manual"), cursor).sit("a", lambda: None)
+    assert numbers(seat) == [0]
+    cursor.away = True
+    with pytest.raises(QueryFailed):
+        seat.ack(0)
+    cursor.away = False
+    assert seat.ack(0)
+    assert numbers(seat) == []
+    assert cursor.position == 1
+
+
+def test_by_key_nothing_overtakes_an_event_whose_acknowledgement_failed() -> None:
+    cursor = Memory()
+    lane = lane_of(3, key=("a",))
+    desk = Desk(
+        PORTS, "desk", lane, Terms(ack="manual", order="key"), cursors=cast("Any", cursor), bury=buried
+    )
+    seat = desk.sit("a", lambda: None)
+    assert numbers(seat) == [0]
+    cursor.away = True
+    with pytest.raises(QueryFailed):
+        seat.ack(0)
+    cursor.away = False
+    got = []
+    for _ in range(3):
+        (one,) = seat.take()
+        got.append(one.number)
+        seat.ack(one.number)
+    assert got == [0, 1, 2]
+
+
+def test_a_keeper_that_did_not_answer_in_time_is_told_that_the_event_comes_again() -> None:
+    """Whether it had kept the acknowledgement or not: whoever acknowledged was told that it failed."""
+    cursors = Elsewhere()
+    desk = desk_elsewhere(3, Terms(ack="manual"), cursors)
+    seat = desk.sit("a", lambda: None)
+    ids(seat)
+
+    got: list[tuple[int, int]] = []
+
+    def keeper_answers() -> bool:
+        for telling in [late for late in cursors.tellings if not late.is_kept]:
+            telling.end()
+        got.extend(ids(seat))
+        return len(got) == 3
+
+    assert wait_until(keeper_answers)
+    second = desk.number_of("q", 1)
+    with pytest.raises(QueryFailed):
+        seat.ack(second)
+    assert cursors.there.acks == frozenset(), "taken back"
+    cursors.tellings[-2].end()
+    assert ids(seat) == [(1, 2)], "its late answer settles nothing"
+
+
+def test_an_acknowledgement_that_was_kept_and_taken_back_is_read_again(tmp_path: Path) -> None:
+    """A member elsewhere was told that it failed, and says so when the desk has settled it long since."""
+    with hg.Station(tmp_path) as station:
+        tracks = station.channel("c", Track, qos=hg.QoS(durability="persistent"))
+        tracks.push_many([Track(n) for n in range(3)])
+        with tracks.consumer(name="billing", ack="manual", start="earliest") as consumer:
+            held = list(consumer.deliveries(0))
+            assert all(delivery.ack() for delivery in held)
+            assert consumer._seat is not None
+            consumer._seat.withdraw(held[1]._handed.number)
+            assert [(d.event.id, d.redelivered) for d in consumer.deliveries(0)] == [(1, True)]
+            assert tracks.stats().balanced
+        with tracks.consumer(name="billing", ack="manual") as consumer:
+            assert [(d.event.id, d.ack()) for d in consumer.deliveries(0)] == [(1, True)]
+        with tracks.consumer(name="billing", ack="manual") as consumer:
+            assert list(consumer.deliveries(0)) == []
