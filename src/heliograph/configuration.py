@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 MAX_CONFIGURATION: Final = 1_048_576
 """Bytes of a configuration file."""
+MAX_STATION_NAME: Final = 255
+"""Characters of a station's name: it travels in the hello, which is small."""
 MAX_BOUND: Final = 100_000_000
 """The highest limit of patterns that a file may set."""
 
@@ -155,8 +157,10 @@ def check_station(folder: Any, name: Any, priority: Any, on_error: Any) -> None:
     """NotPossible for what a program says itself of its station and no station could be."""
     if folder is not None and (not isinstance(folder, str | os.PathLike) or not str(folder)):
         raise NotPossible(f"folder {folder!r:.60}", "a folder is a path, such as 'data'; None is none")
-    if type(name) is not str:
-        raise NotPossible(f"name={name!r:.60}", "a station's name is text")
+    if type(name) is not str or len(name) > MAX_STATION_NAME:
+        raise NotPossible(
+            f"name={name!r:.60}", f"a station's name is text of up to {MAX_STATION_NAME} characters"
+        )
     fits, allowed = _PRIORITY
     if priority is not None and not fits(priority):
         raise NotPossible(f"priority={priority!r:.60}", f"a priority is {allowed}")

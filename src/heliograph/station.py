@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
     from heliograph.manager import Manager
+    from heliograph.trouble import OnError
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class Station:
         self._workers: list[BandWorker] = []
         self.mesh: Mesh | None = None
         if domain is not None:
-            self.mesh = self._joined(Identity(self.id, name, domain), transport, peer_limit)
+            self.mesh = self._joined(Identity(self.id, name, domain), transport, peer_limit, on_error)
         self._recorder = Recorder(
             self.ports,
             f"{self.id:016x}",
@@ -514,10 +515,17 @@ class Station:
         )
 
     def _joined(
-        self, identity: Identity, transport: Callable[[int], Transport] | Carrier, peer_limit: float | None
+        self,
+        identity: Identity,
+        transport: Callable[[int], Transport] | Carrier,
+        peer_limit: float | None,
+        on_error: OnError | None,
     ) -> Mesh:
+        report = reporter(on_error)
         try:
-            return join(identity, self.ports, self._channels.get, transport, peer_limit)
+            return join(
+                identity, self.ports, self._channels.get, transport, peer_limit=peer_limit, report=report
+            )
         except BaseException:
             if self._keeping is not None:
                 self._keeping.close()

@@ -6,8 +6,11 @@ Each says on standard output what it did, line by line, so that a test can wait 
 from __future__ import annotations
 
 import json
+import os
+import resource
 import sys
 import time
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -127,6 +130,35 @@ def hear(*channels: str) -> None:
             say("heard", json.dumps([counts, ordered, missed]))
 
 
+def starve(channel: str) -> None:
+    """Consume; at a line, have no descriptor left, and at the next, have them back and say what was told."""
+    told: list[str] = []
+    with hg.Station(
+        domain="e2e",
+        transport=transport(),
+        name="starved",
+        on_error=lambda _, __, error: told.append(type(error).__name__),
+    ) as station:
+        tracks = station.channel(channel, Track)
+        tracks.subscribe(lambda track: say("got", track.id))
+        say("ready")
+        sys.stdin.readline()
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        taken: list[int] = []
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        say("starving")
+        sys.stdin.readline()
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        assert station.mesh is not None
+        say("told", json.dumps([told, station.mesh.stalls]))
+        sys.stdin.read()
+
+
 if __name__ == "__main__":
     programs: dict[str, Callable[..., None]] = {
         "supply": supply,
@@ -136,5 +168,6 @@ if __name__ == "__main__":
         "work": work,
         "consume": consume,
         "hear": hear,
+        "starve": starve,
     }
     programs[sys.argv[1]](*sys.argv[2:])

@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import threading
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 import heliograph as hg
+from heliograph.link import mesh, unix
 from heliograph.link import messages as m
-from heliograph.link.contract import LANES, MAX_FRAME
+from heliograph.link.contract import LANES, MAX_FRAME, MAX_HELLO
 from heliograph.link.meeting import MeetingFolder
-from heliograph.link.unix import short_path
-from tests.e2e.link_support import LIMIT, Track, own_meeting_folder
+from heliograph.link.unix import MAX_HALF_OPEN, short_path
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 from tests.support import examples
 
 if TYPE_CHECKING:
@@ -37,9 +40,9 @@ class Caller:
 
     def __init__(self, station: hg.Station) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(LIMIT)
         with short_path(MeetingFolder("air").socket_path(station.id)) as path:
-            self.socket.connect(path)
+            self.socket.connect(path)  # waits while too many are in line
+        self.socket.settimeout(LIMIT)
 
     def __enter__(self) -> Caller:
         return self
@@ -128,6 +131,47 @@ def test_a_caller_that_does_not_greet_is_hung_up_on(station: hg.Station, first: 
     with Caller(station) as caller:
         caller.socket.sendall(first)
         assert caller.is_hung_up()
+    assert_unharmed(station)
+
+
+def test_a_large_frame_that_is_announced_before_the_hello_is_refused_at_once(
+    station: hg.Station, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Caller(station) as caller:
+        caller.socket.sendall(struct.pack("<I", MAX_HELLO + 1))
+        assert caller.is_hung_up(), "nothing is set aside for the rest, and nobody waits for it"
+    assert f"1 to {MAX_HELLO} are allowed" in caplog.text
+    assert_unharmed(station)
+
+
+def test_a_caller_that_does_not_say_hello_in_time_is_hung_up_on(
+    station: hg.Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mesh, "HELLO_LIMIT", 0.2)
+    with Caller(station) as silent, Caller(station) as slow:
+        with suppress(OSError):  # as many as it takes to be hung up on
+            while True:
+                slow.socket.sendall(b"\x01")
+                wait_until(lambda: False, 0.05)
+        assert slow.is_hung_up(), "a byte now and then is no hello"
+        assert silent.is_hung_up()
+    assert_unharmed(station)
+
+
+def test_half_open_connections_cost_few_threads_and_keep_nobody_out(station: hg.Station) -> None:
+    before = threading.active_count()
+    with ExitStack() as stack:
+        callers = [stack.enter_context(Caller(station)) for _ in range(200)]
+        assert callers[0].is_hung_up(), "the one that has waited longest makes room"
+        assert_unharmed(station)
+        assert wait_until(lambda: threading.active_count() <= before + MAX_HALF_OPEN)
+
+
+def test_connections_are_limited(station: hg.Station, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unix, "MAX_CALLERS", 5)
+    with ExitStack() as stack:
+        callers = [stack.enter_context(Caller(station)) for _ in range(8)]
+        assert all(caller.is_hung_up() for caller in callers[5:])
     assert_unharmed(station)
 
 

@@ -64,6 +64,7 @@
     │   ├── LinkRefused             the other station is not one of ours: version, domain, user
     │   ├── LinkLost                the connection ended; it is made again by itself             (retriable)
     │   ├── BadFrame                bytes that no station sends; the connection is closed
+    │   ├── LinkStalled             no descriptor or thread is left; it is tried again by itself (retriable)
     │   └── QueryFailed             another station could not answer, or not in time             (retriable)
     ├── RingError                   a ring in shared memory could not do what was asked
     │   ├── RingNotAvailable        not on this machine; says why, and sockets serve instead
@@ -166,6 +167,7 @@ from heliograph.errors.link import (
     LinkError,
     LinkLost,
     LinkRefused,
+    LinkStalled,
     QueryFailed,
     UnsafeRuntimeFolder,
 )
@@ -249,6 +251,7 @@ __all__ = [
     "LinkError",
     "LinkLost",
     "LinkRefused",
+    "LinkStalled",
     "MissingExtra",
     "NameAlreadyUsed",
     "NoHistory",

@@ -35,6 +35,12 @@ class BadFrame(LinkError):
     """Bytes came over a link that no station of this version sends."""
 
 
+class LinkStalled(LinkError):
+    """A task that links need cannot go on for now: no descriptor, thread or memory is left."""
+
+    retriable = True
+
+
 class QueryFailed(LinkError):
     """Another station could not answer a question, or not in time."""
 

@@ -23,6 +23,7 @@ Rooms, from the outside in:
     airing       who hears whom by broadcast                overtaken   and who did not get what
     silence      the failure detector: peers that are there and say nothing
     credentials  which process the kernel says is at the other end
+    backoff      pauses while the host has no descriptor or thread left
     meeting      the folder where they find each other
     memory       a network in memory, with faults, for tests and simulations
 """
@@ -82,23 +83,30 @@ def join(
     ports: Ports,
     channel: Callable[[str], Channel[Any] | None],
     transport: Callable[[int], Transport] | Carrier = "socket",
+    *,
     peer_limit: float | None = PEER_LIMIT,
+    report: Callable[[str, None, BaseException], object] | None = None,
 ) -> Mesh:
     """Join the stations of a domain: this user's on this host, unless another transport is given."""
+    from heliograph.link.backoff import Stalls  # noqa: PLC0415 - as the next
     from heliograph.link.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links
     from heliograph.link.silence import check_limit  # noqa: PLC0415 - as above
 
     check_limit(peer_limit)
     if not isinstance(identity.domain, str):
         raise NotPossible(f"domain {identity.domain!r:.60}", "a domain is a text, such as 'airspace'")
-    rings = None
+    rings, stalls = None, Stalls(report)
     if callable(transport):
         made = transport(identity.station)
     else:
         from heliograph.link.ring import RingTransport  # noqa: PLC0415 - as above
 
-        made = RingTransport(identity.domain, identity.station, ports, carrier=transport)
+        made = RingTransport(identity.domain, identity.station, ports, carrier=transport, stalls=stalls)
         rings = made.rings
-    mesh = Mesh(identity, made, ports, channel, rings=rings, peer_limit=peer_limit)
-    mesh.start()
+    mesh = Mesh(identity, made, ports, channel, rings=rings, peer_limit=peer_limit, stalls=stalls)
+    try:
+        mesh.start()
+    except BaseException:
+        mesh.close(0.0)
+        raise
     return mesh

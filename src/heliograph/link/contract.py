@@ -13,8 +13,8 @@ The stations that a transport joins share the monotonic clock of their host: an 
 it at which its lifespan ends, so that what it waits on the way counts too.
 
 What a connection need not do: keep order, avoid loss or repetition, or notice that the peer has died. What
-it must do: never join, split or change frames, and refuse those larger than `MAX_FRAME` before any memory is
-set aside for them.
+it must do: never join, split or change frames, and refuse those larger than `MAX_FRAME`, and before the hello
+those larger than `MAX_HELLO`, before any memory is set aside for them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.link.credentials import PeerProcess
+    from heliograph.ports import Clock
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_FRAME: Final = 64 << 20
 """Bytes of the largest frame that is read."""
+
+MAX_HELLO: Final = 16 << 10
+"""Bytes of the largest frame that is read from a caller that has not said hello."""
 
 KNOCK: Final = b"\x05"
 """The only frame of a connection by which a station asks another to look around and dial it."""
@@ -53,6 +57,10 @@ class Connection(Protocol):
 
     def flush(self) -> None:
         """Send what waits, waiting as long as it takes; LinkLost when the connection ends."""
+        ...
+
+    def receive_hello(self, clock: Clock, limit: float | None) -> list[memoryview]:
+        """As `receive`, once and first: LinkLost when no whole frame came within so many seconds."""
         ...
 
     def receive(self) -> list[memoryview]:

@@ -38,13 +38,19 @@ class MeetingFolder:
         # Locked before it has its name: a lock file that is not locked is taken for a dead station's.
         early = self.path / f"{station:016x}.new"
         descriptor = os.open(early, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        early.rename(self._lock_path(station))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            early.rename(self._lock_path(station))
+        except BaseException:
+            os.close(descriptor)
+            raise
         return descriptor
 
     def leave(self, station: int, descriptor: int) -> None:
+        """Remove what shows that a station is alive; a descriptor below 0 is none."""
         self._remove(station)
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def is_alive(self, station: int) -> bool:
         """Whether the station's process lives; removes what a dead one left."""

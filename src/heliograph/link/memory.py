@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.link.contract import Buffer, Connected
-    from heliograph.ports import Ports, Queue
+    from heliograph.ports import Clock, Ports, Queue
 
 WAITING_FRAMES = 1 << 16
 
@@ -64,6 +64,9 @@ class MemoryConnection:
 
     def flush(self) -> None:
         """Everything is sent at once."""
+
+    def receive_hello(self, clock: Clock, limit: float | None) -> list[memoryview]:  # noqa: ARG002 - frames are whole
+        return self.receive()
 
     def receive(self) -> list[memoryview]:
         try:

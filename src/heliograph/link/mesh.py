@@ -27,6 +27,7 @@ from heliograph.errors import (
 )
 from heliograph.link import messages as m
 from heliograph.link.airing import Airing
+from heliograph.link.backoff import Backoff, Stalls
 from heliograph.link.conditions import from_data
 from heliograph.link.contract import KNOCK
 from heliograph.link.describing import RemoteStation, describe
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HELLO_LIMIT: Final = 5.0
+"""Seconds that a caller has to say hello."""
 ASK_LIMIT: Final = 5.0
 """Seconds that a question waits for its answer."""
 CLOSING: Final = "is closing"
@@ -76,6 +79,7 @@ class Mesh:
         heartbeat: seconds between two heartbeats of a link.
         rings: with which to broadcast on this host; None: not at all.
         peer_limit: seconds of silence after which a station is suspected; None: never.
+        stalls: counts what could not be done because the host had no descriptor or thread left.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Mesh:
         heartbeat: float = HEARTBEAT,
         rings: Rings | None = None,
         peer_limit: float | None = None,
+        stalls: Stalls | None = None,
     ) -> None:
         self.identity = identity
         self._transport = transport
@@ -129,6 +134,8 @@ class Mesh:
         )
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
         self._closed = False
+        self._stalls = stalls or Stalls()
+        self._reading = Backoff("reading a link", self._stalls)
         self._suspected: set[int] = set()
         self._silence = Silence(peer_limit, ports.tasks, self._peers, self._suspect)
 
@@ -200,6 +207,11 @@ class Mesh:
         Stations that are suspected are not waited for.
         """
         return self.meet(self._transport.others() - self._suspected, timeout)
+
+    @property
+    def stalls(self) -> dict[str, int]:
+        """How often what links need could not be done, because no descriptor or thread was left."""
+        return dict(self._stalls.counts)
 
     @property
     def suspected(self) -> frozenset[int]:
@@ -329,18 +341,21 @@ class Mesh:
     def _serve(self, connection: Connection, dialled: int | None) -> None:
         """The life of one connection, in a task of its own."""
         peer: Peer | None = None
-        greeted = False
+        greeted = failed = False
         try:
             if dialled is not None:
                 peer = self._peer(dialled)
                 connection.offer([m.hello_frame(self._hello(peer.link))])
-            first, *more = connection.receive()
+            # A station that was dialled may be stopped, and answers when it goes on.
+            limit = HELLO_LIMIT if dialled is None else None
+            first, *more = connection.receive_hello(self._ports.clock, limit)
             if bytes(first) == KNOCK:
                 self._transport.look()
                 return
             peer, epoch = self._greeted(connection, first, dialled)
             self._begin_reading(peer)
             greeted = True
+            self._reading.worked()
             peer.link.read(connection, epoch, more)
         except LinkLost as error:
             log.debug("link ended: %s", error)
@@ -350,10 +365,16 @@ class Mesh:
             self._refused(connection, error, dialled)
         except BadFrame as error:
             log.error("connection closed: %s", error)  # noqa: TRY400 - the sentence says all
+        except Exception as error:
+            failed = True
+            log.exception("connection closed")
+            self._reading.failed(error)
         finally:
             connection.close()
-            if peer is not None and peer.link.detach(connection):
-                self._transport.lost(peer.link.station, soon=greeted)
+            if peer is None and dialled is not None:
+                self._transport.lost(dialled, soon=False)
+            elif peer is not None and peer.link.detach(connection):
+                self._transport.lost(peer.link.station, soon=greeted and not failed)
             if greeted and peer is not None:
                 self._end_reading(peer)
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import BadFrame, LinkLost, RingClosed, RingError, RingFull
 from heliograph.link.airing import Rings
+from heliograph.link.backoff import Stalls
 from heliograph.link.contract import MAX_FRAME
 from heliograph.link.unix import UnixTransport
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from heliograph.link import Carrier
     from heliograph.link.contract import Buffer, Connected, Connection
-    from heliograph.ports import Ports
+    from heliograph.ports import Clock, Ports
     from heliograph.ring import RingFolder, RingReader, RingWriter, WaitMode
 
 log = logging.getLogger(__name__)
@@ -162,6 +163,9 @@ class RingConnection:
         is_all_said = self._has_offered and self._has_heard and not self._owes
         return is_all_said and self._writer is None and self._reader is None
 
+    def receive_hello(self, clock: Clock, limit: float | None) -> list[memoryview]:
+        return self._frames_by_socket(self._socket.receive_hello(clock, limit))
+
     def _offer_by_socket(self, frame: Sequence[Buffer]) -> bool:
         told = self._told()
         if self._sends_by_ring:
@@ -187,7 +191,10 @@ class RingConnection:
         return True
 
     def _receive_by_socket(self) -> list[memoryview]:
-        frames = [self._heard(frame) for frame in self._socket.receive()]
+        return self._frames_by_socket(self._socket.receive())
+
+    def _frames_by_socket(self, came: list[memoryview]) -> list[memoryview]:
+        frames = [self._heard(frame) for frame in came]
         if self._reads_ring:
             self.receive = self._receive_by_ring
         elif self._stays_on_socket:
@@ -342,8 +349,10 @@ class RingTransport(UnixTransport):
         carrier: what this station uses; where there can be no rings it does without, and says so.
     """
 
-    def __init__(self, domain: str, station: int, ports: Ports, *, carrier: Carrier) -> None:
-        super().__init__(domain, station, ports.tasks)
+    def __init__(
+        self, domain: str, station: int, ports: Ports, *, carrier: Carrier, stalls: Stalls | None = None
+    ) -> None:
+        super().__init__(domain, station, ports.tasks, stalls or Stalls())
         self._ports = ports
         self._own = station
         self._wait: WaitMode = "spin" if carrier == "spinning-ring" else "block"

@@ -15,20 +15,22 @@ import os
 import select
 import socket
 import struct
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import BadFrame, LinkError, LinkLost, LinkRefused
-from heliograph.link.contract import KNOCK, MAX_FRAME
+from heliograph.link.backoff import Backoff
+from heliograph.link.contract import KNOCK, MAX_FRAME, MAX_HELLO
 from heliograph.link.credentials import process_at
 from heliograph.link.meeting import MeetingFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from heliograph.link.backoff import Stalls
     from heliograph.link.contract import Buffer, Connected
-    from heliograph.ports import Tasks
+    from heliograph.ports import Clock, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,10 @@ SMALL: Final = 1 << 14
 """Bytes up to which copying a frame's parts together is faster than letting the kernel gather them."""
 SOCKET_BUFFER: Final = 1 << 20
 """Asked of the kernel, which may give less: room for what is sent while the other end is busy."""
+MAX_HALF_OPEN: Final = 32
+"""Callers that have not said hello yet; of more, the one that has waited longest is hung up on."""
+MAX_CALLERS: Final = 4_096
+"""Connections that others have made to this station."""
 LONGEST_PATH: Final = 100
 """Bytes of a socket's path; the kernel allows 107."""
 
@@ -52,10 +58,15 @@ _SIZE: Final = struct.Struct("<I")
 
 
 class UnixConnection:
-    """One connected socket; see `heliograph.link.contract.Connection`."""
+    """One connected socket; see `heliograph.link.contract.Connection`.
 
-    def __init__(self, sock: socket.socket, peer: str) -> None:
+    Args:
+        callers: where it is counted, if another station has made it.
+    """
+
+    def __init__(self, sock: socket.socket, peer: str, callers: Callers | None = None) -> None:
         self._sock = sock
+        self._callers = callers
         self._peer = peer
         self._unsent = b""
         self._rest = b""
@@ -100,6 +111,21 @@ class UnixConnection:
         except OSError as error:
             raise LinkLost(self._peer, f"cannot be written to: {error.strerror}") from None
 
+    def receive_hello(self, clock: Clock, limit: float | None) -> list[memoryview]:
+        until = None if limit is None else clock.monotonic_ns() + round(limit * 1e9)
+        self._is_reading = True  # as in `receive`
+        try:
+            if self._is_closed:
+                raise LinkLost(self._peer, "this side has closed the connection")
+            frames = self._received_first(clock, until)
+        finally:
+            self._is_reading = False
+            if self._is_closed:
+                self._sock.close()
+        if self._callers is not None:
+            self._callers.greeted(self)
+        return frames
+
     def receive(self) -> list[memoryview]:
         self._is_reading = True  # before the look: of two who meet here, one sees the other
         try:
@@ -117,21 +143,36 @@ class UnixConnection:
             if len(data) >= _SIZE.size and self._checked_size(data, 0) == len(data) - _SIZE.size:
                 self._rest = b""
                 return [memoryview(data)[_SIZE.size :]]
-            frames: list[memoryview] = []
-            view = memoryview(data)
-            place, end = 0, len(data)
-            while end - place >= _SIZE.size:
-                size = self._checked_size(data, place)
-                start = place + _SIZE.size
-                if size > end - start:
-                    break
-                frames.append(view[start : start + size])
-                place = start + size
-            self._rest = data[place:] if place else data
+            frames, self._rest = self._split(data)
             if not frames and len(self._rest) >= _SIZE.size:
                 frames.append(self._read_large())
             if frames:
                 return frames
+
+    def _received_first(self, clock: Clock, until: int | None) -> list[memoryview]:
+        """The first frame, which must be small, and those that came with it."""
+        data = b""
+        while len(data) < _SIZE.size or self._checked_size(data, 0, MAX_HELLO) > len(data) - _SIZE.size:
+            left = None if until is None else max(0, until - clock.monotonic_ns()) // 1_000_000
+            if not self._wait_for_input(left):
+                raise LinkLost(self._peer, "has not said hello in time")
+            data += self._read()
+        frames, self._rest = self._split(data)
+        return frames
+
+    def _split(self, data: bytes) -> tuple[list[memoryview], bytes]:
+        """The frames that are whole, and the bytes behind them."""
+        frames: list[memoryview] = []
+        view = memoryview(data)
+        place, end = 0, len(data)
+        while end - place >= _SIZE.size:
+            size = self._checked_size(data, place)
+            start = place + _SIZE.size
+            if size > end - start:
+                break
+            frames.append(view[start : start + size])
+            place = start + size
+        return frames, data[place:] if place else data
 
     def drain(self) -> None:
         # The kernel gives what has come, and then the end.
@@ -145,6 +186,8 @@ class UnixConnection:
         # wait for that one's input.
         if not self._is_reading:
             self._sock.close()
+        if self._callers is not None:
+            self._callers.left(self)
 
     def abandon(self) -> None:
         """In the child of a fork: let go of the descriptor; the parent's connection goes on."""
@@ -183,17 +226,54 @@ class UnixConnection:
             self.received_bytes += got
         return view.toreadonly()
 
-    def _checked_size(self, data: bytes, place: int) -> int:
+    def _checked_size(self, data: bytes, place: int, most: int = MAX_FRAME) -> int:
         size: int = _SIZE.unpack_from(data, place)[0]
-        if not 0 < size <= MAX_FRAME:
-            raise BadFrame(self._peer, f"announces a frame of {size} bytes; 1 to {MAX_FRAME} are allowed")
+        if not 0 < size <= most:
+            raise BadFrame(self._peer, f"announces a frame of {size} bytes; 1 to {most} are allowed")
         return size
+
+
+class Callers:
+    """The connections that others have made to this station: how many, and which have not said hello.
+
+    A caller that says nothing costs a descriptor and a thread until its time is up, so there are few of them:
+    a new one takes the place of the one that has waited longest, and the station can always be reached.
+    """
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._lock = tasks.lock("callers")
+        self._half_open: dict[UnixConnection, None] = {}
+        self._open: set[UnixConnection] = set()
+
+    def admit(self, connection: UnixConnection) -> bool:
+        """Whether there is room for one more."""
+        with self._lock:
+            if len(self._open) >= MAX_CALLERS:
+                return False
+            self._open.add(connection)
+            self._half_open[connection] = None
+            oldest = next(iter(self._half_open)) if len(self._half_open) > MAX_HALF_OPEN else None
+        if oldest is not None:
+            oldest.close()
+        return True
+
+    def greeted(self, connection: UnixConnection) -> None:
+        with self._lock:
+            self._half_open.pop(connection, None)
+
+    def left(self, connection: UnixConnection) -> None:
+        with self._lock:
+            self._half_open.pop(connection, None)
+            self._open.discard(connection)
 
 
 class UnixTransport:
     """See the module."""
 
-    def __init__(self, domain: str, station: int, tasks: Tasks) -> None:
+    def __init__(self, domain: str, station: int, tasks: Tasks, stalls: Stalls) -> None:
+        self._callers = Callers(tasks)
+        self._accepting = Backoff("accepting connections", stalls)
+        self._looking = Backoff("looking for stations", stalls)
         self._folder = MeetingFolder(domain)
         self._station = station
         self._tasks = tasks
@@ -210,15 +290,20 @@ class UnixTransport:
 
     def start(self, on_connection: Connected, on_gone: Callable[[int], None]) -> None:
         self._on_connection, self._on_gone = on_connection, on_gone
-        self._listener = _listening(self._folder.socket_path(self._station))
-        # Whoever sees the lock file may dial at once, so it comes after the socket.
-        self._alive_lock = self._folder.enter(self._station)
-        self._tasks.spawn("link accept", self._accept)
-        self._look()
-        self._tasks.spawn("link look-out", self._look_out)
+        with on_failure(self.close):
+            self._listener = _listening(self._folder.socket_path(self._station))
+            # Whoever sees the lock file may dial at once, so it comes after the socket.
+            self._alive_lock = self._folder.enter(self._station)
+            self._tasks.spawn("link accept", self._accept)
+            self._look()
+            self._tasks.spawn("link look-out", self._look_out)
 
     def others(self) -> set[int]:
-        return self._folder.alive() - {self._station}
+        try:
+            return self._folder.alive() - {self._station}
+        except OSError:  # no descriptor is left: those that were there at the last look
+            with self._lock:
+                return set(self._known)
 
     def linked(self, station: int) -> None:
         with self._lock:
@@ -259,23 +344,42 @@ class UnixTransport:
             os.close(self._alive_lock)
 
     def _accept(self) -> None:
-        assert self._listener is not None
-        assert self._on_connection is not None
         while not self._closed:
             try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                self._on_connection(UnixConnection(sock, "a caller"), None)
+                self._accept_one()
+                self._accepting.worked()
             except LinkError as error:
                 log.warning("connection refused: %s", error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, this station must be met again
+                if not self._closed:
+                    self._tasks.sleep(self._accepting.failed(error))
+
+    def _accept_one(self) -> None:
+        assert self._listener is not None
+        assert self._on_connection is not None
+        sock, _ = self._listener.accept()
+        with on_failure(sock.close):
+            connection = UnixConnection(sock, "a caller", self._callers)
+        with on_failure(connection.close):
+            if not self._callers.admit(connection):
+                raise LinkRefused("a caller", f"{MAX_CALLERS} connections are open already")
+            self._on_connection(connection, None)
 
     def _look_out(self) -> None:
+        pause = LOOK_EVERY
         while not self._closed:
-            self._look_around.wait(LOOK_EVERY)
+            self._look_around.wait(pause)
             if not self._closed:
-                self._look()
+                pause = self._tried_to_look()
+
+    def _tried_to_look(self) -> float:
+        """Seconds until the next look."""
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001 - whatever it is, others must be met again
+            return self._looking.failed(error)
+        self._looking.worked()
+        return LOOK_EVERY
 
     def _look(self) -> None:
         """Dial every station that is there and not linked; say which ones are gone."""
@@ -302,7 +406,12 @@ class UnixTransport:
         connection = self._connect(station)
         if connection is not None:
             self.linked(station)
-            self._on_connection(connection, station)
+            try:
+                self._on_connection(connection, station)
+            except BaseException:
+                connection.close()
+                self.lost(station, soon=False)
+                raise
 
     def _knock(self, station: int) -> None:
         connection = self._connect(station)
@@ -314,14 +423,26 @@ class UnixTransport:
     def _connect(self, station: int) -> UnixConnection | None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            # A station that is stopped accepts nothing, and nobody may wait until it does.
+            sock.setblocking(False)
             with short_path(self._folder.socket_path(station)) as path:
                 sock.connect(path)
+            sock.setblocking(True)
             return UnixConnection(sock, f"station {station:016x}")
         except (OSError, LinkError) as error:
             # It may be starting or ending; the next look tells.
             log.debug("station %016x does not answer: %s", station, error)
             sock.close()
             return None
+
+
+@contextmanager
+def on_failure(undo: Callable[[], object]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
 
 
 class short_path:  # noqa: N801 - used like a function
@@ -344,8 +465,9 @@ class short_path:  # noqa: N801 - used like a function
 
 def _listening(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with short_path(path) as short:
-        sock.bind(short)
-    path.chmod(0o600)
-    sock.listen(128)
+    with on_failure(sock.close):
+        with short_path(path) as short:
+            sock.bind(short)
+        path.chmod(0o600)
+        sock.listen(128)
     return sock

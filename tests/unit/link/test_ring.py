@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heliograph.link import Carrier
     from heliograph.link.contract import Buffer, Connection
     from heliograph.link.link import LinkStats
-    from heliograph.ports import Task
+    from heliograph.ports import Clock, Task
 
 pytestmark = needs_rings
 folder = pytest.fixture(folder_for_a_test)
@@ -50,6 +50,9 @@ class Wire:
         return True
 
     def flush(self) -> None: ...
+
+    def receive_hello(self, _clock: Clock, _limit: float | None) -> list[memoryview]:
+        return self.receive()
 
     def receive(self) -> list[memoryview]:
         if not self.frames:

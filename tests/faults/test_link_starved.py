@@ -1,0 +1,101 @@
+"""No descriptor or thread is left for a moment: stations meet when there are some again, and it was told."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import heliograph as hg
+from heliograph.errors import LinkStalled
+from heliograph.ports import system_ports
+from tests.e2e.link_programs import Program
+from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from heliograph.ports import Task
+
+
+@pytest.fixture
+def starved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Program]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    program = Program("starve", "x")
+    yield program
+    program.clean_up()
+
+
+def test_a_station_that_had_no_descriptor_left_is_met_when_it_has_some(starved: Program) -> None:
+    assert starved.process.stdin is not None
+    starved.says("ready")
+    starved.process.stdin.write("\n")
+    starved.process.stdin.flush()
+    starved.says("starving")
+    with ExitStack() as stack:
+        # Some dial it, and others it dials itself.
+        others = [stack.enter_context(hg.Station(domain="e2e")) for _ in range(4)]
+        channels = [other.channel("x", Track) for other in others]
+        # An `accept` that waits has its descriptor already, so one may get through.
+        assert not all(channel.wait_matched(1, 0) for channel in channels)
+        starved.process.stdin.write("\n")
+        starved.process.stdin.flush()
+        told, stalls = json.loads(starved.says("told").removeprefix("told "))
+        for place, channel in enumerate(channels):
+            assert channel.wait_matched(1, LIMIT), (told, stalls)
+            channel.push(Track(place))
+            starved.says(f"got {place}")
+    assert set(told) == {"LinkStalled"}
+    assert sum(stalls.values()) >= len(told)
+
+
+class FewThreads:
+    """The tasks of the machine, of which none can be started while `left` is 0."""
+
+    def __init__(self, tasks: Any) -> None:
+        self._tasks = tasks
+        self.left = True
+        self.refused = 0
+
+    def spawn(self, name: str, run: Callable[[], object]) -> Task:
+        if not self.left:
+            self.refused += 1
+            raise RuntimeError("can't start new thread")
+        return self._tasks.spawn(name, run)  # type: ignore[no-any-return] # as those of the machine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tasks, name)
+
+
+def test_a_station_that_had_no_thread_left_is_met_when_it_has_some(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+    told: list[BaseException] = []
+    ports = system_ports()
+    few = FewThreads(ports.tasks)
+    with (
+        hg.Station(
+            domain="e2e", ports=replace(ports, tasks=few), on_error=lambda _, __, error: told.append(error)
+        ) as station,
+        ExitStack() as stack,
+    ):
+        tracks = station.channel("x", Track)
+        few.left = False
+        consumers = [
+            stack.enter_context(stack.enter_context(hg.Station(domain="e2e")).channel("x", Track).consumer())
+            for _ in range(6)
+        ]
+        assert wait_until(lambda: few.refused > 6)
+        few.left = True
+        assert tracks.wait_matched(6, LIMIT)
+        tracks.push(Track(1))
+        assert all(consumer.pull(LIMIT) == Track(1) for consumer in consumers)
+        assert station.mesh is not None
+        assert sum(station.mesh.stalls.values()) >= 6
+    assert told
+    assert all(isinstance(error, LinkStalled) for error in told)
