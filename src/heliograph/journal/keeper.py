@@ -1,7 +1,8 @@
 """Looks after the files of a partition while its writer writes: seals, merges, compacts, and drops.
 
 The work itself is done elsewhere, sealing in a process of its own; this decides when, and takes the lock of
-the files only for the moment in which a manifest is published.
+the files only for the moment in which a manifest is published. It has no task of its own: when there may be
+something to do, and now and then while there are files, one of the station's maintenance tasks takes a look.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from heliograph.journal.manifest import Segment
     from heliograph.journal.partition import Partition, SealJob
     from heliograph.journal.retention import Place
+    from heliograph.journal.threads import JournalThreads
     from heliograph.journal.tidying import RewriteJob
     from heliograph.ports import Disk, Lock, Ports
+    from heliograph.timers import Timer
 
     Sealer: TypeAlias = Callable[[Disk, SealJob], Segment]
     Rewriter: TypeAlias = Callable[[Disk, RewriteJob], tuple[Segment, ...]]
@@ -30,7 +33,7 @@ SEALS_PER_REWRITE: Final = 8
 
 
 class Keeper:
-    """A task beside the writer. Without a sealer nothing is sealed, and heads are kept as they are."""
+    """Maintenance beside the writer. Without a sealer nothing is sealed, and heads are kept as they are."""
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class Keeper:
         partition: Partition,
         files: Lock,
         sealer: Sealer | None,
+        threads: JournalThreads,
         *,
         rewriter: Rewriter | None = None,
         places: Callable[[], Sequence[Place]] = tuple,
@@ -52,15 +56,31 @@ class Keeper:
         """Segments that rewriting did not change: they cannot be read, or do not go together."""
         self._places = places
         self._sealing = ports.tasks.lock("journal sealing")
+        self._seals = 0
+        self._threads = threads
+        # Guards who works; held for moments only.
+        self._turn = ports.tasks.lock("journal maintenance")
+        self._at_rest = ports.tasks.condition(self._turn, "journal maintenance at rest")
+        self._scheduled = False
+        """Whether the pool has `_serve`."""
+        self._serving = False
+        """Whether a task is inside of it."""
+        self._wanted = False
+        """Whether there may be more to do than it has looked at."""
         self._stopping = False
-        self._bell = ports.tasks.signal("journal keeper")
+        self._timer: Timer | None = None
         self.failures = 0
         """Seals, rewritings and removals that did not succeed and will be tried again."""
-        self._task = ports.tasks.spawn(f"journal keeper {partition.folder}", self._run)
+        if partition.has_files:
+            self.look()
 
     def look(self) -> None:
         """There may be something to do."""
-        self._bell.notify()
+        with self._turn:
+            self._wanted = True
+            if not self._scheduled and not self._stopping:
+                self._threads.maintenance.submit(self._serve)
+                self._scheduled = True
 
     def seal_all(self) -> int:
         """Seal closed heads until none is left; returns how many segments that made."""
@@ -85,27 +105,52 @@ class Keeper:
     def close(self) -> None:
         """Finish the segment that is being sealed, if any, and stop."""
         self._stopping = True
-        self._bell.notify()
-        self._task.join()
+        with self._turn:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._at_rest.wait_for(lambda: not self._serving)
 
-    def _run(self) -> None:
-        seals = 0
-        while not self._stopping:
-            busy = False
-            try:
-                busy = self._seal_one(ripe=True)
-                seals += busy
-                # Sealing follows the writer, so it comes first; but small segments must not pile up either.
-                if not busy or not seals % SEALS_PER_REWRITE:
-                    busy |= self._rewrite_one()
-                self.retain()
-            except Exception:
-                # Whatever it was, the journal goes on; a keeper that died would let the disk fill up.
-                busy = False
-                self.failures += 1
-                log.exception("%s: not sealed, tidied or dropped; it is tried again", self._partition.folder)
-            if not busy:
-                self._bell.wait(LOOK_SECONDS)
+    def _serve(self) -> None:
+        """Take one look, in a maintenance task. Partitions take turns: what is left to do is another look."""
+        with self._turn:
+            if self._serving or self._stopping:
+                return
+            self._serving, self._wanted = True, False
+        busy = False
+        try:
+            busy = self._work()
+        except Exception:
+            # Whatever it was, the journal goes on; a disk that nobody looks after would fill up.
+            self.failures += 1
+            log.exception("%s: not sealed, tidied or dropped; it is tried again", self._partition.folder)
+        finally:
+            with self._turn:
+                self._serving = self._scheduled = False
+                self._at_rest.notify_all()
+                if not self._stopping:
+                    self._arrange(busy)
+
+    def _work(self) -> bool:
+        """Seal, tidy, drop; whether there may be more of that."""
+        busy = self._seal_one(ripe=True)
+        self._seals += busy
+        # Sealing follows the writer, so it comes first; but small segments must not pile up either.
+        if not busy or not self._seals % SEALS_PER_REWRITE:
+            busy |= self._rewrite_one()
+        if not self._stopping:
+            self.retain()
+        return busy
+
+    def _arrange(self, busy: bool) -> None:
+        """Under the lock of the turn: when to look next. A partition without files is looked at when told."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if busy or self._wanted:
+            self._threads.maintenance.submit(self._serve)
+            self._scheduled = True
+        elif self._partition.has_files:
+            self._timer = self._threads.timers.after(LOOK_SECONDS, self.look)
 
     def _seal_one(self, *, ripe: bool) -> bool:
         """Make one segment of closed heads; False when there are none, or none that are ripe."""

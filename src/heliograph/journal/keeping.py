@@ -28,6 +28,7 @@ from heliograph.journal.names import ACTIVITY, CHANNELS, CONSUMERS, DELAYED, esc
 from heliograph.journal.recovery import make_folder
 from heliograph.journal.staging import BATCH, READY
 from heliograph.journal.store import JournalStore
+from heliograph.journal.threads import JournalThreads
 from heliograph.journal.writer import PartitionWriter
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Keeping:
         except BaseException:
             self._lock.release()
             raise
+        self._threads = JournalThreads(ports)
         # Guards which partitions are open; held while one is opened.
         self._opening = ports.tasks.lock("partitions")
         self._stores: dict[str, JournalStore] = {}
@@ -134,6 +136,7 @@ class Keeping:
                     tombstone_seconds=qos.tombstones,
                 ),
                 missing=qos.missing,
+                threads=self._threads,
             )
         return store
 
@@ -166,6 +169,7 @@ class Keeping:
             types=lambda: types,
             on_durable=lambda *_: None,
             limits=limits,
+            threads=self._threads,
         )
 
     def charter(self, channel: str) -> Charter:
@@ -197,6 +201,7 @@ class Keeping:
             self._watcher.join()
         for target in self._unclaimed.values():
             target.writer.close()
+        self._threads.close()
         self._lock.release()
 
     def _target(self, batch: Batch) -> Target:
@@ -223,6 +228,7 @@ class Keeping:
             limits=self._limits_of(channel),
             places=lambda: self._places(channel),
             note=f"channel {channel}, for batches",
+            threads=self._threads,
         )
         return Target(writer, formats, self._station_seq)
 

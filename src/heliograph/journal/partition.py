@@ -157,6 +157,12 @@ class Partition:
         return sum(source.size for source in self.manifest.sources) + (head.end if head else 0)
 
     @property
+    def has_files(self) -> bool:
+        """Whether there is anything that can be sealed, merged or dropped, now or later. Any task may ask."""
+        manifest = self.manifest
+        return bool(manifest.segments or manifest.heads or manifest.retired)
+
+    @property
     def retired_size(self) -> int:
         """Bytes of files that have left the history and are still on disk. Any task may ask."""
         return sum(file.size for file in self.manifest.retired)

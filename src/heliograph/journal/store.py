@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from heliograph.journal.named import SupplierLease
     from heliograph.journal.receipt import Receipt
     from heliograph.journal.retention import Place
+    from heliograph.journal.threads import JournalThreads
     from heliograph.ports import Ports
     from heliograph.qos import Missing
 
@@ -117,6 +118,7 @@ class JournalStore:
         types: gives the event classes that the channel carries at this moment.
         on_durable: told, in the order of offsets, what has been synced, and the offset behind it.
         missing: whether events may lack fields that have a default.
+        threads: what the partitions of a station share; without, it has its own.
     """
 
     kept_here = True
@@ -135,6 +137,7 @@ class JournalStore:
         on_durable: OnDurable,
         limits: Limits | None = None,
         missing: Missing = "default",
+        threads: JournalThreads | None = None,
     ) -> None:
         assert ports.disk is not None
         self.partition = partition
@@ -163,6 +166,7 @@ class JournalStore:
                     on_durable=self._on_durable,
                     places=self._places,
                     note=f"channel {channel}",
+                    threads=threads,
                 )
             )
             # One reader for all lanes of this process that are behind, one at a time.

@@ -4,8 +4,10 @@
     receipt = writer.append(records, attachment=events)
     receipt.result(timeout=1.0)
 
-Suppliers encode their rows and put them in line; one task writes everything that is in line as one frame,
-syncs it once and tells everybody. The steps of a commit, in this order and numbered in the code:
+Suppliers encode their rows and put them in line; one task at a time writes everything that is in line as one
+frame, syncs it once and tells everybody. It is one of a few that the partitions of a station share, and
+serves another partition after each frame if others wait. The steps of a commit, in this order and numbered in
+the code:
 
     1 take what is in line            4 sync
     2 write it as one frame           5 hand it to `on_durable`, in the order of offsets
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from threading import get_ident  # only to know a thread again; threads themselves come from the port
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from heliograph.errors import AppendFailed, BatchTooLarge, DiskError, JournalBusy, JournalClosed
@@ -30,6 +33,7 @@ from heliograph.journal.partition import Chunk, Partition
 from heliograph.journal.receipt import Adoption, Level, Receipt
 from heliograph.journal.records import Run, encode_rows
 from heliograph.journal.seal import rewrite_in_process, seal_in_process
+from heliograph.journal.threads import JournalThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from heliograph.journal.recovery import Recovery
     from heliograph.journal.retention import Place
     from heliograph.ports import Ports
+    from heliograph.timers import Timer
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +58,9 @@ MAX_APPEND_EVENTS: Final = 1 << 20
 
 MAX_WAITING: Final = 64 << 20
 """Bytes in line for the disk before `append` waits itself."""
+
+TRY_AGAIN: Final = 1.0
+"""Seconds after which a head is closed that the disk did not let close."""
 
 assert FRAME_TARGET + MAX_APPEND_BYTES < MAX_BODY
 
@@ -88,7 +96,10 @@ class WriterStats:
 
 
 class PartitionWriter:
-    """Opens a partition for writing; PartitionInUse when another writer has it."""
+    """Opens a partition for writing; PartitionInUse when another writer has it.
+
+    Without `threads`, which partitions share, it has some of its own.
+    """
 
     def __init__(
         self,
@@ -102,6 +113,7 @@ class PartitionWriter:
         rewriter: Rewriter | None = rewrite_in_process,
         places: Callable[[], Sequence[Place]] = tuple,
         note: str = "",
+        threads: JournalThreads | None = None,
     ) -> None:
         self._tasks = ports.tasks
         self._folder = folder
@@ -123,9 +135,18 @@ class PartitionWriter:
         self._commits = 0
         self._failed = 0
         self._opened_at = self._partition.watermark
-        self._bell = ports.tasks.signal("journal bell")
-        self._keeper = Keeper(ports, self._partition, self._files, sealer, rewriter=rewriter, places=places)
-        self._committer = ports.tasks.spawn(f"journal {folder}", self._run)
+        self._owns_threads = threads is None
+        self._threads = threads or JournalThreads(ports)
+        self._committers = self._threads.committers
+        self._scheduled = False
+        """Whether the committers have `_serve`, or one is inside of it: it comes to what is put in line."""
+        self._serving = 0
+        """The thread that commits; 0 while nobody does."""
+        self._ended = ports.tasks.event("journal end")
+        self._rotation: Timer | None = None
+        self._keeper = Keeper(
+            ports, self._partition, self._files, sealer, self._threads, rewriter=rewriter, places=places
+        )
 
     @property
     def recovery(self) -> Recovery:
@@ -202,7 +223,8 @@ class PartitionWriter:
             self._line.append(receipt)
             self._last = receipt
             self._waiting += len(receipt.chunk.rows)
-        self._bell.notify()
+            if not self._scheduled:
+                self._schedule()
         return receipt
 
     def rotate(self) -> None:
@@ -250,17 +272,22 @@ class PartitionWriter:
         with self._lock:
             if self._let_go:
                 return
-            has_ended = self._closed  # by a bug, which was told already
+            if self._serving == get_ident():
+                raise RuntimeError(f"{self._folder} cannot be closed by what it tells of its own rows")
             self._let_go = self._closed = True
             self._room.notify_all()
-        self._bell.notify()
+            if self._rotation is not None:
+                self._rotation.cancel()
+            if not self._scheduled:
+                self._schedule()
         try:
-            if not has_ended:
-                self._committer.join()
+            self._ended.wait()
         finally:
             self._keeper.close()
             with self._files:
                 self._partition.close()
+            if self._owns_threads:
+                self._threads.close()
 
     def __enter__(self) -> Self:
         return self
@@ -285,33 +312,79 @@ class PartitionWriter:
     def _has_room(self) -> bool:
         return self._closed or self._waiting < MAX_WAITING
 
-    def _run(self) -> None:
-        try:
-            self._commit_until_closed()
-        finally:
-            # Also after a bug: nobody waits for a task that is gone.
-            with self._lock:
-                self._closed = True
-                left, self._line, self._waiting = self._line, [], 0
-                self._room.notify_all()
-            for receipt in left:
-                receipt.fulfil(JournalClosed(self._folder))
+    def _schedule(self) -> None:
+        """Under the lock: have a committer come. The flag is set last: what interrupts this before leaves it
+        to the next append.
+        """
+        self._committers.submit(self._serve)
+        self._scheduled = True
 
-    def _commit_until_closed(self) -> None:
-        while True:
-            self._bell.wait(self._partition.rotation_due_in())
-            while self._line:
-                self._commit()
-            if self._closed and not self._line:
-                return
-            try:
-                with self._files:
-                    rotated = self._partition.rotate_if_due()
-            except DiskError as error:
-                log.warning("%s: %s; the head is closed later", self._folder, error)
+    def _serve(self) -> None:
+        """Commit what is in line, in a committer."""
+        with self._lock:
+            if self._serving or self._ended.is_set():
+                return  # an append that was interrupted had it come twice
+            self._serving = get_ident()
+        try:
+            while not self._commit_or_leave():
+                pass
+        except BaseException:
+            # Also after a bug: nobody waits for a writer that has ended.
+            self._end()
+            raise
+
+    def _commit_or_leave(self) -> bool:
+        """Commit once; True when this committer is to leave, because nothing is in line or others wait."""
+        if self._line:
+            self._commit()
+        if not self._line:
+            self._rotate_if_due()
+        with self._lock:
+            if self._line:
+                if not self._committers.crowded:
+                    return False
+                self._committers.submit(self._serve)  # behind those that wait
+            elif self._closed:
+                self._ended.set()
             else:
-                if rotated:
-                    self._keeper.look()
+                self._scheduled = False
+                if self._rotation is None:
+                    self._watch_age()
+            self._serving = 0
+            return True
+
+    def _end(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._serving = 0
+            left, self._line, self._waiting = self._line, [], 0
+            self._room.notify_all()
+        for receipt in left:
+            receipt.fulfil(JournalClosed(self._folder))
+        self._ended.set()
+
+    def _rotate_if_due(self) -> None:
+        try:
+            with self._files:
+                rotated = self._partition.rotate_if_due()
+        except DiskError as error:
+            log.warning("%s: %s; the head is closed later", self._folder, error)
+            self._rotation = self._threads.timers.after(TRY_AGAIN, self._age_reached)
+        else:
+            if rotated:
+                self._keeper.look()
+
+    def _watch_age(self) -> None:
+        """Under the lock: see to it that the head is closed when it is old, whether more comes or not."""
+        due = self._partition.rotation_due_in()
+        if due is not None:
+            self._rotation = self._threads.timers.after(due, self._age_reached)
+
+    def _age_reached(self) -> None:
+        with self._lock:
+            self._rotation = None
+            if not self._scheduled and not self._closed:
+                self._schedule()
 
     def _commit(self) -> None:
         batch = self._take()  # 1
@@ -343,13 +416,18 @@ class PartitionWriter:
 
     def _tell(self, batch: list[Receipt]) -> None:
         self._commits += 1
-        if self._on_durable is not None:
-            try:
-                self._on_durable(batch)  # 5
-            except Exception:
-                log.exception("%s: on_durable failed; the rows are durable all the same", self._folder)
-        for receipt in batch:
-            receipt.fulfil()  # 6
+        # User code may run in there, and may wait for what other partitions commit.
+        self._committers.step_aside()
+        try:
+            if self._on_durable is not None:
+                try:
+                    self._on_durable(batch)  # 5
+                except Exception:
+                    log.exception("%s: on_durable failed; the rows are durable all the same", self._folder)
+            for receipt in batch:
+                receipt.fulfil()  # 6
+        finally:
+            self._committers.step_back()
 
     def _adopt(self, receipt: Receipt, adoption: Adoption) -> None:
         """Steps 2 to 6 for a batch from outside. What is wrong with it is nothing to those behind it."""
