@@ -195,18 +195,24 @@ def verify(
 ) -> None:
     """Read every byte of every history, of what waits beside it, and of the places of its durable consumers.
 
-    Exit code 1: some events, or some places, cannot be read; says which.
+    Exit code 1: some events, or some places, cannot be read, or the name of the folder's partition does not
+    fit its histories; says which.
     """
     from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.identity import inspect_identity  # noqa: PLC0415 - as above
 
     station = StationFolder(folder)
     channels = station.channels() if channel is None else (channel,)
     verdicts = [_verdict(station, place) for name in channels for place in _places(station, name)]
     cursors = [found for name in channels if (found := _cursor_verdict(station, name)) is not None]
-    sound = all(verdict["sound"] for verdict in (*verdicts, *cursors))
+    identity = inspect_identity(station.disk)
+    sound = identity.sound and all(verdict["sound"] for verdict in (*verdicts, *cursors))
     if as_json:
-        print_json({"sound": sound, "partitions": verdicts, "cursors": cursors})
+        own = {"sound": identity.sound, "partition": identity.name, "problem": identity.problem}
+        print_json({"sound": sound, "identity": own, "partitions": verdicts, "cursors": cursors})
     else:
+        if identity.problem is not None:
+            print_line(f"the file 'partition'  DAMAGED: {identity.problem}")
         for verdict in verdicts:
             _print_verdict(verdict)
         for verdict in cursors:
@@ -231,6 +237,7 @@ def repair(
     there is something to be done, and this was a dry run.
     """
     from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.identity import inspect_identity, repair_identity  # noqa: PLC0415 - as above
     from heliograph.journal.repair import folder_lock, plan_repair  # noqa: PLC0415 - as above
     from heliograph.journal.repair import repair as put_in_order  # noqa: PLC0415 - as above
     from heliograph.ports import system_ports  # noqa: PLC0415 - as above
@@ -239,6 +246,7 @@ def repair(
     channels = station.channels() if channel is None else (channel,)
     repairs = []
     with nullcontext() if dry_run else folder_lock(ports):
+        identity = (inspect_identity if dry_run else repair_identity)(station.disk)
         for name in channels:
             for place in _places(station, name):
                 plan = (
@@ -250,13 +258,16 @@ def repair(
         cursors = [_repaired_cursors(station, ports, name, dry_run=dry_run) for name in channels]
     cursors = [one for one in cursors if one["steps"]]
     if as_json:
-        print_json({"dry_run": dry_run, "partitions": repairs, "cursors": cursors})
+        own = {"steps": identity.steps}
+        print_json({"dry_run": dry_run, "identity": own, "partitions": repairs, "cursors": cursors})
     else:
+        if identity.steps:
+            _print_repair("the file 'partition'", {"steps": identity.steps, "lost": []}, dry_run=dry_run)
         for one in repairs:
             _print_repair(_title(one), one, dry_run=dry_run)
         for one in cursors:
             _print_repair(f"{one['channel']} consumers", one, dry_run=dry_run)
-    if dry_run and any(one["steps"] for one in (*repairs, *cursors)):
+    if dry_run and (identity.steps or any(one["steps"] for one in (*repairs, *cursors))):
         raise typer.Exit(DAMAGED)
 
 

@@ -1,7 +1,7 @@
 """A station's folder: who has it, and the partitions in it.
 
 <folder>/lock                                  held while a station has the folder
-<folder>/partition                             the id of this station's partitions, for ever
+<folder>/partition                             the id of this station's partitions, for ever (see `identity`)
 <folder>/channels/<channel>/<partition>/...    histories
 <folder>/consumers/<channel>/...               how far durable consumers have come
 <folder>/delayed/<channel>/<partition>/...     events that are to be delivered later
@@ -23,6 +23,7 @@ from heliograph.journal import staging
 from heliograph.journal.adoption import Inbox, Target
 from heliograph.journal.charter import Charter, keep_charter, read_charter
 from heliograph.journal.cursors import CursorStore
+from heliograph.journal.identity import own_partition
 from heliograph.journal.limits import DAY, Limits
 from heliograph.journal.names import ACTIVITY, CHANNELS, CONSUMERS, DELAYED, escaped
 from heliograph.journal.recovery import make_folder
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
-
-PARTITION: Final = "partition"
 
 AS_A_STATION: Final = "as a station"
 FOR_A_MOMENT: Final = "for a moment, to take in a batch"
@@ -90,7 +89,7 @@ class Keeping:
         self._inbox = Inbox(ports)
         self._lock = self._locked(note)
         try:
-            self.partition = self._own_partition()
+            self.partition = own_partition(self._disk, ports.random)
             make_folder(self._disk, CHANNELS)
             make_folder(self._disk, CONSUMERS)
         except BaseException:
@@ -282,17 +281,6 @@ class Keeping:
                     raise FolderInUse(folder, locked.holder) from locked
             self._ports.tasks.sleep(LOOK_SECONDS)
             waited += LOOK_SECONDS
-
-    def _own_partition(self) -> str:
-        if self._disk.exists(PARTITION):
-            return self._disk.read(PARTITION).decode()
-        name = f"{self._ports.random.id64():016x}"
-        with self._disk.create(f"{PARTITION}.tmp-{name}") as file:
-            file.append(name.encode())
-            file.sync()
-        self._disk.rename(f"{PARTITION}.tmp-{name}", PARTITION)
-        self._disk.sync_folder()
-        return name
 
 
 def wait_until_taken_in(ports: Ports, batch: Batch, timeout: float) -> None:
