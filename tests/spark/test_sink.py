@@ -100,6 +100,12 @@ def test_a_batch_write_reaches_live_consumers_and_counts_once_for_its_run(
     [
         ("id", {}, "note"),
         ("id, 'x' as note", {"mode": "overwrite"}, "events are not taken back"),
+        (
+            "id, 'x' as note",
+            {"create": "true", "type": "other"},
+            r"carries air\.total, not other",
+        ),
+        ("id, 'x' as note", {"channel": "total"}, r"did you mean totals\?; to make it, write .option"),
     ],
 )
 def test_what_cannot_be_written_is_refused_when_it_is_planned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heliograph.errors.base import HeliographError
+from heliograph.wording import hint, listed
 
 
 class JournalError(HeliographError):
@@ -125,11 +126,16 @@ class NoHistory(JournalError):
     """The channel that was asked for; None when the folder is no station's at all."""
     found: tuple[str, ...] = ()
     """The channels that have a history there."""
+    instead: str = ""
+    """What somebody writes who wants to make it."""
 
     def __str__(self) -> str:
+        to_make = f"; to make it, write {self.instead}" if self.instead else ""
         if self.channel is None:
-            return f"{self.folder!r} is no folder in which a station has kept a history; check the path"
-        there = ", ".join(self.found) or "no channel at all"
+            where = f"{self.folder!r} is no folder in which a station has kept a history; check the path"
+            return f"{where}{to_make}"
+        there = listed(self.found) if self.found else "no channel at all"
+        there += hint(self.channel, self.found) + to_make
         return f"{self.folder!r} holds no history of {self.channel!r}; it holds that of {there}"
 
 

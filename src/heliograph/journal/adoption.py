@@ -30,6 +30,7 @@ from heliograph.errors import (
     HeliographError,
     JournalClosed,
     NoSuchFile,
+    WrongEventType,
 )
 from heliograph.faultpoints import reach
 from heliograph.formats import Format, FormatRegistry
@@ -60,6 +61,8 @@ class Target(NamedTuple):
     formats: FormatRegistry
     station_seq: Callable[[], int]
     """Numbers what its station takes in."""
+    carried: tuple[str, ...] = ()
+    """Names of the event types that the channel was opened with; of any type while there are none."""
 
 
 class Inbox:
@@ -141,7 +144,7 @@ class Inbox:
         mark = judged(target.writer.marks.get(batch.writer), batch)  # 2
         if mark is None:
             return
-        _learn_formats(self._disk, batch, target.formats)
+        _learn_formats(self._disk, batch, target)
         reach("before-adoption")
         frames: Iterable[list[Chunk]] = _to_append(self._disk, batch, mark, target.station_seq)
         if sum(file.size for file in batch.files) <= MAX_WAITING:
@@ -245,14 +248,20 @@ def judged(known: Mark | None, batch: Batch) -> Mark | None:
     )
 
 
-def _learn_formats(disk: Disk, batch: Batch, formats: FormatRegistry) -> None:
-    """Look at every byte before the first is appended, and register the formats on the way."""
+def _learn_formats(disk: Disk, batch: Batch, target: Target) -> None:
+    """Look at every byte before the first is appended, and register the formats on the way.
+
+    WrongEventType for events of a type that the channel does not carry, as when they are pushed.
+    """
     for file in batch.files:
         rows = 0
         for frame in _frames(disk, batch, file.name):
             rows += frame.events
             for description in frame.descriptions():
-                formats.register(Format.from_description(description))
+                fmt = Format.from_description(description)
+                if target.carried and fmt.name not in target.carried:
+                    raise WrongEventType(batch.channel, fmt.name, target.carried)
+                target.formats.register(fmt)
         if rows != file.rows:
             raise BadJournalFile(file.name, f"it has {rows} rows, and should have {file.rows}")
 

@@ -229,7 +229,8 @@ class Keeping:
             note=f"channel {channel}, for batches",
             threads=self._threads,
         )
-        return Target(writer, formats, self._station_seq)
+        carried = tuple(fmt.name for fmt in read_charter(self._disk, channel).known_formats())
+        return Target(writer, formats, self._station_seq, carried)
 
     def _limits_of(self, channel: str) -> Limits:
         """Who is in a channel is told by all of the log of activity: retention has no part in that."""

@@ -487,7 +487,8 @@ class JournalStore:
 
     def target(self, station_seq: Callable[[], int]) -> Target:
         """Where batches from outside go in."""
-        return Target(self._writer, self._formats, station_seq)
+        carried = tuple(info_of(cls).name for cls in self._types())
+        return Target(self._writer, self._formats, station_seq, carried)
 
     def _on_durable(self, receipts: list[Receipt]) -> None:
         last = receipts[-1]

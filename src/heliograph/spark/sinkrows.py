@@ -12,6 +12,7 @@ where the field has no None, an integer out of range, a text that its enum does 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -23,12 +24,20 @@ from heliograph import columns
 from heliograph import fieldtypes as ft
 from heliograph.classes import class_for
 from heliograph.codec import encoder
-from heliograph.errors import FormatError, InvalidEvent, InvalidOption, NoHistory
+from heliograph.errors import (
+    FormatError,
+    IncompatibleFormats,
+    InvalidEvent,
+    InvalidOption,
+    NoHistory,
+    WrongEventType,
+)
 from heliograph.event import Event, info_of
-from heliograph.evolution import split_optional
+from heliograph.evolution import split_optional, why_apart
 from heliograph.expr.arrow_columns import HEADER_COLUMN
 from heliograph.formats import Field, Format, FormatRegistry
 from heliograph.journal.folder import StationFolder
+from heliograph.journal.names import CHANNELS
 from heliograph.plain import Place
 from heliograph.reflect import event_from_mapping, to_plain
 from heliograph.spark.planning import chosen_types, plan_read
@@ -55,9 +64,6 @@ _CREATED: Final[dict[type[T.DataType], ft.ScalarName]] = {
     T.TimestampType: "datetime",
 }
 
-_chosen: dict[tuple[str, str, str | None, str | None], Format] = {}
-"""What was found before: Spark plans every batch of a stream anew, in the same process."""
-
 
 class Target(NamedTuple):
     """What rows become."""
@@ -69,12 +75,11 @@ class Target(NamedTuple):
 
 def sink_target(options: SinkOptions, schema: T.StructType) -> Target:
     """How rows of this schema are written; what does not go together is refused."""
-    key = (options.path, options.channel, options.type, options.event)
     cls = _event_class(options)
-    fmt = _chosen.get(key)
-    if fmt is None:
-        fmt = info_of(cls).format if cls else _format_of_history(options) or _format_of(schema, options)
-        _chosen[key] = fmt
+    insist_on_channel(options)
+    # Looked up for every batch of a stream: a class may have changed since the last one.
+    fmt = info_of(cls).format if cls else _format_of_history(options) or _format_of(schema, options)
+    _insist_on_type(options, fmt)
     target = Target(fmt, None if cls is None else _defaults(cls, schema))
     _insist_on_columns(target, schema)
     return target
@@ -161,6 +166,29 @@ def _event_class(options: SinkOptions) -> type[Event] | None:
     if options.type not in (None, name):
         raise InvalidOption("type", options.type, f"{name}, which is the name of that class")
     return found
+
+
+def insist_on_channel(options: SinkOptions) -> None:
+    """NoHistory, with how to make it, for a channel that is not there and that nobody asked to make."""
+    if options.creates:
+        return
+    try:
+        StationFolder(options.path).partitions(options.channel)
+    except NoHistory as error:
+        kind = "" if options.event else '.option("type", "a name for its events")'
+        error.instead = f'.option("create", "true"){kind}'
+        raise
+
+
+def _insist_on_type(options: SinkOptions, fmt: Format) -> None:
+    """Refuse, as `push` and opening the channel do, what has no place beside the classes that it carries."""
+    if options.creates and not Path(options.path, CHANNELS).is_dir():
+        return
+    carried = {one.name: one for one in StationFolder(options.path).declared(options.channel)}
+    if carried and fmt.name not in carried:
+        raise WrongEventType(options.channel, fmt.name, tuple(carried))
+    if carried and (apart := why_apart(carried[fmt.name], fmt)):
+        raise IncompatibleFormats(fmt.name, fmt.name, apart, options.channel)
 
 
 def _format_of_history(options: SinkOptions) -> Format | None:

@@ -108,7 +108,7 @@ def test_a_durable_consumer_holds_what_it_lacks_though_nobody_has_the_channel_op
     keeping = Keeping(system_ports(tmp_path), limits, note=FOR_A_MOMENT)
     try:
         keeping.take_in()
-        ((writer, _, _),) = keeping._unclaimed.values()
+        ((writer, *_),) = keeping._unclaimed.values()
         assert writer.seal()
         writer.retain()
         assert writer.stats().dropped_events == 0
@@ -139,6 +139,23 @@ def test_a_batch_makes_no_channel_unless_it_says_so(tmp_path: Path) -> None:
         write(tmp_path, 0, 1, channel="new", creates=True)
         assert wait_until(lambda: is_empty(tmp_path))
         assert (tmp_path / "channels" / "new").exists()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_batch_of_a_type_that_the_channel_does_not_carry_is_refused(tmp_path: Path, is_open: bool) -> None:
+    class Alarm(hg.Event, name="air.alarm"):
+        level: int
+
+    with hg.Station(tmp_path) as station:
+        opened = station.channel("totals", Alarm, qos=PERSISTENT)
+        if not is_open:
+            opened.close()
+        write(tmp_path, 0, 1, 2)
+        assert wait_until(lambda: is_empty(tmp_path))
+        (refused,) = (tmp_path / READY).glob("*.refused")
+        assert "channel 'totals' carries air.alarm, not air.total" in refused.read_text()
+    with StationFolder(tmp_path).reader("totals", StationFolder(tmp_path).partitions("totals")[0]) as reader:
+        assert reader.watermark == 0
 
 
 def test_a_station_waits_for_who_has_not_said_yet_that_it_is_for_a_moment(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from heliograph.errors import AdoptionTimeout, FormatError, InvalidEvent, Invali
 from heliograph.event import format_of
 from heliograph.journal.staging import Stage, key_of, make_inbox
 from heliograph.ports import system_ports
-from heliograph.spark import sinkrows
 from heliograph.spark.sink import Handing, Staged, _portions, run_sink, stream_sink
 from heliograph.spark.sinkoptions import MAX_WRITER, SinkOptions, parse_sink_options
 from heliograph.spark.sinkrows import Target, body_maker, sink_target
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
 PERSISTENT = hg.QoS(durability="persistent")
 LEAST = {"path": "data", "channel": "totals"}
 SCHEMA = StructType().add("id", LongType()).add("note", StringType()).add("mean", DoubleType())
-
-
-@pytest.fixture(autouse=True)
-def _nothing_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinkrows, "_chosen", {})
 
 
 def test_options_are_told_apart_without_case() -> None:
@@ -104,6 +98,58 @@ def test_of_several_versions_the_newest_counts(tmp_path: Path) -> None:
     assert sink_target(options(tmp_path), SCHEMA).format == format_of(Total)
 
 
+def test_a_field_that_was_widened_is_seen_by_the_next_query(tmp_path: Path) -> None:
+    class Narrow(hg.Event, name="air.total"):
+        id: hg.i32
+
+    class Wide(hg.Event, name="air.total"):
+        id: int
+
+    narrow, wide = StructType().add("id", IntegerType()), StructType().add("id", LongType())
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Narrow, qos=PERSISTENT).push(Narrow(1))
+        assert sink_target(options(tmp_path), narrow).format == format_of(Narrow)
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Wide).push(Wide(1 << 40))
+    assert sink_target(options(tmp_path), wide).format == format_of(Wide)
+
+
+def test_a_type_that_the_channel_does_not_carry_is_refused_as_push_refuses_it(tmp_path: Path) -> None:
+    class Alarm(hg.Event, name="air.alarm"):
+        level: int
+
+    with hg.Station(tmp_path) as station:
+        opened: hg.Channel[Any] = station.channel("totals", Alarm, qos=PERSISTENT)
+        with pytest.raises(hg.WrongEventType):
+            opened.push(Total(1, "a"))
+        for more in ({"event": "tests.spark.totals:Total"}, {"creates": True, "type": "air.total"}):
+            with pytest.raises(hg.WrongEventType, match=r"carries air\.alarm, not air\.total; opening it"):
+                sink_target(options(tmp_path, **more), SCHEMA)
+        station.channel("totals", Total)
+        assert sink_target(options(tmp_path, type="air.total"), SCHEMA).format == format_of(Total)
+
+
+def test_a_version_that_does_not_go_together_with_the_class_of_the_channel_is_refused(tmp_path: Path) -> None:
+    class Other(hg.Event, name="air.total"):
+        id: str
+
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Other, qos=PERSISTENT)
+    with pytest.raises(hg.IncompatibleFormats, match="id"):
+        sink_target(options(tmp_path, event="tests.spark.totals:Total"), SCHEMA)
+
+
+def test_a_channel_that_is_not_there_is_answered_with_how_to_make_it(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        station.channel("total", Total, qos=PERSISTENT)
+    for more in ({}, {"event": "tests.spark.totals:Total"}):
+        with pytest.raises(NoHistory, match=r"did you mean total\?") as refused:
+            sink_target(options(tmp_path, **more), SCHEMA)
+        assert '.option("create", "true")' in str(refused.value)
+    with pytest.raises(NoHistory, match=r'no folder .*\.option\("create", "true"\)'):
+        sink_target(options(tmp_path / "none"), SCHEMA)
+
+
 def test_of_several_types_one_has_to_be_chosen(tmp_path: Path) -> None:
     class Alarm(hg.Event, name="air.alarm"):
         id: int
@@ -120,7 +166,7 @@ def test_of_several_types_one_has_to_be_chosen(tmp_path: Path) -> None:
 
 
 def test_a_class_is_named_by_its_path(tmp_path: Path) -> None:
-    target = sink_target(options(tmp_path, event="tests.spark.totals:Total"), SCHEMA)
+    target = sink_target(options(tmp_path, event="tests.spark.totals:Total", creates=True), SCHEMA)
     assert target == (format_of(Total), None)
     for wrong in ("tests.spark.totals:Missing", "no.such.module:Total", "tests.spark.totals:Colour"):
         with pytest.raises(InvalidOption, match="an event class"):
@@ -165,7 +211,7 @@ def test_columns_that_do_not_fit_are_refused_before_there_is_a_row(
     tmp_path: Path, schema: StructType, sentence: str
 ) -> None:
     with pytest.raises(InvalidEvent, match=sentence):
-        sink_target(options(tmp_path, event="tests.spark.totals:Total"), schema)
+        sink_target(options(tmp_path, event="tests.spark.totals:Total", creates=True), schema)
 
 
 def batch(**columns: Any) -> pa.RecordBatch:
@@ -182,13 +228,13 @@ def test_bodies_are_those_that_the_codec_writes() -> None:
 
 def test_a_field_without_a_column_has_the_default_of_its_class(tmp_path: Path) -> None:
     schema = StructType().add("id", LongType()).add("note", StringType())
-    target = sink_target(options(tmp_path, event="tests.spark.totals:Filled"), schema)
+    target = sink_target(options(tmp_path, event="tests.spark.totals:Filled", creates=True), schema)
     target = pickle.loads(pickle.dumps(target))
     bodies = body_maker(target)(batch(id=[1, 2], note=["a", "b"]))
     read = decoder(format_of(Filled), Filled)
     assert list(map(read, bodies)) == [Filled(1, "a"), Filled(2, "b")]
     only_ids = sink_target(
-        options(tmp_path, event="tests.spark.totals:Filled"), StructType().add("id", LongType())
+        options(tmp_path, event="tests.spark.totals:Filled", creates=True), StructType().add("id", LongType())
     )
     assert list(map(read, body_maker(only_ids)(batch(id=[3])))) == [Filled(3)]
 
