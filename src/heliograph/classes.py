@@ -77,10 +77,16 @@ def version_class(fmt: Format, own: type[Event]) -> type[Event]:
 def in_class_of(event: Event, types: Iterable[type[Event]]) -> Event:
     """An event in the version of its class that these have; IncompatibleFormats when it cannot be."""
     cls, name = type(event), info_of(type(event)).name
-    for own in types:
-        if own is not cls and info_of(own).name == name:
-            return decoder(info_of(cls).format, own)(encoder(cls).encode(event))
-    return event
+    versions = [own for own in types if info_of(own).name == name]
+    if not versions or cls in versions:
+        return event
+    return decoder(info_of(cls).format, versions[0])(encoder(cls).encode(event))
+
+
+def as_read_by(event: Event, types: Iterable[type[Event]]) -> Event:
+    """The same for who reads it; where no program has the class it stays as it was pushed."""
+    versions = [own for own in types if info_of(own).name == info_of(type(event)).name]
+    return event if versions and is_made(versions[0]) else in_class_of(event, versions)
 
 
 def _annotation(kind: ft.FieldType) -> Any:

@@ -473,7 +473,7 @@ class Station:
         from heliograph.link.keepers import MEET_LIMIT, classes_of  # noqa: PLC0415 - most have the class
 
         self.mesh.meet_all(MEET_LIMIT)
-        return tuple(classes_of(self.mesh, name).values())
+        return tuple(classes_of(self.mesh, name))
 
     def _keeps(self, name: str) -> bool:
         return self._keeping is not None and self._keeping.has(name)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import heliograph as hg
 from heliograph.cli import app, run
+from tests.e2e.event_versions import AddedNew, AddedOld
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -162,6 +163,34 @@ def test_sub_asks_for_no_more_than_is_offered(station: hg.Station, offered: hg.Q
     tracks.push(Track(7))
     output, problem = program.communicate(timeout=LIMIT)
     assert msgspec.json.decode(output)["id"] == 7, problem
+
+
+def test_sub_prints_every_event_with_all_its_fields_whichever_versions_are_mixed(tmp_path: Path) -> None:
+    keeper = helio("station", "--folder", str(tmp_path / "data"))
+    kept = hg.QoS(durability="persistent")
+    try:
+        with hg.Station(domain="cli") as one, hg.Station(domain="cli") as other:
+            old = one.channel("v", AddedOld, qos=kept)
+            for number in range(20):
+                old.push(AddedOld(number))
+            new = other.channel("v", AddedNew, qos=kept)
+            new.push(AddedNew(20, 0.5))
+            program = helio("sub", "v", "--start", "earliest", "--count", "60")
+            assert old.wait_matched(1, LIMIT)
+            for number in range(21, 60):
+                if number % 3:
+                    old.push(AddedOld(number))
+                else:
+                    new.push(AddedNew(number, 0.5))
+            output, problem = program.communicate(timeout=LIMIT)
+        rows = [msgspec.json.decode(line) for line in output.splitlines()]
+        expected = [
+            {"id": n, "battery": 0.5} if n == 20 or (n > 20 and not n % 3) else {"id": n} for n in range(60)
+        ]
+        assert rows == expected, problem
+    finally:
+        keeper.send_signal(signal.SIGTERM)
+        keeper.communicate(timeout=LIMIT)
 
 
 def test_sub_with_json_prints_one_document(station: hg.Station) -> None:

@@ -23,7 +23,7 @@ from heliograph.channel.feed import JournalLane
 from heliograph.channel.handing import Acking, Terms, Wish, agree
 from heliograph.channel.moving import Found, MovingDesk
 from heliograph.errors import CursorHeld, NotPossible, QueryFailed
-from heliograph.event import Event
+from heliograph.event import Event, info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -201,7 +201,7 @@ class Asking(Generic[T]):
                 with self._lock:
                     shared = self._shared(how, selection, acking)
                     assert isinstance(shared.lane, JournalLane)
-                    return Found(shared.desk, shared.lane)
+                    return Found(shared.desk, shared.lane, lambda: self._channel.types)
             except (CursorHeld, QueryFailed) as error:
                 refused = refused or error
         assert refused is not None
@@ -261,6 +261,7 @@ class Asking(Generic[T]):
             terms=terms,
         )
         if isinstance(shared.lane, JournalLane):
+            shared.lane.as_kept = True  # members may have other versions of the class
             shared.lane.raises_gaps = how.raises_gaps
             shared.lane.on_held = partial(self._give_way, shared)
         self._channel.join(shared, how.start)
@@ -318,6 +319,11 @@ def _wants_the_same(one: Selection, other: Selection) -> bool:
     return (
         one.tree == other.tree
         and one.sources == other.sources
-        and one.conditions.keys() == other.conditions.keys()
+        and _type_names(one) == _type_names(other)
         and one.priority == other.priority
     )
+
+
+def _type_names(selection: Selection) -> set[str]:
+    """Members may have other versions of a class."""
+    return {info_of(cls).name for cls in selection.conditions}

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from heliograph.channel.store import Store, SupplierLease
     from heliograph.channel.supplier import Receipt
     from heliograph.errors import NotMatched
+    from heliograph.formats import Format
     from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
@@ -542,6 +543,16 @@ class Channel(Generic[T]):
         if changed:
             self.delayed.meet_types()
             self._services.changed(self)
+
+    def meet_version(self, fmt: Format) -> None:
+        """Carry a version of an event type as it was pushed, where no program here has the class."""
+        own = [cls for cls in self.types if info_of(cls).name == fmt.name]
+        if not own or any(info_of(cls).format.id == fmt.id for cls in own):
+            return
+        from heliograph.classes import is_made, version_class  # noqa: PLC0415 - most have the class
+
+        if is_made(own[0]):
+            self.add_types((version_class(fmt, own[0]),))  # type: ignore[arg-type]  # a class of this name
 
     @property
     def store(self) -> Store | None:

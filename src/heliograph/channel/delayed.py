@@ -27,8 +27,9 @@ from heliograph.channel.stamp import PLAIN
 from heliograph.channel.store import Tombstone
 from heliograph.channel.supplier import Supplier
 from heliograph.codec import decoder, encoder
-from heliograph.errors import Closed, HeliographError, NotPossible, QueueFull
+from heliograph.errors import Closed, HeliographError, IncompatibleFormats, NotPossible, QueueFull
 from heliograph.event import Event, Header, info_of
+from heliograph.evolution import defaults_of, why_apart
 from heliograph.formats import Format
 from heliograph.timers import MAX_TIMERS
 
@@ -331,8 +332,9 @@ class DurableDelayed(Delayed):
 
         try:
             fmt = Format.from_description(row.format)
-            if not is_made(cls):
-                decoder(fmt, cls)(row.body)  # as it is refused when it is pushed, if the class cannot be it
+            own = info_of(cls).format
+            if not is_made(cls) and (apart := why_apart(fmt, own, defaults_of(cls))):
+                raise IncompatibleFormats(fmt.name, own.name, apart)  # noqa: TRY301 - as when it is pushed
             event = decoder(fmt, version_class(fmt, cls))(row.body)
         except Exception as error:  # noqa: BLE001 - whatever is in that row, the others go on
             self._channel.report(self.lane.name, header, error)

@@ -28,6 +28,7 @@ from weakref import WeakSet
 from heliograph.channel.lane import BATCH, Item, Lane
 from heliograph.channel.places import FairBand, Place
 from heliograph.errors import CursorHeld, DiskError, HeliographError, HistoryDamaged, HistoryGone, QueryFailed
+from heliograph.event import info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.pipeline import Found, Route
     from heliograph.channel.places import Begin
+    from heliograph.channel.selection import InOwnClass
     from heliograph.channel.store import Answered, Partition
     from heliograph.event import Event
     from heliograph.ports import Tasks
@@ -251,7 +253,7 @@ class JournalLane(Lane):
 
     _is_shared = False
     as_kept = False
-    """Whether it hands events on in the versions in which they were pushed, as gateways do."""
+    """Whether it hands events on in the versions in which they were pushed, as gateways and groups do."""
 
     def __init__(
         self,
@@ -262,7 +264,7 @@ class JournalLane(Lane):
         feed: Feed,
         conditions: Mapping[type[Event], Condition | AnyOf],
         begin: Begin | None = None,
-        of_version: Callable[[type[Event]], Condition | AnyOf | None] = lambda _: None,
+        of_version: Callable[[type[Event]], Condition | AnyOf | InOwnClass | None] = lambda _: None,
         on_gap: Callable[[HeliographError], object],
         tasks: Tasks,
         **lane: Any,
@@ -272,7 +274,7 @@ class JournalLane(Lane):
         self._feed = feed
         self._conditions = conditions
         self._of_version = of_version
-        self._versions: dict[type[Event], Condition | AnyOf] = {}
+        self._versions: dict[type[Event], Condition | AnyOf | InOwnClass] = {}
         self._begin = begin
         self._on_gap = on_gap
         self._places = {place.partition.partition: place for place in places}
@@ -494,7 +496,10 @@ class JournalLane(Lane):
             if position is None:
                 self._find(place)
                 return True
-            items, reached = place.partition.read(position, READ_AHEAD, place.until, as_kept=self.as_kept)
+            wanted_types = {info_of(cls).name for cls in tuple(self._conditions)}
+            items, reached = place.partition.read(
+                position, READ_AHEAD, place.until, as_kept=self.as_kept, only=wanted_types
+            )
         except (HistoryGone, HistoryDamaged) as gap:
             with self._lock:
                 place.position = gap.next_available
@@ -574,7 +579,7 @@ class JournalLane(Lane):
         condition = self._conditions.get(cls) or self._versions.get(cls) or self._wanted_version(cls)
         return condition is not None and condition.holds(item[0], item[1])
 
-    def _wanted_version(self, cls: type[Event]) -> Condition | AnyOf | None:
+    def _wanted_version(self, cls: type[Event]) -> Condition | AnyOf | InOwnClass | None:
         condition = self._of_version(cls)
         if condition is not None:
             self._versions[cls] = condition

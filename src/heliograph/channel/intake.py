@@ -46,12 +46,29 @@ class FeedIntake:
 
         One that is not known yet is left out: it is read when its keeper has told of it.
         """
+        if not arrived:
+            return 0
         partition = arrived[0][1].partition
         if partition in self._feed.partitions:
             items = [item for item in arrived if item[1].partition == partition]
             self._feed.durable(partition, items, items[-1][1].offset + 1)
             self.pushed += len(items)
         return len(arrived)
+
+    def reads_on(self, arrived: Sequence[Any], refused: Sequence[tuple[Header, object]]) -> bool:
+        """Some events of a run cannot be read here: receivers read from the first of them on by themselves.
+
+        So each that wants one stops there by its error, and its cursor does; those that do not go on.
+        """
+        first = refused[0][0]
+        behind = max((header.offset or 0 for header, _ in refused), default=0)
+        behind = max([behind, *(item[1].offset or 0 for item in arrived)]) + 1
+        if first.partition in self._feed.partitions and first.offset is not None:
+            before = [item for item in arrived if (item[1].offset or 0) < first.offset]
+            self.take_in(before)
+            self._feed.durable(first.partition, None, behind)
+            self.pushed += len(arrived) - len(before)
+        return True
 
     def call(self, event: Event, header_of: Callable[[int], Header]) -> bool:  # noqa: ARG002 - it has no place in the history
         return False
@@ -114,6 +131,10 @@ class Intake(Supplier[T]):
         except (Closed, ForkedStation):
             return done, True
         return done, False
+
+    def reads_on(self, arrived: Sequence[Any], refused: Sequence[tuple[Header, object]]) -> bool:  # noqa: ARG002 - there is no history to read
+        """See `FeedIntake`: receivers here get what can be read."""
+        return False
 
     def call(self, event: Event, header_of: Callable[[int], Header]) -> bool:
         """Call inline callbacks for one event, if that is all and nothing needs its header; else False."""

@@ -224,15 +224,14 @@ class Members(Generic[T]):
         met: dict[Receiver, Mapping[type[Event], Condition | AnyOf]] = {}
         for receiver in self.receivers.values():
             wants = receiver.selection
-            if wants.all_types:
+            if wanted := [cls for cls in new if wants.wants_later(cls)]:
                 with suppress(ExpressionError):  # its condition is about fields that these types lack
-                    met[receiver] = conditions_for(new, wants.tree, wants.sources)
+                    met[receiver] = conditions_for(wanted, wants.tree, wants.sources)
                 if isinstance(receiver, QueuedReceiver) and receiver.lane.policy == "coalesce":
                     check_coalescing(self._channel, receiver.name, met.get(receiver, ()))
         for receiver in self.receivers.values():
-            wants = receiver.selection
-            if wants.all_types:
-                wants.conditions.update(met.get(receiver, {}))
+            if receiver in met:
+                receiver.selection.conditions.update(met[receiver])
                 if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
                     self._crowd.remove(receiver.lane)
                     self._add_to_crowd(receiver)

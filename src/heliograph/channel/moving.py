@@ -12,14 +12,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from heliograph.channel.handing import Handed, numbered, place_of, stream_of
-from heliograph.errors import Closed, CursorHeld, QueryFailed
+from heliograph.errors import Closed, CursorHeld, DecodeError, FormatError, QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from heliograph.channel.feed import JournalLane
     from heliograph.channel.handing import Desk, Seat
-    from heliograph.event import Header
+    from heliograph.errors import HeliographError
+    from heliograph.event import Event, Header
     from heliograph.ports import Tasks
 
 
@@ -29,6 +30,8 @@ class Found(NamedTuple):
     desk: Desk
     lane: JournalLane | None = None
     """What it takes from, if it is in this station."""
+    types: Callable[[], tuple[type[Event], ...]] = tuple
+    """The classes of this station, in which its own members get what is handed out as it was pushed."""
 
     def check(self) -> None:
         """Raise why there is nothing to be had at it any more."""
@@ -84,6 +87,8 @@ class MovingSeat:
         self._at: tuple[Found, Seat] = (found, found.desk.sit(member, ring))
         self._partitions: list[str] = []
         self._left = False
+        self._failure: HeliographError | None = None
+        """Why it has left: an event that this member cannot read."""
 
     @property
     def lost(self) -> bool:
@@ -96,6 +101,9 @@ class MovingSeat:
         return self._at[1].withdrawn()
 
     def take(self, most: int = 1) -> list[Handed]:
+        if self._failure is not None:
+            self.leave()
+            raise self._failure
         found, seat = self._at
         handed = seat.take(most)
         if not handed and seat.lost and self._move(seat):
@@ -103,7 +111,7 @@ class MovingSeat:
             handed = seat.take(most)
         if not handed:
             found.check()
-        return [Handed(self._number(one.header), one.event, one.header, one.attempt) for one in handed]
+        return self._read(found, seat, handed)
 
     def ack(self, number: int) -> bool:
         _, seat = self._at
@@ -145,10 +153,35 @@ class MovingSeat:
 
     def leave(self) -> None:
         with self._moving:
-            self._left = True
-            self._at[1].leave()
+            if not self._left:
+                self._left = True
+                self._at[1].leave()
 
     # Inside
+
+    def _read(self, found: Found, seat: Seat, handed: list[Handed]) -> list[Handed]:
+        """What was handed out, in this station's classes; from the first that cannot be on it is given back.
+
+        Other members may be able to read it. This one leaves, and is told why.
+        """
+        types = found.types()
+        readable: list[Handed] = []
+        for place, one in enumerate(handed):
+            event = one.event
+            if types and event.__class__ not in types:
+                from heliograph.classes import as_read_by  # noqa: PLC0415 - most are of the class
+
+                try:
+                    event = as_read_by(event, types)
+                except (FormatError, DecodeError) as error:
+                    seat.give_back([other.number for other in handed[place:]])
+                    self._failure = error
+                    break
+            readable.append(Handed(self._number(one.header), event, one.header, one.attempt))
+        if self._failure is not None and not readable:
+            self.leave()
+            raise self._failure
+        return readable
 
     def _move(self, lost: Seat) -> bool:
         """Sit down at another desk, or again at this one; False when there is none for now."""

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from heliograph.channel.members import Members
     from heliograph.channel.receiver import Receiver
     from heliograph.channel.store import Partition
-    from heliograph.errors import NotMatched, NotPossible
+    from heliograph.errors import HeliographError, NotMatched, NotPossible
+    from heliograph.event import Header
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Neighbours(Generic[T]):
         self._members = members
         self._journal = journal
         self._said_apart: set[str] = set()
+        self._said_unreadable: set[bytes] = set()
 
     def intake(
         self,
@@ -180,6 +182,14 @@ class Neighbours(Generic[T]):
                 self._members.unmatched[station] = tuple(map(str, why))
             else:
                 self._members.unmatched.pop(station, None)
+
+    def unreadable(self, header: Header, error: HeliographError) -> None:
+        """An event of another station is none of this station's class: told once for each format."""
+        with self._members.lock:
+            is_new = header.format_id not in self._said_unreadable
+            self._said_unreadable.add(header.format_id)
+        if is_new:
+            self._channel.report(f"channel {self._channel.name}", header, error)
 
     def groups(self) -> tuple[str, ...]:
         """Groups of this station that share their stream with no other."""

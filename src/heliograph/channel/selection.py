@@ -10,7 +10,7 @@ import msgspec
 from heliograph.channel.condition import AnyOf, Condition
 from heliograph.channel.lane import LanePolicy
 from heliograph.channel.places import Span
-from heliograph.errors import ExpressionError, NotPossible, WrongEventType
+from heliograph.errors import DecodeError, ExpressionError, FormatError, NotPossible, WrongEventType
 from heliograph.event import Event, info_of
 from heliograph.formats import MAX_NAME
 from heliograph.options import insist_on_known
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.core import Channel
     from heliograph.configuration import Filters
+    from heliograph.event import Header
     from heliograph.order import Order, OrderName
     from heliograph.qos import QoS
 
@@ -95,6 +96,10 @@ class Selection(msgspec.Struct, frozen=True):
     sub_priority: int | None = None
     latency: float | None = None
     separation: float | None = None
+
+    def wants_later(self, cls: type[Event]) -> bool:
+        """Whether it wants a type that the channel carries from now on, or a version of one that it named."""
+        return self.all_types or info_of(cls).name in {info_of(own).name for own in self.conditions}
 
 
 def select(
@@ -198,32 +203,67 @@ def conditions_for(
     return found
 
 
-def for_version(selection: Selection, cls: type[Event]) -> Condition | None:
+class InOwnClass:
+    """The condition for another version of a class: asked of the event as that class would have it.
+
+    So a field that the event lacks has its default. One that cannot be read so is asked as it is.
+    """
+
+    def __init__(
+        self, own: type[Event], condition: Condition | AnyOf, as_it_is: Condition | AnyOf | None
+    ) -> None:
+        self._own = own
+        self._condition = condition
+        self._as_it_is = as_it_is
+
+    def holds(self, event: Event, header: Header) -> bool:
+        from heliograph.classes import in_class_of  # noqa: PLC0415 - most events are of the class
+
+        try:
+            return self._condition.holds(in_class_of(event, (self._own,)), header)
+        except (FormatError, DecodeError):
+            return self._as_it_is is not None and self._as_it_is.holds(event, header)
+
+
+def for_version(selection: Selection, cls: type[Event]) -> Condition | AnyOf | InOwnClass | None:
     """The condition for another version of a class that was selected; None when none of its name was.
 
-    A version that lacks what the filter reads does not meet it.
+    A version that lacks what the filter reads does not meet it, unless the class has a default for that.
     """
+    from heliograph.classes import is_made  # noqa: PLC0415 - as above
+
     name = info_of(cls).name
-    if not any(info_of(own).name == name for own in selection.conditions):
+    own = next((own for own in tuple(selection.conditions) if info_of(own).name == name), None)
+    if own is None:
         return None
+    found: Condition | AnyOf | None = None
     with suppress(ExpressionError):
-        condition = conditions_for([cls], selection.tree, selection.sources)[cls]
-        assert isinstance(condition, Condition)
-        return condition
-    return None
+        found = conditions_for([cls], selection.tree, selection.sources)[cls]
+    if selection.tree is None or is_made(own):
+        return found
+    return InOwnClass(own, selection.conditions[own], found)
 
 
 def check_names(channel: str, types: Iterable[type[Event]]) -> None:
-    """NotPossible when two classes of one channel have one name: an event of that name would be either."""
+    """NotPossible when two classes of one channel have one name: an event of that name would be either.
+
+    Classes that were made of formats are versions of one: each event is of its own.
+    """
     seen: dict[str, type[Event]] = {}
     for cls in types:
         name = info_of(cls).name
-        if seen.setdefault(name, cls) is not cls:
+        if seen.setdefault(name, cls) is not cls and not _are_versions(cls, seen[name]):
             raise NotPossible(
                 channel,
                 f"{cls.__qualname__} and {seen[name].__qualname__} are both called {name!r}: "
                 "give one of them another name=, or use one class for both",
             )
+
+
+def _are_versions(one: type[Event], other: type[Event]) -> bool:
+    from heliograph.classes import is_made  # noqa: PLC0415 - most channels have one class of a name
+
+    return is_made(one) and is_made(other)
 
 
 def classes_of(types: Any) -> tuple[type[Event], ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from heliograph.channel.handing import Acking, Desk, Wish
     from heliograph.channel.lane import Item
@@ -175,12 +175,19 @@ class Partition(Protocol):
         ...
 
     def read(
-        self, start: int, most: int, below: int | None = None, *, as_kept: bool = False
+        self,
+        start: int,
+        most: int,
+        below: int | None = None,
+        *,
+        as_kept: bool = False,
+        only: Collection[str] | None = None,
     ) -> tuple[list[Item], int]:
         """Events from an offset on, and the offset to go on at; nothing new when it comes back unchanged.
 
-        Events of types that the channel does not carry here are passed over. Raises HistoryGone with the
-        exact range when retention was faster.
+        Events of types that the channel does not carry here, or that are not among `only` these, are passed
+        over. Raises HistoryGone with the exact range when retention was faster, and IncompatibleFormats or
+        DecodeError where the first event cannot be read: what cannot be read is never passed over.
 
         They come in the channel's classes; `as_kept`, for other stations, each in the version of its class
         that it was pushed in. So do they where the channel's own class was made of a format: no program has

@@ -160,6 +160,8 @@ def _deliveries(
     here: Station, name: str, where: str | None, start: Any, timeout: float | None
 ) -> Iterator[Delivery[Event]]:
     """What a channel carries until none has come in time, of types that it carries later too."""
+    from heliograph.link.keepers import classes_of  # noqa: PLC0415 - as above
+
     mesh = meet_all(here)
     limit = MEET_LIMIT if timeout is None else min(timeout, MEET_LIMIT)
     if not mesh.wait_for(lambda known: bool(known.formats(name)), limit):
@@ -167,7 +169,7 @@ def _deliveries(
         print_problem(f"no station of domain {domain} has a channel {name}; waiting for one (see: helio ls)")
         if not mesh.wait_for(lambda known: bool(known.formats(name)), timeout):
             return
-    channel = here.channel(name, *_classes(mesh, name, "").values(), qos=_least(mesh, name))
+    channel = here.channel(name, *classes_of(mesh, name), qos=_least(mesh, name))
     with channel.consumer(where=where, start=start) as consumer:
         idle = 0.0
         while timeout is None or idle < timeout:
@@ -176,20 +178,17 @@ def _deliveries(
                 idle = 0.0
                 yield delivery
             idle += wait
-            known = set(channel.type_names)
-            new = [cls for other, cls in _classes(mesh, name, "").items() if other not in known]
-            if new:
+            if new := [cls for cls in classes_of(mesh, name) if cls not in channel.types]:
                 here.channel(name, *new)
 
 
 def _classes(mesh: Mesh, channel: str, domain: str) -> dict[str, type[Event]]:
-    """A class for each event type of a channel, by its name."""
+    """A class for each event type of a channel, by its name: of several versions the last that was told."""
     from heliograph.link.keepers import classes_of  # noqa: PLC0415 - as above
 
-    if domain:
-        mesh.wait_for(lambda known: bool(known.formats(channel)), MEET_LIMIT)
-    found = classes_of(mesh, channel)
-    if domain and not found:
+    mesh.wait_for(lambda known: bool(known.formats(channel)), MEET_LIMIT)
+    found = {_name(cls): cls for cls in classes_of(mesh, channel)}
+    if not found:
         raise CommandFailed(f"no station of domain {domain} has a channel {channel}; see: helio ls")
     return found
 

@@ -144,12 +144,11 @@ def _types_in(folder: Any, channel: str) -> list[type[Event]]:
     from heliograph.classes import class_for  # noqa: PLC0415 - as above
     from heliograph.journal.folder import learn_formats_of_heads  # noqa: PLC0415 - as above
 
-    by_name: dict[str, type[Event]] = {fmt.name: class_for(fmt) for fmt in folder.declared(channel)}
+    found = {fmt.id: fmt for fmt in folder.declared(channel)}
     for partition in folder.partitions(channel):
         with folder.reader(channel, partition) as reader:
             learn_formats_of_heads(reader)
             if reader.watermark > reader.earliest:
                 reader.read(reader.watermark - 1, max_events=1)
-            for fmt in reader.formats.formats():
-                by_name[fmt.name] = class_for(fmt)  # the last one learned is the newest
-    return list(by_name.values())
+            found.update({fmt.id: fmt for fmt in reader.formats.formats()})
+    return [class_for(fmt) for fmt in found.values()]

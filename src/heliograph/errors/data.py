@@ -25,14 +25,26 @@ class IncompatibleFormats(FormatError):
         writer: name of the format the events were written with.
         reader: name of the format they should be read as.
         problems: one sentence per field that does not fit.
-        channel: whose history holds the events; None where that is not what was asked.
+        channel: whose history holds the events, or would; None where that is not what was asked.
+        stations: the one that pushed them and the one that keeps the channel, where those are two.
     """
 
     def __init__(
-        self, writer: str, reader: str, problems: tuple[str, ...], channel: str | None = None
+        self,
+        writer: str,
+        reader: str,
+        problems: tuple[str, ...],
+        channel: str | None = None,
+        stations: tuple[str, str] | None = None,
     ) -> None:
         fields = listed(problems, joint="; ")
-        if channel is not None:
+        if stations is not None:
+            sentence = (
+                f"{channel}: {writer!r} as {stations[0]} has it does not go together with the version of "
+                f"{stations[1]}, which keeps the channel, so nothing was kept: {fields}; give the class "
+                "another name=, or a field that fits"
+            )
+        elif channel is not None:
             sentence = (
                 f"{channel}: its history holds events {writer!r} that do not go together with this class: "
                 f"{fields}; give the class another name=, or a field that fits"
@@ -46,6 +58,7 @@ class IncompatibleFormats(FormatError):
         self.reader = reader
         self.problems = problems
         self.channel = channel
+        self.stations = stations
 
 
 class TooManyFormats(FormatError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from heliograph.channel.bulk import Bulk, Pushed
 from heliograph.channel.durable import NOTHING
 from heliograph.codec import decoder, encoder
-from heliograph.errors import AppendTimeout, HistoryDamaged, IncompatibleFormats
+from heliograph.errors import AppendTimeout, DecodeError, FormatError, HistoryDamaged, IncompatibleFormats
 from heliograph.event import Header, info_of
 from heliograph.evolution import defaults_of, why_apart
 from heliograph.formats import FormatRegistry
@@ -31,7 +31,7 @@ from heliograph.journal.repeats import WINDOW, Repeats
 from heliograph.journal.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.lane import Item
     from heliograph.channel.pipeline import Answers
@@ -388,16 +388,32 @@ class JournalStore:
         return self._writer.append([record], level=level, attachment=(), check=check)
 
     def read(
-        self, start: int, most: int, below: int | None = None, *, as_kept: bool = False
+        self,
+        start: int,
+        most: int,
+        below: int | None = None,
+        *,
+        as_kept: bool = False,
+        only: Collection[str] | None = None,
     ) -> tuple[list[Item], int]:
         with self._reading:
             runs, reached = self._reader.read_on(start, most, below=below)
-        rows = (
-            JournalRecord(offset, rows.append_ts, record)
-            for rows in runs
-            for offset, record in enumerate(rows.records, rows.first)
-        )
-        return [item for row in rows if (item := self._item(row, as_kept)) is not None], reached
+        items: list[Item] = []
+        if only is not None and all(info_of(cls).name in only for cls in self._types()):
+            only = None  # most want all types: then nothing is asked of each event
+        for rows in runs:
+            for offset, record in enumerate(rows.records, rows.first):
+                if only is not None and self._formats[record.format_id].name not in only:
+                    continue
+                try:
+                    item = self._item(JournalRecord(offset, rows.append_ts, record), as_kept)
+                except (FormatError, DecodeError):
+                    if offset <= start:
+                        raise
+                    return items, offset  # what comes before it is handed out first
+                if item is not None:
+                    items.append(item)
+        return items, reached
 
     def kept_types(self, start: int, end: int) -> set[str]:
         """Names of the event types in a range of offsets, those too that nobody here knows."""
@@ -532,8 +548,8 @@ class JournalStore:
     def _item(self, row: JournalRecord, as_kept: bool = False) -> Item | None:
         """An event as it was pushed, or None when it is of a type that nobody here knows."""
         record = row.record
-        reader = self._decoder(record.format_id, as_kept)
-        if reader is None or record.kind != EVENT:
+        reader = self._decoder(record.format_id, as_kept) if record.kind == EVENT else None
+        if reader is None:
             return None
         cls, decode = reader
         event = decode(record.body)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.channel.settling import Supervisor
     from heliograph.event import EventId
+    from heliograph.link.runs import Refused
     from heliograph.ports import Tasks
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,16 @@ class Arrivals:
         taken = self.intake.take_in(events, until=until)
         if taken < len(events):
             self._put_aside(events[taken:])
+
+    def refuse(self, events: Sequence[Item], refused: Sequence[Refused], until: int = 0) -> None:
+        """Take in a run of which some events cannot be read here; told by name, once for each format.
+
+        Where a history is kept each receiver reads on by itself, up to what it cannot read.
+        """
+        if not self.intake.reads_on(events, refused):
+            if events:
+                self.add(events, until)
+            self.channel.neighbours.unreadable(*refused[0])
 
     def close(self, *, is_last: bool) -> None:
         """Nothing more comes; what was put aside is still queued if nothing of its suppliers can follow."""

@@ -15,6 +15,7 @@ from heliograph.qos import policies_of
 
 if TYPE_CHECKING:
     from heliograph.channel.core import Channel
+    from heliograph.event import Event
 
 
 class RemoteStation(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
         for cls in selection.conditions:
             info = info_of(cls)
             defaults = () if channel.qos.missing == "refuse" else tuple(sorted(defaults_of(cls)))
-            want = m.Want(info.name, info.format.id, tree, sources, defaults)
+            want = m.Want(info.name, info.format.id, tree, sources, defaults, _is_made(cls))
             # Twenty consumers that want the same are one want.
             wants[m.encode(want)] = want
     wants.update({m.encode(want): want for state in behind for want in state.wants})
@@ -59,6 +60,12 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
         policies=policies_of(channel.qos) if store is not None and store.kept_here else None,
         groups=tuple(sorted({*channel.neighbours.groups(), *(g for state in behind for g in state.groups)})),
     )
+
+
+def _is_made(cls: type[Event]) -> bool:
+    from heliograph.classes import is_made  # noqa: PLC0415 - most programs have the classes of their events
+
+    return is_made(cls)
 
 
 def nothing_of(channel: Channel[Any]) -> m.ChannelState:

@@ -154,7 +154,10 @@ class Elsewhere:
         ask, floors = KeptAsk(channel.name), dict[tuple[str, int], int]()
         while True:
             answer = m.decoded(_kept, self._questions.ask(link, "kept", ask, KEPT_LIMIT), link.name)
-            items += reader.items(answer.page, channel.types, link.name)
+            found, refused = reader.read(answer.page, channel.types, link.name)
+            items += found
+            if refused:
+                channel.neighbours.unreadable(*refused[0])
             floors.update({(supplier, epoch): last for supplier, epoch, last in answer.floors})
             if not answer.rest:
                 break

@@ -479,8 +479,10 @@ class Gates:
         for cls in channel.types:
             fmt = info_of(cls).format
             wants = [want for want in state.wants if want.type == fmt.name]
-            reason = unreadable(fmt, wants[0], peer.format_of) if wants else ""
-            if reason:  # whoever wants events of a type there has one class for it
+            # Of a history each event goes out in the version in which it was pushed, which may be another.
+            is_live = wants and channel.store is None
+            reason = unreadable(fmt, wants[0], peer.format_of) if is_live else ""
+            if reason:  # whoever wants events of a type there has one class for it, or takes all versions
                 apart.append(NotMatched(channel.name, peer.link.name, True, fmt.name, reason))
                 continue
             alternatives = [condition_for(want, cls, peer.format_of, peer.link.name) for want in wants]

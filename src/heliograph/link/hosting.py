@@ -164,22 +164,24 @@ class GroupHost:
 
     def _selection(self, station: int, channel: Channel[Any], ask: Join) -> Selection:
         """What the member wants, in this station's classes; NotPossible when they differ too much."""
-        carried = {info_of(cls).name: cls for cls in channel.types}
         peer = f"station {station:016x}"
-        classes: list[type[Event]] = []
+        classes: dict[type[Event], None] = {}
         for want in ask.wants:
-            cls = carried.get(want.type)
-            if cls is None:
+            versions = [cls for cls in channel.types if info_of(cls).name == want.type]
+            if not versions:
                 raise NotPossible(
                     ask.channel, f"the keeper does not carry {want.type[:80]!r}: open it there with that type"
                 )
-            condition = condition_for(want, cls, lambda fmt: self._format_of(station, fmt), peer)
-            if want.tree is not None and condition.checked is None:
+            fits = [
+                condition_for(want, cls, lambda fmt: self._format_of(station, fmt), peer).checked
+                for cls in versions
+            ]
+            if want.tree is not None and not any(fits):
                 raise NotPossible(
                     ask.channel,
                     f"the filter reads fields that {want.type[:80]!r} has otherwise at the keeper",
                 )
-            classes.append(cls)
+            classes.update(dict.fromkeys(versions))
         if not classes:
             raise NotPossible(ask.channel, "a member of a group wants at least one event type")
         first = ask.wants[0]

@@ -82,11 +82,11 @@ def check_state(channel: str, state: m.ChannelState, qos: QoS) -> None:
         raise NotPossible(channel, f"{where} otherwise: {how}; leave out qos= to open it as it is kept")
 
 
-def classes_of(mesh: Mesh, name: str) -> dict[str, type[Event]]:
-    """A class for each event type that other stations have a channel with, by its name."""
+def classes_of(mesh: Mesh, name: str) -> list[type[Event]]:
+    """A class for each format that other stations have a channel with: versions of a type are several."""
     from heliograph.classes import class_for  # noqa: PLC0415 - most programs have the classes of their events
 
-    return {fmt.name: class_for(fmt) for fmt in mesh.formats(name)}
+    return [class_for(fmt) for fmt in mesh.formats(name)]
 
 
 def find_keepers(

@@ -18,10 +18,11 @@ from heliograph.errors import (
     CursorHeld,
     HistoryDamaged,
     HistoryGone,
+    IncompatibleFormats,
     NotPossible,
     QueryFailed,
 )
-from heliograph.link.pages import MAX_PAGE, KeptReader, Page, cut_page
+from heliograph.link.pages import MAX_PAGE, Page, PageReader, cut_page, why_not_kept
 from heliograph.wording import station_text
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Keeper:
         writer: turns events into runs.
         wanted: tells what a station wants of a channel, so that nothing else is sent.
         name_of: the name of a station that has one, else nothing.
+        own: how this station is called.
     """
 
     def __init__(
@@ -104,12 +106,15 @@ class Keeper:
         writer: EventWriter,
         wanted: Wanted,
         name_of: Callable[[int], str],
+        *,
+        own: str,
     ) -> None:
         self._channel = channel
         self._writer = writer
         self._wanted = wanted
         self._name_of = name_of
-        self._readers: dict[str, KeptReader] = {}
+        self._own = own
+        self._readers: dict[str, PageReader] = {}
         self.carry: Callable[[Channel[Any], list[Format]], object] | None = None
         """Has a channel carry events of further types, in a station that keeps for others."""
         self._cursors: dict[tuple[int, str, str], Any] = {}
@@ -176,12 +181,18 @@ class Keeper:
         store = self._store(ask.channel)
         channel = self._channel(ask.channel)
         assert channel is not None
-        reader = self._readers.setdefault(ask.channel, KeptReader(ask.channel, channel.qos.missing))
-        if self.carry is not None:
-            formats = map(reader.wire_of, ask.page.runs)
-            if new := [fmt for fmt in formats if fmt.name not in channel.type_names]:
-                self.carry(channel, new)
-        items = reader.items(ask.page, channel.types, f"{station:016x}")
+        reader = self._readers.setdefault(ask.channel, PageReader(ask.channel, channel.qos.missing))
+        formats = list(map(reader.wire_of, ask.page.runs))
+        if self.carry is not None and (new := [f for f in formats if f.name not in channel.type_names]):
+            self.carry(channel, new)
+        for fmt in formats:
+            if problems := why_not_kept(fmt, channel.types, channel.qos.missing):
+                pair = (self._who(station), self._own)
+                raise IncompatibleFormats(fmt.name, fmt.name, problems, ask.channel, pair)
+            channel.meet_version(fmt)
+        items, refused = reader.read(ask.page, channel.types, self._who(station), as_kept=True)
+        if refused:
+            raise NotPossible(ask.channel, f"an event cannot be read where it is kept: {refused[0].error}")
         asked = sum(run.length for run in ask.page.runs)
         if asked != 1 and (ask.later is not None or ask.push_id is not None):
             raise NotPossible(ask.channel, f"{asked} events under the id of one push")
@@ -189,9 +200,9 @@ class Keeper:
             # Left out, they would be acknowledged with the others.
             raise NotPossible(
                 ask.channel,
-                f"the station that keeps it can read {len(items)} of {asked} events that were pushed, so it "
-                "keeps none of them: open it there with their types, in versions that go together, or have "
-                "a station keep it that keeps for others",
+                f"{self._own}, which keeps it, can read {len(items)} of {asked} events that were pushed and "
+                "has not the types of the others, so it keeps none of them: open it there with their types, "
+                "or have a station keep it that keeps for others",
             )
         level: Level = "journal" if ask.level == "journal" else "synced"
 

@@ -204,6 +204,7 @@ class Listening:
         arrivals = None if stream is None else self._way_in(stream, 1)
         if stream is None or arrivals is None:
             return None
+        arrivals.channel.meet_version(stream.wire)
         take = make(stream, arrivals, apart=form == APART)
         if take is None:
             stream.undecodable += 1
@@ -232,7 +233,13 @@ class Listening:
         arrivals = self._way_in(stream, run.length)
         if arrivals is not None:
             channel = arrivals.channel
-            arrivals.add(stream.read(run, channel.types, self._peer, 0, channel.qos.missing), until)
+            if stream.prepared_for is not channel.types:
+                channel.meet_version(stream.wire)
+            items = stream.read(run, channel.types, self._peer, 0, channel.qos.missing)
+            if stream.refused:
+                arrivals.refuse(items, stream.refused, until)
+            elif items:
+                arrivals.add(items, until)
             self.taken += run.length
 
     def _count(self, stream: Stream, events: int) -> None:

@@ -33,6 +33,8 @@ def unmet(qos: QoS, asked: ChannelState, *, acks: bool) -> str:
 
 def unreadable(written: Format, want: Want, format_of: Callable[[bytes], Format | None]) -> str:
     """Why events of a format cannot be read by who wants their type; empty when they can."""
+    if want.any_version:
+        return ""
     wanted = None if want.format_id == written.id else format_of(want.format_id)
     return "" if wanted is None else "; ".join(compare(written, wanted, has_default=want.defaults).problems)
 
@@ -44,12 +46,18 @@ def not_coming(
     own_format: Callable[[bytes], Format | None],
     their_format: Callable[[bytes], Format | None],
 ) -> list[NotMatched]:
-    """What receivers here want of a channel and do not get of a station that has it."""
+    """What receivers here want of a channel and do not get of a station that has it.
+
+    Of a history every event comes in the version in which it was pushed, whatever class its keeper has: who
+    cannot read one is told when it comes to it.
+    """
     if not own.wants or (offered.durability == "persistent" and offered.keeper is None):
         return []
     reason = unmet(offered.qos, own, acks=offered.acks)
     if reason:
         return [NotMatched(own.name, station, False, "", reason)]
+    if offered.keeper is not None:
+        return []
     wants = {want.type: want for want in own.wants}
     formats = [fmt for fmt in map(their_format, offered.formats) if fmt is not None and fmt.name in wants]
     reasons = [(fmt.name, unreadable(fmt, wants[fmt.name], own_format)) for fmt in formats]

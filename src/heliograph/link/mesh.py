@@ -41,6 +41,7 @@ from heliograph.link.questions import Questions
 from heliograph.link.remote import RemotePartition, RemoteStore, ToKeepers
 from heliograph.link.runs import EventWriter
 from heliograph.link.silence import Silence
+from heliograph.wording import station_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +123,14 @@ class Mesh:
         )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
-        self.keeper = Keeper(self._questions, channel, self._writer, self.gates.wanted, self._name_of)
+        self.keeper = Keeper(
+            self._questions,
+            channel,
+            self._writer,
+            self.gates.wanted,
+            self._name_of,
+            own=station_text(identity.station, identity.name),
+        )
         self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
         self._elsewhere = Elsewhere(
             self._questions,
@@ -582,8 +590,14 @@ class Mesh:
             peer.unwanted += run.length
         else:
             channel = arrivals.channel
-            arrivals.add(stream.read(run, channel.types, link.name, skip, channel.qos.missing))
-            self.gates.refused(peer, channel, stream.refused)
+            if stream.prepared_for is not channel.types:
+                channel.meet_version(stream.wire)
+            items = stream.read(run, channel.types, link.name, skip, channel.qos.missing)
+            if stream.refused:
+                self.gates.refused(peer, channel, [one.header.id for one in stream.refused])
+                arrivals.refuse(items, stream.refused)
+            elif items:
+                arrivals.add(items)
 
     def _name_of(self, station: int) -> str:
         peer = self._peers.get(station)

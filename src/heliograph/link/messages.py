@@ -103,6 +103,8 @@ class Want(msgspec.Struct, array_like=True, frozen=True):
     defaults: tuple[str, ...] = ()
     """Fields of that class that an event need not have, as dotted paths: by them the source knows whether its
     own events can be read there."""
+    any_version: bool = False
+    """Whether each event is wanted as it was pushed, whatever its format: no program there has the class."""
 
 
 class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):

@@ -5,16 +5,16 @@ A page names the formats of its events by itself, because it does not come in th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from heliograph.event import info_of
-from heliograph.evolution import go_together
+from heliograph.evolution import compare, defaults_of, go_together, why_apart
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
-from heliograph.link.runs import Stream
+from heliograph.link.runs import Refused, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,62 +93,87 @@ def cut_page(writer: EventWriter, items: Sequence[Item], reached: int) -> Page:
     return page
 
 
+class Reading(NamedTuple):
+    """What a page holds: events of this station's classes, and those that cannot be; both in order."""
+
+    items: list[Item]
+    refused: list[Refused]
+
+
 class PageReader:
-    """Turns pages back into events of this station's classes."""
+    """Turns pages back into events of this station's classes.
+
+    Args:
+        channel: its name.
+        missing: whether events may lack fields that have a default.
+    """
 
     def __init__(self, channel: str, missing: Missing = "default") -> None:
         self._channel = channel
         self._missing = missing
         self._formats = FormatRegistry()
         self._streams: dict[bytes, Stream] = {}
+        self._as_pushed: dict[bytes, tuple[Stream, type[Event]]] = {}
 
-    def items(self, page: Page, types: tuple[type[Event], ...], peer: str) -> list[Item]:
-        found: list[Item] = []
+    def read(
+        self, page: Page, types: tuple[type[Event], ...], peer: str, *, as_kept: bool = False
+    ) -> Reading:
+        """The events of a page; `as_kept`: in the versions in which they were pushed."""
+        found = Reading([], [])
         for run in page.runs:
-            found += self._of_run(run, types, peer)
+            stream, classes = self._as_kept(run, types) if as_kept else (self._stream(run), types)
+            found.items.extend(stream.read(_records(run), classes, peer, missing=self._missing))
+            found.refused.extend(stream.refused)
         return found
-
-    def _of_run(self, run: PageRun, types: tuple[type[Event], ...], peer: str) -> Sequence[Item]:
-        stream = self._streams.get(run.format_id)
-        if stream is None:
-            stream = Stream(self._channel, self.wire_of(run))
-            self._streams[run.format_id] = stream
-        return stream.read(_records(run), types, peer, missing=self._missing)
 
     def wire_of(self, run: PageRun) -> Format:
         if run.format_id in self._formats:
             return self._formats[run.format_id]
         return self._formats.learn(run.format_id, run.description)
 
+    def _stream(self, run: PageRun) -> Stream:
+        stream = self._streams.get(run.format_id)
+        if stream is None:
+            stream = self._streams[run.format_id] = Stream(self._channel, self.wire_of(run))
+        return stream
 
-class KeptReader(PageReader):
-    """Likewise for who keeps them: in the versions in which they were pushed, so that nothing is lost.
-
-    They must go together with this station's classes. Where those were made of a format, as no program here
-    has them, it is the formats that must.
-    """
-
-    def __init__(self, channel: str, missing: Missing = "default") -> None:
-        super().__init__(channel, missing)
-        self._versions: dict[bytes, tuple[Stream, type[Event]]] = {}
-
-    def _of_run(self, run: PageRun, types: tuple[type[Event], ...], peer: str) -> Sequence[Item]:
+    def _as_kept(
+        self, run: PageRun, types: tuple[type[Event], ...]
+    ) -> tuple[Stream, tuple[type[Event], ...]]:
+        """What reads events exactly as they were pushed, if their type is carried here."""
         wire = self.wire_of(run)
         own = next((cls for cls in types if info_of(cls).name == wire.name), None)
-        if own is None or info_of(own).format.id == run.format_id:
-            return super()._of_run(run, types, peer)
-        from heliograph.classes import is_made, version_class  # noqa: PLC0415 - most have the same version
+        if own is None or any(info_of(cls).format.id == wire.id for cls in types):
+            return self._stream(run), types
+        from heliograph.classes import version_class  # noqa: PLC0415 - most have the same version
 
-        if not is_made(own):
-            readable = super()._of_run(run, types, peer)
-            if len(readable) != run.length:
-                return readable
-        elif not go_together(wire, info_of(own).format):
-            return []
-        if run.format_id not in self._versions:
-            self._versions[run.format_id] = (Stream(self._channel, wire), version_class(wire, own))
-        stream, cls = self._versions[run.format_id]
-        return stream.read(_records(run), (cls,), peer, missing=self._missing)
+        found = self._as_pushed.get(run.format_id)
+        if found is None:
+            # A stream of its own: that of the class would be made ready anew for each run.
+            found = self._as_pushed[run.format_id] = (Stream(self._channel, wire), version_class(wire, own))
+        return found[0], (found[1],)
+
+
+def why_not_kept(wire: Format, types: tuple[type[Event], ...], missing: Missing) -> tuple[str, ...]:
+    """Why events of a format have no place in a channel that is kept with these classes; none: they have.
+
+    They must go together: one of the two versions can be read as the other. Where a class was made of a
+    format, as no program here has it, it is the formats that must.
+    """
+    from heliograph.classes import is_made  # noqa: PLC0415 - most have the same version
+
+    for own in types:
+        fmt = info_of(own).format
+        if fmt.name != wire.name or fmt.id == wire.id:
+            continue
+        if is_made(own):
+            if not go_together(wire, fmt):
+                return compare(wire, fmt).problems
+        elif missing == "refuse":
+            return compare(wire, fmt, has_default=defaults_of(own), missing=missing).problems
+        else:
+            return why_apart(wire, fmt, defaults_of(own))
+    return ()
 
 
 def _records(run: PageRun) -> m.Run:

@@ -25,6 +25,7 @@ NAMED: Final = {
         e.CursorHeld,
         e.HistoryDamaged,
         e.HistoryGone,
+        e.IncompatibleFormats,
         e.InvalidQoS,
         e.JournalBusy,
         e.JournalClosed,
@@ -35,6 +36,8 @@ NAMED: Final = {
     )
 }
 
+MAX_PROBLEMS: Final = 10
+"""Fields of an error about two formats that cross a link."""
 MAX_FACT: Final = 500
 """Characters of a text in an error that crosses a link."""
 
@@ -48,11 +51,12 @@ class Refusal(msgspec.Struct, array_like=True, frozen=True):
 
 def refusal_of(error: BaseException) -> Refusal | None:
     """How an error crosses a link; None for those that cross as words only."""
+    facts = _formats_facts(error) if isinstance(error, e.IncompatibleFormats) else error.args
     if type(error).__name__ not in NAMED or not all(
-        isinstance(fact, str | int | float | None) for fact in error.args
+        isinstance(fact, str | int | float | None) for fact in facts
     ):
         return None
-    return Refusal(type(error).__name__, tuple(f[:MAX_FACT] if isinstance(f, str) else f for f in error.args))
+    return Refusal(type(error).__name__, tuple(f[:MAX_FACT] if isinstance(f, str) else f for f in facts))
 
 
 def error_of(refusal: Refusal | None) -> e.HeliographError | None:
@@ -61,8 +65,23 @@ def error_of(refusal: Refusal | None) -> e.HeliographError | None:
     if refusal is None or cls is None:
         return None
     try:
-        error: e.HeliographError = cls(*refusal.facts)
+        error: e.HeliographError = (
+            _of_formats(*refusal.facts) if cls is e.IncompatibleFormats else cls(*refusal.facts)
+        )
         str(error)
     except (TypeError, ValueError):
         return None  # too few facts, or facts of other kinds
     return error
+
+
+def _formats_facts(error: e.IncompatibleFormats) -> tuple[Any, ...]:
+    """Its problems are as many as fields do not fit, so they come last."""
+    pushed, kept = error.stations or (None, None)
+    return (error.writer, error.reader, error.channel, pushed, kept, *error.problems[:MAX_PROBLEMS])
+
+
+def _of_formats(
+    writer: Any, reader: Any, channel: Any, pushed: Any, kept: Any, *problems: Any
+) -> e.IncompatibleFormats:
+    stations = None if pushed is None or kept is None else (pushed, kept)
+    return e.IncompatibleFormats(writer, reader, problems, channel, stations)

@@ -34,7 +34,7 @@ from heliograph.link.sharing import RemoteDesk, Way
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from heliograph.channel.delayed import Later
     from heliograph.channel.handing import Acking, Wish
@@ -118,7 +118,8 @@ class RemotePartition:
         most: int,
         below: int | None = None,
         *,
-        as_kept: bool = False,  # noqa: ARG002 - what others keep is handed on by them
+        as_kept: bool = False,
+        only: Collection[str] | None = None,
     ) -> tuple[list[Item], int]:
         """As a store does; QueryFailed while the keeper is away or silent: that is no end of history."""
         link = self._link(0)
@@ -130,7 +131,14 @@ class RemotePartition:
             if kind == "gone":
                 raise HistoryGone(self.partition, first, following)
             raise HistoryDamaged(self.partition, first, following, "its keeper cannot read it")
-        return self._reader.items(page, self._types(), link.name), page.reached
+        items, refused = self._reader.read(page, self._types(), link.name, as_kept=as_kept)
+        refused = [one for one in refused if only is None or one.header.type in only]
+        if not refused:
+            return items, page.reached
+        offset = refused[0].header.offset
+        if offset is None or offset <= start:
+            raise refused[0].error
+        return [item for item in items if (item[1].offset or 0) < offset], offset
 
     def offset_at(self, append_ts: int) -> int:
         return self.ask_number("history.offset", (self._channel, append_ts)) or 0

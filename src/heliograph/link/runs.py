@@ -22,7 +22,7 @@ from collections import Counter
 from contextlib import suppress
 from itertools import count, repeat
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -32,7 +32,7 @@ from heliograph.channel.bulk import Lot
 from heliograph.channel.rows import ROW
 from heliograph.codec import decoder, encoder
 from heliograph.codec.packed import format_holds
-from heliograph.errors import BadFrame, DecodeError, FormatError
+from heliograph.errors import BadFrame, DecodeError, FormatError, HeliographError
 from heliograph.event import Count, Event, Header, Instant, Name, Priority, UserHeaders, info_of
 from heliograph.evolution import defaults_of
 from heliograph.link.apart import LARGE, laid_out
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
-    from heliograph.event import EventId
     from heliograph.formats import Format
     from heliograph.ports import Buffer, Clock
     from heliograph.qos import Missing
@@ -272,6 +271,13 @@ def _same(times: list[Any]) -> Any:
     return first if times.count(first) == len(times) else times
 
 
+class Refused(NamedTuple):
+    """An event that cannot be one of this station's class, and why."""
+
+    header: Header
+    error: HeliographError
+
+
 class Stream:
     """Reads the events of one channel in one wire format.
 
@@ -286,11 +292,14 @@ class Stream:
         self.channel = channel
         self.wire = wire
         self.undecodable = 0
-        self.refused: list[EventId] = []
-        """Those of the last run that were left out because they do not fit this station's class."""
+        self.refused: list[Refused] = []
+        """Those of the last run that do not fit this station's class."""
+        self.misfit: FormatError | None = None
+        """Why no event of the format can be read here, though the channel carries its type."""
         self._unreadable = Counter[str]() if unreadable is None else unreadable
         self._cls: type[Event] | None = None
-        self._prepared_for: tuple[type[Event], ...] | None = None
+        self.prepared_for: tuple[type[Event], ...] | None = None
+        """The types of the channel that events are read for."""
         self._missing: Missing = "default"
         self._read_records: Callable[[Any], list[Any]] = _split
         self._read_record: Callable[[Any], Any] = _split
@@ -315,11 +324,11 @@ class Stream:
     ) -> Sequence[Item]:
         """The events of a run, but for the first ones, as events of this station's class.
 
-        Those that cannot be are left out and counted.
+        Those that cannot be are counted, and named in `refused`.
         """
         if self.refused:
             self.refused = []
-        if types != self._prepared_for or missing != self._missing:
+        if types != self.prepared_for or missing != self._missing:
             self._missing = missing
             self._prepare(types)
         if run.form == UNIFORM:
@@ -333,7 +342,7 @@ class Stream:
 
         It raises ValueError, RecursionError or DecodeError for one that does not fit: see `left_out`.
         """
-        if types != self._prepared_for or missing != self._missing:
+        if types != self.prepared_for or missing != self._missing:
             self._missing = missing
             self._prepare(types)
         read, convert = self._read_lone, self._convert
@@ -353,7 +362,7 @@ class Stream:
 
         Arrays are views of the body.
         """
-        if types != self._prepared_for or missing != self._missing:
+        if types != self.prepared_for or missing != self._missing:
             self._missing = missing
             self._prepare(types)
         if self._cls is None:
@@ -391,6 +400,8 @@ class Stream:
             raise BadFrame(peer, f"a run of {run.length} events has another number of them")
         if self._cls is None:
             self.undecodable += run.length - skip
+            if self.misfit is not None:
+                self._refuse_each(run.records, peer, skip, self.misfit)
             return []
         convert = self._convert
         try:
@@ -422,9 +433,16 @@ class Stream:
                 items.append((body if self._convert is None else self._convert(body), header, deadline))
             except (ValueError, RecursionError, DecodeError) as error:
                 self.left_out(error)
-                with suppress(ValueError, RecursionError):  # else it has no name either
-                    self.refused.append(_record_of_raw(raw)[1].id)
+                self._refuse(raw, _named(error))
         return items
+
+    def _refuse_each(self, records: memoryview, peer: str, skip: int, error: HeliographError) -> None:
+        for raw in decoded(_split, records, peer)[skip:]:
+            self._refuse(raw, error)
+
+    def _refuse(self, raw: msgspec.Raw, error: HeliographError) -> None:
+        with suppress(ValueError, RecursionError):  # else it has no name either
+            self.refused.append(Refused(_record_of_raw(raw)[1], error))
 
     # Columns
 
@@ -443,18 +461,22 @@ class Stream:
         _check_lengths(uniform, run.length, peer)
         if self._cls is None:
             self.undecodable += run.length - skip
+            if self.misfit is not None:
+                headers = list(self._headers(uniform, run.length))[skip:]
+                self.refused = [Refused(header, self.misfit) for header in headers]
             return []
         if not whole:
             items: list[Any] = self._items(uniform, events)[skip:]
-            self.refused = [header.id for event, header, _ in items if event is None]
-            return [item for item in items if item[0] is not None]
+            is_bad = [isinstance(event, HeliographError) for event, _, _ in items]
+            self.refused = [Refused(item[1], item[0]) for item, bad in zip(items, is_bad, strict=True) if bad]
+            return [item for item, bad in zip(items, is_bad, strict=True) if not bad]
         return Lot(events, self._first_header(uniform), lambda: self._items(uniform, events))
 
     def _items(self, uniform: Uniform[Any], events: list[Any]) -> list[Item]:
         items: list[Any] = list(zip(events, self._headers(uniform, len(events)), repeat(0)))
         if self._key_of is not _no_key:
             for event, header, _ in items:
-                if event is not None:
+                if isinstance(event, Event):
                     _set(header, "key", self._key_of(event))
         return items
 
@@ -501,8 +523,9 @@ class Stream:
     # For a class
 
     def _prepare(self, types: tuple[type[Event], ...]) -> None:
-        self._prepared_for = types
-        self._cls = next((cls for cls in types if info_of(cls).name == self.wire.name), None)
+        self.prepared_for = types
+        self.misfit = None
+        self._cls = class_here(self.wire, types)
         self._convert, self._read_uniform, self._key_of = None, _uniform_of_raw, _no_key
         if self._cls is None:
             return
@@ -516,7 +539,7 @@ class Stream:
                 self._convert = convert if body is bytes else lambda raw: convert(memoryview(raw))
         except FormatError as error:
             log.error("events of %s cannot be read on channel %s: %s", self.wire, self.channel, error)  # noqa: TRY400 - the sentence says all
-            self._cls = None
+            self._cls, self.misfit = None, error
             return
         record: Any = tuple[body, Header, int]
         self._read_records = msgspec.msgpack.Decoder(list[record]).decode
@@ -526,14 +549,14 @@ class Stream:
         self._decode_body = msgspec.msgpack.Decoder(body).decode
         self._key_of = _key_function(info_of(self._cls).key)
 
-    def _read_body(self, raw: msgspec.Raw) -> Event | None:
-        """One body of a run in which some do not fit; None when it is this one."""
+    def _read_body(self, raw: msgspec.Raw) -> Event | HeliographError:
+        """One body of a run in which some do not fit; the error when it is this one."""
         try:
             body = self._decode_body(raw)
             event: Event = body if self._convert is None else self._convert(body)
         except (ValueError, RecursionError, DecodeError) as error:
             self.left_out(error)
-            return None
+            return _named(error)
         return event
 
     def left_out(self, error: Exception) -> None:
@@ -546,6 +569,26 @@ class Stream:
 
 _record_of_raw: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, Header, int]).decode
 _uniform_of_raw: Final = msgspec.msgpack.Decoder(Uniform[msgspec.Raw]).decode
+
+
+def class_here(wire: Format, types: tuple[type[Event], ...]) -> type[Event] | None:
+    """What events of a format become where a channel carries these types; None: nothing.
+
+    Where no program has the class, each version is a class of its own, so that no field is lost.
+    """
+    versions = [cls for cls in types if info_of(cls).name == wire.name]
+    for cls in versions:
+        if info_of(cls).format.id == wire.id:
+            return cls
+    if not versions:
+        return None
+    from heliograph.classes import is_made, version_class  # noqa: PLC0415 - most have the same version
+
+    return version_class(wire, versions[0]) if is_made(versions[0]) else versions[0]
+
+
+def _named(error: Exception) -> HeliographError:
+    return error if isinstance(error, HeliographError) else DecodeError(str(error))
 
 
 def _reads_at_once(cls: type[Event], wire: Format) -> bool:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from heliograph.channel.selection import Selection
+    from heliograph.errors import HeliographError
     from heliograph.event import Event
     from heliograph.link.questions import Outcome
     from heliograph.ports import Clock, Tasks
@@ -223,6 +224,10 @@ class RemoteSeat:
         self._left = False
         self._is_forgotten = False
         self._away_since: int | None = None
+        self._failure: HeliographError | None = None
+        """Why it leaves when all before that is taken: an event that this station cannot read."""
+        self._unread: list[Spot] = []
+        """That event and those behind it, which go to other members."""
 
     @property
     def lost(self) -> bool:
@@ -238,9 +243,15 @@ class RemoteSeat:
 
     def take(self, most: int = 1) -> list[Handed]:
         handed = self._next(most)
+        if not handed and self._failure is not None:
+            self.leave()
+            raise self._failure
         if not handed and self._should_ask():
             self._fetch()
             handed = self._next(most)
+            if not handed and self._failure is not None:
+                self.leave()
+                raise self._failure
         elif self._settled and self._seconds_since(self._told_at) > PACE:
             self._tell()
         return handed
@@ -281,7 +292,7 @@ class RemoteSeat:
         if self._left:
             return
         self._left = True
-        unseen = [spot_of(handed.header) for handed, _ in self._taken]
+        unseen = [*(spot_of(handed.header) for handed, _ in self._taken), *self._unread]
         with suppress(QueryFailed):  # a keeper that is away has let go of it
             leave = Leave(self._desk.number, self._settled, unseen, self._withdrawn)
             self._way.ask("group.leave", leave, False)
@@ -329,11 +340,12 @@ class RemoteSeat:
     def _use(self, handout: Handout) -> None:
         if handout.failure is not None:
             raise QueryFailed(f"the keeper of {self._way.channel!r}", handout.failure)
-        items = self._reader.items(handout.page, self._way.types(), self._way.channel)
-        if len(items) < len(handout.attempts):
-            log.error(
-                "%s: %d events cannot be read here", self._way.channel, len(handout.attempts) - len(items)
-            )
+        items, refused = self._reader.read(handout.page, self._way.types(), self._way.channel)
+        if refused:
+            spots = [spot for spot, _ in handout.attempts]
+            first = spots.index(spot_of(refused[0].header))
+            self._failure, self._unread = refused[0].error, spots[first:]
+            items = [item for item in items if spot_of(item[1]) in spots[:first]]
         lease = self._desk.terms.lease
         until = self._asked_at + (round(lease * 1e9) if lease is not None else 1 << 62)
         attempts = dict(handout.attempts)
@@ -344,7 +356,7 @@ class RemoteSeat:
             self._taken.append((handed, min(until, deadline or until)))
         self._got = len(items)
         self._ended = handout.ended
-        if items:
+        if items or refused:
             return
         self._look_at = None
         if handout.due is not None:

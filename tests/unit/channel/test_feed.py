@@ -18,7 +18,7 @@ from heliograph.event import Header
 from heliograph.ports import SystemClock, ThreadTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from heliograph.channel.lane import Item, Lane
 
@@ -60,7 +60,13 @@ class Kept:
         return routes
 
     def read(
-        self, start: int, most: int, below: int | None = None, *, as_kept: bool = False
+        self,
+        start: int,
+        most: int,
+        below: int | None = None,
+        *,
+        as_kept: bool = False,
+        only: Collection[str] | None = None,
     ) -> tuple[list[Item], int]:
         assert not as_kept, "for other stations only"
         if self.faults:

@@ -324,6 +324,25 @@ def test_a_class_that_cannot_read_the_history_says_so(tmp_path: Path) -> None:
         assert tracks.stats().balanced
 
 
+def test_a_class_that_cannot_read_what_is_kept_is_told_what_comes_before_it_first(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data") as station:
+        station.channel("air.tracks", Narrower, qos=PERSISTENT).push_many(
+            [Narrower(1, 2.0), Narrower(2, 2.0)]
+        )
+    with hg.Station(tmp_path / "data") as station:
+        station.channel("air.tracks", Track).push(Track(3, 2.0))
+    with hg.Station(tmp_path / "data", on_error=lambda *_: None) as station:
+        tracks = station.channel("air.tracks", Narrower)
+        tracks.push(Narrower(4, 2.0))
+        with tracks.consumer(name="billing") as consumer:
+            assert [consumer.pull(LIMIT), consumer.pull(LIMIT)] == [Narrower(1, 2.0), Narrower(2, 2.0)]
+            with pytest.raises(hg.IncompatibleFormats, match="speed"):
+                consumer.pull(LIMIT)
+    with hg.Station(tmp_path / "data") as station:
+        upgraded = station.channel("air.tracks", Track).consumer(name="billing")
+        assert [upgraded.pull(LIMIT), upgraded.pull(LIMIT)] == [Track(3, 2.0), Track(4, 2.0)]
+
+
 def test_a_history_is_opened_as_what_it_is(tmp_path: Path) -> None:
     with hg.Station(tmp_path / "data") as station:
         station.channel("air.tracks", Track, qos=PERSISTENT).push(Track(1))

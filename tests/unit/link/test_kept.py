@@ -143,7 +143,7 @@ def test_a_version_that_does_not_go_together_with_what_is_kept_is_refused(tmp_pa
             hg.Station(domain="air") as other,
         ):
             old, clashing = missions(one, Old), missions(other, Clashing)
-            with pytest.raises(hg.NotPossible, match="in versions that go together"):
+            with pytest.raises(hg.IncompatibleFormats, match=r"does not go together.*\$\.n: str .* i64"):
                 clashing.push(Clashing("a", "one"))
             assert old.push(AS_OLD[0])
             assert list(old.consumer(until="now")) == AS_OLD[:1]
