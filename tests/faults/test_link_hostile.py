@@ -18,6 +18,8 @@ from heliograph.link import messages as m
 from heliograph.link.contract import LANES, MAX_FRAME, MAX_HELLO
 from heliograph.link.meeting import MeetingFolder
 from heliograph.link.unix import MAX_HALF_OPEN, short_path
+from tests.e2e.band_setups import Job
+from tests.e2e.link_programs import Program, heard
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 from tests.support import examples
 
@@ -31,7 +33,7 @@ ZEROS = (0,) * LANES
 @pytest.fixture
 def station(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[hg.Station]:
     own_meeting_folder(monkeypatch, tmp_path)
-    with hg.Station(domain="air") as opened:
+    with hg.Station(domain="e2e") as opened:
         yield opened
 
 
@@ -39,8 +41,9 @@ class Caller:
     """A bare socket to a station."""
 
     def __init__(self, station: hg.Station) -> None:
+        self._lock = -1
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with short_path(MeetingFolder("air").socket_path(station.id)) as path:
+        with short_path(MeetingFolder("e2e").socket_path(station.id)) as path:
             self.socket.connect(path)  # waits while too many are in line
         self.socket.settimeout(LIMIT)
 
@@ -49,12 +52,16 @@ class Caller:
 
     def __exit__(self, *_: object) -> None:
         self.socket.close()
+        if self._lock >= 0:
+            MeetingFolder("e2e").leave(self._station, self._lock)
 
     def send(self, frame: bytes) -> None:
         self.socket.sendall(struct.pack("<I", len(frame)) + frame)
 
-    def greet(self, station: int = 1) -> None:
-        self.send(m.hello_frame(m.Hello(station, "caller", "air", 1, 5, 0, ZEROS)))
+    def greet(self, station: int = 1, *, pid: int = 1) -> None:
+        """Be met as a station that is in the meeting folder."""
+        self._station, self._lock = station, MeetingFolder("e2e").enter(station, b"secret")
+        self.send(hello(station, pid=pid, secret=b"secret"))
         assert self.socket.recv(65_536)
 
     def is_hung_up(self) -> bool:
@@ -67,10 +74,16 @@ class Caller:
         return True
 
 
+def hello(
+    station: int, *, domain: str = "e2e", pid: int = 1, secret: bytes = b"", oldest: int = m.OLDEST
+) -> bytes:
+    return m.hello_frame(m.Hello(station, "caller", domain, pid, 5, 0, ZEROS, secret=secret, oldest=oldest))
+
+
 def assert_unharmed(station: hg.Station) -> None:
     """Another station can still meet it and receive from it."""
     ours = station.channel("air.tracks", Track)
-    with hg.Station(domain="air") as other:
+    with hg.Station(domain="e2e") as other:
         consumer = other.channel("air.tracks", Track).consumer()
         assert ours.wait_matched(1, LIMIT)
         ours.push(Track(1))
@@ -198,25 +211,78 @@ def test_a_condition_that_cannot_be_ends_the_connection(station: hg.Station) -> 
     assert_unharmed(station)
 
 
-def test_another_version_is_refused_with_a_sentence(
-    station: hg.Station, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("oldest", "newest", "sentence"),
+    [(0, 99, "version 99"), (98, 99, "versions 98 to 99"), (1, 3, "version 3")],
+)
+def test_a_station_with_which_no_version_is_shared_is_refused_with_a_sentence(
+    station: hg.Station, oldest: int, newest: int, sentence: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Caller(station) as caller:
-        greeting = m.hello_frame(m.Hello(1, "caller", "air", 1, 5, 0, ZEROS))
-        caller.send(greeting[:6] + (99).to_bytes(2, "little") + greeting[8:])
-        assert b"version 99" in caller.socket.recv(65_536)
+        caller.send(of_version(newest, hello(1, oldest=oldest)))
+        assert sentence.encode() in caller.socket.recv(65_536)
         assert caller.is_hung_up()
-    assert f"speaks version 99 of the link protocol, this station {m.VERSION}" in caplog.text
+    assert f"speaks {sentence} of the link protocol, this station {m.VERSION}" in caplog.text
     assert_unharmed(station)
+
+
+def test_a_station_that_also_speaks_newer_versions_is_linked(station: hg.Station) -> None:
+    with Caller(station) as caller:
+        descriptor = MeetingFolder("e2e").enter(1, b"secret")
+        caller.send(of_version(99, hello(1, secret=b"secret", oldest=m.VERSION)))
+        assert caller.socket.recv(65_536)[4] == m.HELLO
+        MeetingFolder("e2e").leave(1, descriptor)
+
+
+def of_version(newest: int, greeting: bytes) -> bytes:
+    return greeting[:6] + newest.to_bytes(2, "little") + greeting[8:]
+
+
+@pytest.mark.parametrize("knows_secret", [False, True])
+def test_a_stranger_with_the_id_of_a_station_neither_ends_nor_takes_its_session(
+    station: hg.Station, knows_secret: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both are sent hellos with the other's id all the time while events flow, from another process too."""
+    tracks = station.channel("air.tracks", Track)
+    hearer = Program("hear", "air.tracks")
+    with ExitStack() as stack:
+        stack.callback(hearer.clean_up)
+        assert tracks.wait_matched(1, LIMIT)
+        assert station.mesh is not None
+        (other,) = station.mesh.stations()
+        record = MeetingFolder("e2e").record(other.station)
+        assert record is not None
+        for i in range(2_000):
+            if i % 100 == 0:
+                with Caller(station) as stranger:
+                    stranger.send(hello(other.station, secret=record.secret if knows_secret else b""))
+                    assert stranger.is_hung_up()
+            tracks.push(Track(i))
+        assert wait_until(lambda: heard(hearer)[:2] == ({"air.tracks": 2_000}, True))
+        (link,) = station.mesh.stats()
+        assert (link.connections, link.lost) == (1, 0)
+    reason = "is process" if knows_secret else "does not know the secret"
+    assert reason in caplog.text
 
 
 def test_another_domain_is_refused_with_a_sentence(
     station: hg.Station, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Caller(station) as caller:
-        caller.send(m.hello_frame(m.Hello(1, "caller", "sea", 1, 5, 0, ZEROS)))
+        caller.send(hello(1, domain="sea"))
         assert caller.is_hung_up()
-    assert "is of domain 'sea', not 'air'" in caplog.text
+    assert "is of domain 'sea', not 'e2e'" in caplog.text
+
+
+def test_a_stranger_that_claims_the_pid_of_a_band_worker_is_none(station: hg.Station) -> None:
+    assert station.mesh is not None
+    station.channel("jobs", Job)
+    worker = station.band_worker("tests.e2e.band_setups:answer", priority=5, timeout=LIMIT)
+    with Caller(station) as stranger:
+        stranger.greet(1, pid=worker.stats().process)
+        workers = {number: peer.worker for number, peer in station.mesh._peers.items()}
+        assert workers.pop(1) is None
+        assert [handed.worker for handed in workers.values() if handed] == [worker.name]
 
 
 STREAM = ["stream", 7, "air.tracks", hg.format_of(Track).id, hg.format_of(Track).description]

@@ -62,6 +62,7 @@
     ├── LinkError                   two stations cannot talk to each other
     │   ├── UnsafeRuntimeFolder     the folder where stations meet is open to others
     │   ├── LinkRefused             the other station is not one of ours: version, domain, user
+    │   │   └── NotVouched          a caller is not the station that it claims to be              (retriable)
     │   ├── LinkLost                the connection ended; it is made again by itself             (retriable)
     │   ├── BadFrame                bytes that no station sends; the connection is closed
     │   ├── LinkStalled             no descriptor or thread is left; it is tried again by itself (retriable)
@@ -168,6 +169,7 @@ from heliograph.errors.link import (
     LinkLost,
     LinkRefused,
     LinkStalled,
+    NotVouched,
     QueryFailed,
     UnsafeRuntimeFolder,
 )
@@ -264,6 +266,7 @@ __all__ = [
     "NotOwner",
     "NotPossible",
     "NotSchedulable",
+    "NotVouched",
     "ObjectNotExist",
     "PartitionInUse",
     "QueryFailed",

@@ -25,6 +25,12 @@ class LinkRefused(LinkError):
     """The other station is not one that this one may talk to."""
 
 
+class NotVouched(LinkRefused):
+    """A caller claims to be a station, and the kernel or the meeting folder says that it is not that one."""
+
+    retriable = True
+
+
 class LinkLost(LinkError):
     """The connection to another station ended."""
 

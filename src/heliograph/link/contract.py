@@ -116,6 +116,15 @@ class Transport(Protocol):
         """The other stations that are alive, as far as can be known."""
         ...
 
+    @property
+    def secret(self) -> bytes:
+        """What this station says with its hello, so that others know that it is this one."""
+        ...
+
+    def doubt(self, station: int, process: PeerProcess, secret: bytes) -> str:
+        """Why a caller that claims to be a station is not that one; empty when it is."""
+        ...
+
     def linked(self, station: int) -> None:
         """A connection to this station stands, so no other is needed."""
         ...

@@ -10,6 +10,7 @@ of it.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from contextlib import suppress
@@ -44,6 +45,17 @@ def process_of(pid: int) -> PeerProcess:
     """A process by its pid, as this process sees it."""
     fields = _stat(pid)
     return PeerProcess(pid, 0) if fields is None else PeerProcess(pid, int(fields[_STARTED]))
+
+
+def this_process() -> PeerProcess:
+    return process_of(os.getpid())
+
+
+def pid_namespace() -> int:
+    """In which namespace this process and those that it sees have their pids; 0: not known."""
+    with suppress(OSError):
+        return Path("/proc/self/ns/pid").stat().st_ino
+    return 0
 
 
 def process_at(sock: socket.socket) -> tuple[PeerProcess, int]:

@@ -200,7 +200,7 @@ class Gates:
 
     def greet(self, peer: Peer) -> None:
         """A session with a station begins."""
-        peer.worker = peer.worker or self._supervised.get(peer.link.peer.pid)
+        peer.worker = peer.worker or self._supervised.get(peer.link.process.pid)
         peer.told_formats.clear()
         peer.told.clear()
         peer.streams.clear()
@@ -422,7 +422,7 @@ class Gates:
 
     def _is_settled(self, peer: Peer, channel: Channel[Any]) -> bool:
         """Whether it is known how a channel's events reach a station."""
-        handed = self._supervised.get(peer.link.peer.pid)
+        handed = self._supervised.get(peer.link.process.pid)
         return (handed is not None and handed.keeps(channel)) or self.airing.is_settled(peer, channel)
 
     def _change(
@@ -433,7 +433,7 @@ class Gates:
         conditions: dict[type[Event], Any],
         state: m.ChannelState | None,
     ) -> None:
-        handed = self._supervised.get(peer.link.peer.pid)
+        handed = self._supervised.get(peer.link.process.pid)
         if isinstance(gateway, KeepingGateway) and gateway.is_waited_for:
             gateway.want(conditions, state or nothing_of(channel))
         elif not conditions or state is None:

@@ -26,6 +26,7 @@ import msgspec
 from heliograph.errors import BadFrame, LinkLost
 from heliograph.link import messages as m
 from heliograph.link.contract import CONTROL, LANES
+from heliograph.link.credentials import UNKNOWN
 from heliograph.link.gateway import GatewayLane
 from heliograph.link.packing import Packer
 from heliograph.link.unpacking import Unpacker
@@ -133,6 +134,8 @@ class Link:
         self.station = station
         self.name = f"{station:016x}"
         self.peer = m.Hello(station, "", "", 0, 0, 0, (0,) * LANES)
+        self.process = UNKNOWN
+        """Of the other station, as the kernel says."""
         self.session = ports.random.id64()
         self.closed = False
         self.lost_since: int | None = ports.clock.monotonic_ns()
@@ -317,10 +320,15 @@ class Link:
 
     # The life of a link
 
-    def hello(self, name: str, domain: str, pid: int, own: int, *, resumed: bool, rings: bool) -> m.Hello:
-        """What to greet the other station with."""
-        received = self._unpacker.received
-        return m.Hello(own, name, domain, pid, self.session, self.peer.session, received, resumed, rings)
+    def hello(self, own: m.Hello, *, resumed: bool) -> m.Hello:
+        """What to greet the other station with: what it says to all, and what is between these two."""
+        return msgspec.structs.replace(
+            own,
+            session=self.session,
+            known_session=self.peer.session,
+            received=self._unpacker.received,
+            resumed=resumed,
+        )
 
     def can_resume(self, hello: m.Hello) -> bool:
         """Whether both stations still know what they said to each other."""
@@ -346,6 +354,7 @@ class Link:
 
     def attach(self, connection: Connection, hello: m.Hello, *, resumed: bool) -> int:
         """Go on over this connection; returns the session's number, for `read`."""
+        self.process = connection.process
         if not resumed:
             self.peer = hello
             self._listener.on_reset(self)

@@ -2,7 +2,10 @@
 
     $XDG_RUNTIME_DIR/heliograph/<domain>/        or, without one, <temp>/heliograph-<uid>/<domain>/
         <station id>.sock                        where the station listens
-        <station id>.lock                        locked for as long as its process lives
+        <station id>.lock                        locked for as long as its process lives; says which it is
+
+Only this user can read what a lock file says: the process of the station, as the kernel knows it, and a
+secret that the station says with its hello. So a caller that claims to be a station can be told from it.
 
 A lock ends with its process, however that ends, so liveness needs no time-out. Files of a dead station are
 removed by whoever finds them; ids are never used again.
@@ -14,14 +17,44 @@ import fcntl
 import os
 import re
 from contextlib import suppress
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from heliograph.link.credentials import PeerProcess, pid_namespace, this_process
 from heliograph.privatefolder import domain_folder, runtime_base
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+MAX_RECORD: Final = 4_096
+"""Bytes of what a lock file says."""
 _LOCK_FILE: Final = re.compile(r"([0-9a-f]{16})\.lock")
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True):
+    """Which process a station is."""
+
+    pid: int
+    started: int
+    """As in `PeerProcess`."""
+    namespace: int
+    """In which the pid counts; see `pid_namespace`."""
+    secret: bytes
+
+    def doubt(self, process: PeerProcess, secret: bytes) -> str:
+        """Why a caller is not this station; empty when it is."""
+        if not compare_digest(self.secret, secret):
+            return "does not know the secret of that station"
+        own = PeerProcess(self.pid, self.started)
+        # Pids of another namespace cannot be compared; then the secret alone counts.
+        if self.namespace == pid_namespace() and process != own:
+            return f"is process {process.pid}, and that station is process {self.pid}"
+        return ""
+
+
+_read_record: Final = msgspec.msgpack.Decoder(Record).decode
 
 
 class MeetingFolder:
@@ -33,13 +66,14 @@ class MeetingFolder:
     def socket_path(self, station: int) -> Path:
         return self.path / f"{station:016x}.sock"
 
-    def enter(self, station: int) -> int:
+    def enter(self, station: int, secret: bytes = b"") -> int:
         """Show that a station is alive. Returns the descriptor that holds the lock until it is closed."""
         # Locked before it has its name: a lock file that is not locked is taken for a dead station's.
         early = self.path / f"{station:016x}.new"
         descriptor = os.open(early, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(descriptor, msgspec.msgpack.encode(Record(*this_process(), pid_namespace(), secret)))
             early.rename(self._lock_path(station))
         except BaseException:
             os.close(descriptor)
@@ -51,6 +85,14 @@ class MeetingFolder:
         self._remove(station)
         if descriptor >= 0:
             os.close(descriptor)
+
+    def record(self, station: int) -> Record | None:
+        """What a station's lock file says; None when there is none that can be read."""
+        try:
+            with self._lock_path(station).open("rb") as file:
+                return _read_record(file.read(MAX_RECORD))
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
 
     def is_alive(self, station: int) -> bool:
         """Whether the station's process lives; removes what a dead one left."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.link.contract import Buffer, Connected
+    from heliograph.link.credentials import PeerProcess
     from heliograph.ports import Clock, Ports, Queue
 
 WAITING_FRAMES = 1 << 16
@@ -165,6 +166,7 @@ class MemoryTransport:
 
     def __init__(self, network: MemoryNetwork, station: int) -> None:
         self.station = station
+        self.secret = b""
         self._network = network
         self._refused: set[int] = set()
 
@@ -174,6 +176,9 @@ class MemoryTransport:
 
     def others(self) -> set[int]:
         return self._network.stations() - {self.station}
+
+    def doubt(self, station: int, process: PeerProcess, secret: bytes) -> str:  # noqa: ARG002 - all are of one process
+        return ""
 
     def linked(self, station: int) -> None:
         """The network knows its connections."""

@@ -23,6 +23,7 @@ from heliograph.errors import (
     LinkLost,
     LinkRefused,
     NotPossible,
+    NotVouched,
     QueryFailed,
 )
 from heliograph.link import messages as m
@@ -402,11 +403,15 @@ class Mesh:
         if first[0] == m.BYE:
             raise LinkRefused("the other station", m.read_bye(first))
         hello = m.read_hello(first, "a caller" if dialled is None else f"station {dialled:016x}")
-        who = f"station {hello.station:016x} (pid {hello.pid})"
+        who = f"station {hello.station:016x} (pid {connection.process.pid or hello.pid})"
         if hello.domain != self.identity.domain:
             raise LinkRefused(who, f"is of domain {hello.domain[:70]!r}, not {self.identity.domain!r}")
         if hello.station == self.identity.station or dialled not in (None, hello.station):
             raise LinkRefused(who, "is not the station that was dialled")
+        # Before anything of that station is touched: a stranger must not end or take its session.
+        doubt = self._transport.doubt(hello.station, connection.process, hello.secret)
+        if doubt:
+            raise NotVouched(who, doubt)
         peer = self._peer(hello.station)
         link = peer.link
         link.drop_connection()
@@ -422,15 +427,27 @@ class Mesh:
 
     def _refused(self, connection: Connection, error: LinkRefused, dialled: int | None) -> None:
         log.error("no link: %s", error)
+        if error.retriable:
+            return
         with suppress(LinkLost):
             connection.offer([m.bye_frame(str(error))])
         if dialled is not None:
             self._transport.refuse(dialled)
 
     def _hello(self, link: Link, *, resumed: bool = False) -> m.Hello:
-        own = self.identity
-        rings = self._airing.is_wanted
-        return link.hello(own.name, own.domain, os.getpid(), own.station, resumed=resumed, rings=rings)
+        own = m.Hello(
+            self.identity.station,
+            self.identity.name,
+            self.identity.domain,
+            os.getpid(),
+            0,
+            0,
+            (),
+            rings=self._airing.is_wanted,
+            secret=self._transport.secret,
+            oldest=m.OLDEST,
+        )
+        return link.hello(own, resumed=resumed)
 
     def _peer(self, station: int) -> Peer:
         with self._lock:

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from heliograph.link.contract import Buffer
     from heliograph.link.sequence import Batch
 
-VERSION: Final = 3
+VERSION: Final = 4
+OLDEST: Final = 4
+"""The versions of the protocol that this station speaks; two stations speak the newest that both do."""
 MAGIC: Final = b"HELIO"
 HELLO, DATA, STATE, BYE = 1, 2, 3, 4
 MESSAGES: Final = 0
@@ -78,6 +80,10 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     """In the answer to a hello: whether the session goes on where it was."""
     rings: bool = False
     """Whether the sender reads rings of this host, and broadcasts in one."""
+    secret: bytes = b""
+    """Of the sender; see `heliograph.link.meeting`."""
+    oldest: int = 0
+    """The oldest version that the sender speaks; the newest stands before all this. 0: the newest alone."""
 
 
 class State(msgspec.Struct, array_like=True, frozen=True):
@@ -269,18 +275,26 @@ def hello_frame(hello: Hello) -> bytes:
 
 
 def read_hello(frame: memoryview, peer: str) -> Hello:
-    """Raises LinkRefused when the other speaks another version, BadFrame when it speaks something else."""
+    """Raises LinkRefused when no version is spoken by both, BadFrame when the other is no station."""
     if len(frame) < _GREETING.size:
         raise BadFrame(peer, "is no station of Heliograph: its greeting is too short")
     kind, magic, version = _GREETING.unpack_from(frame)
     if kind != HELLO or magic != MAGIC:
         raise BadFrame(peer, "is no station of Heliograph: it does not say hello")
-    if version != VERSION:
-        raise LinkRefused(peer, f"speaks version {version} of the link protocol, this station {VERSION}")
+    if version < OLDEST:  # what else it says is of that version
+        raise LinkRefused(peer, _no_common_version(version, version))
     hello = decoded(_read_hello, frame[_GREETING.size :], peer)
+    if (hello.oldest or version) > VERSION:
+        raise LinkRefused(peer, _no_common_version(hello.oldest or version, version))
     if len(hello.received) != LANES or not hello.station:
         raise BadFrame(peer, f"its greeting does not speak of {LANES} lanes")
     return hello
+
+
+def _no_common_version(oldest: int, newest: int) -> str:
+    theirs = f"version {newest}" if oldest == newest else f"versions {oldest} to {newest}"
+    own = f"{VERSION}" if OLDEST == VERSION else f"{OLDEST} to {VERSION}"
+    return f"speaks {theirs} of the link protocol, this station {own}"
 
 
 def state_frame(state: State) -> bytes:

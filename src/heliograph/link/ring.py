@@ -352,7 +352,7 @@ class RingTransport(UnixTransport):
     def __init__(
         self, domain: str, station: int, ports: Ports, *, carrier: Carrier, stalls: Stalls | None = None
     ) -> None:
-        super().__init__(domain, station, ports.tasks, stalls or Stalls())
+        super().__init__(domain, station, ports, stalls or Stalls())
         self._ports = ports
         self._own = station
         self._wait: WaitMode = "spin" if carrier == "spinning-ring" else "block"

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from heliograph.link.backoff import Stalls
     from heliograph.link.contract import Buffer, Connected
-    from heliograph.ports import Clock, Tasks
+    from heliograph.link.credentials import PeerProcess
+    from heliograph.ports import Clock, Ports, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ MAX_HALF_OPEN: Final = 32
 """Callers that have not said hello yet; of more, the one that has waited longest is hung up on."""
 MAX_CALLERS: Final = 4_096
 """Connections that others have made to this station."""
+SECRET: Final = 16
+"""Bytes of a station's secret."""
 LONGEST_PATH: Final = 100
 """Bytes of a socket's path; the kernel allows 107."""
 
@@ -270,7 +273,9 @@ class Callers:
 class UnixTransport:
     """See the module."""
 
-    def __init__(self, domain: str, station: int, tasks: Tasks, stalls: Stalls) -> None:
+    def __init__(self, domain: str, station: int, ports: Ports, stalls: Stalls) -> None:
+        tasks = ports.tasks
+        self.secret = ports.random.bytes(SECRET)
         self._callers = Callers(tasks)
         self._accepting = Backoff("accepting connections", stalls)
         self._looking = Backoff("looking for stations", stalls)
@@ -293,7 +298,7 @@ class UnixTransport:
         with on_failure(self.close):
             self._listener = _listening(self._folder.socket_path(self._station))
             # Whoever sees the lock file may dial at once, so it comes after the socket.
-            self._alive_lock = self._folder.enter(self._station)
+            self._alive_lock = self._folder.enter(self._station, self.secret)
             self._tasks.spawn("link accept", self._accept)
             self._look()
             self._tasks.spawn("link look-out", self._look_out)
@@ -304,6 +309,10 @@ class UnixTransport:
         except OSError:  # no descriptor is left: those that were there at the last look
             with self._lock:
                 return set(self._known)
+
+    def doubt(self, station: int, process: PeerProcess, secret: bytes) -> str:
+        record = self._folder.record(station) if self._folder.is_alive(station) else None
+        return "is not in the meeting folder" if record is None else record.doubt(process, secret)
 
     def linked(self, station: int) -> None:
         with self._lock:

@@ -124,7 +124,7 @@ class Supervisor:
 
     def begins(self, process: int) -> Peer:
         link: Any = FakeLink(process)
-        link.peer = SimpleNamespace(pid=process)
+        link.process = SimpleNamespace(pid=process)
         self.gates.supervise(process, self.handed)
         peer = Peer(link)
         self.gates.greet(peer)
