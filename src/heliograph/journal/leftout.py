@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -26,6 +27,9 @@ COLUMNS: Final = ["_offset", "_supplier", "_epoch", "_sequence", "_headers"]
 """What of a row is its id."""
 MAX_SIZE: Final = 256 << 20
 """Bytes that the ids of one file may take: ids of the greatest length, for as many as are looked for."""
+
+_ZLIB: Final = 0x78
+"""With which everything begins that zlib has compressed; in base64 that is another byte."""
 
 
 class LeftOut(msgspec.Struct, array_like=True, frozen=True):
@@ -50,7 +54,7 @@ def left_out(row: Sequence[Any]) -> LeftOut:
 
 
 def packed(rows: Sequence[LeftOut]) -> bytes:
-    return zlib.compress(msgspec.msgpack.encode(rows), 1)
+    return b64encode(zlib.compress(msgspec.msgpack.encode(rows), 1))
 
 
 def unpacked(data: bytes | None) -> list[LeftOut]:
@@ -58,8 +62,10 @@ def unpacked(data: bytes | None) -> list[LeftOut]:
     if not data:
         return []
     try:
+        if data[0] != _ZLIB:  # in files of version 1 it stood there as it is
+            data = b64decode(data, validate=True)
         return msgspec.msgpack.decode(zlib.decompressobj().decompress(data, MAX_SIZE), type=list[LeftOut])
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except (ValueError, zlib.error, msgspec.MsgspecError) as error:
         log.warning(
             "the ids of rows that compaction left out of a segment cannot be read (%s): a push that is "
             "repeated under one of them is taken for a new one",

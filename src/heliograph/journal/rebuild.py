@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from heliograph.errors import BadJournalFile, FormatError, NoSuchFile
-from heliograph.formats import Format
 from heliograph.journal import commitfile
+from heliograph.journal.footer import formats_in
 from heliograph.journal.frames import HEAD_SIZE, HeadHeader, checksum
 from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.names import HEADS, SEALED
@@ -104,16 +104,14 @@ def described(name: str, data: bytes) -> Segment:
     import pyarrow as pa  # noqa: PLC0415 - only sealed history needs Arrow
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
-    from heliograph.journal.segmentwriter import FORMATS_KEY, pieces_of  # noqa: PLC0415 - as above
+    from heliograph.journal.segmentwriter import pieces_of  # noqa: PLC0415 - as above
 
     try:
         first, end, _ = name.rpartition("/")[2].removesuffix(".parquet").split("-")
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         times = file.read(columns=["_append_ts"]).column(0)
         file.read()
-        metadata = file.schema_arrow.metadata or {}
-        descriptions = msgspec.msgpack.decode(metadata[FORMATS_KEY], type=list[bytes])
-        ids = tuple(sorted(Format.from_description(description).id for description in descriptions))
+        ids = tuple(sorted(fmt.id for fmt in formats_in(file.schema_arrow.metadata)))
         rows = None if len(times) == int(end) - int(first) else len(times)
         span = (int(first), int(end), len(data), times[0].as_py(), times[-1].as_py())
         return Segment(name, *span, ids, checksum(data), rows, pieces_of(data))

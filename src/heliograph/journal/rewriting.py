@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from heliograph.errors import BadJournalFile, DiskError
 from heliograph.formats import FormatRegistry
+from heliograph.journal.footer import renewed
 from heliograph.journal.frames import checksum
 from heliograph.journal.keys import KeyReader
 from heliograph.journal.leftout import COLUMNS, LeftOut, left_out
@@ -77,7 +78,11 @@ class _Input:
 
     @property
     def schema(self) -> pa.Schema | None:
-        return None if self.reader is None else self.reader.parquet.schema_arrow
+        """Its columns and footer, as a file of them is written today."""
+        if self.reader is None:
+            return None
+        schema = self.reader.parquet.schema_arrow
+        return schema.with_metadata(renewed(schema.metadata))
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows that stay."""

@@ -10,10 +10,8 @@ from functools import cached_property
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, Final, Never
 
-import msgspec
-
 from heliograph.errors import BadJournalFile, FormatError, HistoryDamaged, NoSuchFile
-from heliograph.formats import Format
+from heliograph.journal.footer import READABLE, VERSION_KEY, formats_in
 from heliograph.journal.frames import checksum
 from heliograph.journal.leftout import KEY, unpacked
 from heliograph.journal.records import Record, Rows
@@ -210,14 +208,14 @@ class SegmentReader:
 
     def _learn(self, formats: FormatRegistry) -> None:
         metadata = self._file.schema_arrow.metadata or {}
-        version = metadata.get(b"heliograph.version")
-        if version != b"1":
-            self._refuse(f"it has version {version!r}; this program reads version 1")
+        version = metadata.get(VERSION_KEY)
+        if version not in READABLE:
+            self._refuse(f"it has version {version!r}; this program reads versions 1 and 2")
         try:
-            for description in msgspec.msgpack.decode(metadata[b"heliograph.formats"], type=list[bytes]):
-                formats.register(Format.from_description(description))
-        except (KeyError, msgspec.MsgspecError, FormatError) as error:
-            self._refuse(f"its formats cannot be read: {error}")
+            for fmt in formats_in(metadata):
+                formats.register(fmt)
+        except FormatError as error:
+            self._refuse(str(error))
 
     def table(self, at: int, start: int, columns: Sequence[str]) -> pa.Table:
         """Columns of a row group; HistoryDamaged, from `start` on, when they cannot be read."""

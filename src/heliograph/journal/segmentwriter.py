@@ -20,7 +20,6 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +29,7 @@ from heliograph.bodycolumns import Bodies, NotPlain, columns_decoder
 from heliograph.codec import mapping_decoder
 from heliograph.errors import DecodeError, FormatError
 from heliograph.journal import leftout
+from heliograph.journal.footer import footer_of, renewed
 from heliograph.journal.frames import checksum
 from heliograph.journal.headcolumns import HeadColumns, grouped
 from heliograph.unify import unified
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION: Final = 1
 ROW_GROUP: Final = 65_536
 """Rows per row group: the unit in which a reader decodes. 100 rows out of one cost a few milliseconds."""
 
@@ -62,10 +61,6 @@ OTHERS: Final = {
     "_body": pa.binary(),
 }
 HEADER_COLUMNS: Final = frozenset(INTEGERS) | OTHERS.keys()
-
-FORMATS_KEY: Final = b"heliograph.formats"
-VERSION_KEY: Final = b"heliograph.version"
-LAYOUT_KEY: Final = b"heliograph.layout"
 
 Typed = list[tuple[pa.Field, pa.Array]]
 
@@ -88,7 +83,8 @@ def rewritten_file(
 ) -> bytes:
     """A file with rows of others, which have one schema, and statistics where all of these have them."""
     sink = pa.BufferOutputStream()
-    with _parquet_writer(sink, files[0].schema_arrow, _stated(files)) as writer:
+    schema = files[0].schema_arrow
+    with _parquet_writer(sink, schema.with_metadata(renewed(schema.metadata)), _stated(files)) as writer:
         for table in tables:
             if table.num_rows:
                 writer.write_table(table, row_group_size=ROW_GROUP)
@@ -116,11 +112,7 @@ def _written(
     typed: Callable[[Events], Typed],
 ) -> bytes:
     names = {fmt.id: fmt.name for fmt in formats}
-    metadata = {
-        VERSION_KEY: str(VERSION).encode(),
-        LAYOUT_KEY: layout.encode(),
-        FORMATS_KEY: msgspec.msgpack.encode([fmt.description for fmt in formats]),
-    }
+    metadata = footer_of(formats, layout)
     tables: list[pa.Table] = []
     for group in groups:
         events = Events(group)

@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from heliograph.errors import FormatError, HistoryDamaged, HistoryGone, NotPossible
 from heliograph.formats import Format, FormatRegistry
 from heliograph.journal.folder import StationFolder, learn_formats_of_heads, offset_of, partition_folder
+from heliograph.journal.footer import LAYOUT_KEY, formats_in
 from heliograph.journal.segmentreader import is_whole
-from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY, ROW_GROUP
+from heliograph.journal.segmentwriter import INTEGERS, ROW_GROUP
 from heliograph.spark.slices import Slice
 
 if TYPE_CHECKING:
@@ -143,12 +143,10 @@ def _footer(path: str) -> _Footer | None:
     """What the end of a sealed file says; None when it has gone or cannot be read."""
     try:
         schema = pq.read_schema(path)
-        metadata = schema.metadata or {}
-        descriptions = msgspec.msgpack.decode(metadata[FORMATS_KEY], type=list[bytes])
-        formats = tuple(map(Format.from_description, descriptions))
-    except (pa.ArrowException, OSError, KeyError, msgspec.MsgspecError, FormatError):
+        formats = tuple(formats_in(schema.metadata))
+    except (pa.ArrowException, OSError, FormatError):
         return None
-    return _Footer(schema, metadata.get(LAYOUT_KEY, b"").decode(), formats)
+    return _Footer(schema, schema.metadata.get(LAYOUT_KEY, b"").decode(), formats)
 
 
 class _Partition:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,8 +19,9 @@ from heliograph.errors import BadRecord
 from heliograph.evolution import split_optional
 from heliograph.expr.arrow_columns import HEADER_COLUMN
 from heliograph.formats import Field, Format
+from heliograph.journal.footer import LAYOUT_KEY, formats_in
 from heliograph.journal.records import EVENT
-from heliograph.journal.segmentwriter import FORMATS_KEY, INTEGERS, LAYOUT_KEY, OTHERS
+from heliograph.journal.segmentwriter import INTEGERS, OTHERS
 from heliograph.spark.evolving import tolerant
 from heliograph.spark.pruning import CONSTANT, Skipping, Statistics, stored
 from heliograph.spark.rows import microseconds, struct_of
@@ -198,8 +198,7 @@ class _Part(NamedTuple):
 
 
 def _formats(segment: SegmentReader) -> list[Format]:
-    descriptions = segment.parquet.schema_arrow.metadata[FORMATS_KEY]
-    return [Format.from_description(one) for one in msgspec.msgpack.decode(descriptions, type=list[bytes])]
+    return formats_in(segment.parquet.schema_arrow.metadata)
 
 
 def _has_plain_integers(file: pq.ParquetFile) -> bool:

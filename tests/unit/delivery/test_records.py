@@ -14,7 +14,7 @@ from heliograph.delivery import records
 from heliograph.delivery.records import DELIVERIES, LEDGER, sample_place
 from heliograph.errors import InvalidQoS
 from heliograph.event import Header
-from heliograph.journal.segmentwriter import LAYOUT_KEY
+from heliograph.journal.footer import LAYOUT_KEY
 from heliograph.journal.store import JournalStore
 
 if TYPE_CHECKING:
