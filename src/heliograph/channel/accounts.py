@@ -128,7 +128,7 @@ class Accounts:
         self._fold_tallies(receivers)
         for receiver in list(self._leaving):
             counts = receiver.counts()
-            if not counts.pending:
+            if not counts.pending and receiver.is_final:
                 self._departed += counts
                 self._leaving.remove(receiver)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from heliograph.channel.accounts import Accounts
@@ -50,7 +50,7 @@ from heliograph.channel.selection import (
 from heliograph.channel.stamp import check_timeout
 from heliograph.channel.supplier import Supplier
 from heliograph.channel.watching import MonitoredDurableSupplier, MonitoredSupplier, Watching
-from heliograph.errors import Closed, ForkedStation, NotPossible
+from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost
 from heliograph.event import Event, Header, info_of
 from heliograph.options import insist_on_known, names_options
 from heliograph.ports import seconds_until
@@ -76,6 +76,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 Callback = TypeVar("Callback", bound="Callable[..., object]")
+
+CONFIRM_LIMIT: Final = 0.5
+"""Seconds for which a channel that closes waits to hear what other stations have taken in."""
 
 
 class ConsumerOptions(Options, Acking, total=False):
@@ -436,7 +439,9 @@ class Channel(Generic[T]):
             if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
                 receiver.lane.finish()
                 receiver.lane.wait_empty(seconds_until(self.ports.clock, deadline))
-            pending = receiver.counts().pending
+                receiver.wait_confirmed(min(CONFIRM_LIMIT, seconds_until(self.ports.clock, deadline)))
+            # What another station has in hand is not left here, though it has not said yet that it took it.
+            pending = receiver.lane.counts().pending if isinstance(receiver, QueuedReceiver) else 0
             if pending and not isinstance(receiver, Consumer | Shared):
                 left[receiver.name] = pending
             receiver.close()
@@ -525,6 +530,14 @@ class Channel(Generic[T]):
     def report(self, receiver: str, header: Header | None, error: BaseException) -> None:
         """A callback raised."""
         self._services.on_error(receiver, header, error)
+
+    def report_lost(self, station: str, events: int) -> None:
+        """Another station was given up before it had confirmed so many events of this channel."""
+        # In a task of its own: `on_error` may hang, and whoever finds a station lost has others to look at.
+        self.ports.tasks.spawn(
+            f"reports {self.name}",
+            partial(self.report, f"link to {station}", None, PeerLost(self.name, station, events)),
+        )
 
     def report_conflict(self, error: NotPossible | NotMatched) -> None:
         """Another station has this channel in a way that does not go together with this one's."""

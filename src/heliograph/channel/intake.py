@@ -52,7 +52,7 @@ class FeedIntake:
         if partition in self._feed.partitions:
             items = [item for item in arrived if item[1].partition == partition]
             self._feed.durable(partition, items, items[-1][1].offset + 1)
-            self.pushed += len(items)
+        self.pushed += len(arrived)
         return len(arrived)
 
     def reads_on(self, arrived: Sequence[Any], refused: Sequence[tuple[Header, object]]) -> bool:
@@ -63,11 +63,12 @@ class FeedIntake:
         first = refused[0][0]
         behind = max((header.offset or 0 for header, _ in refused), default=0)
         behind = max([behind, *(item[1].offset or 0 for item in arrived)]) + 1
+        before: list[Any] = []
         if first.partition in self._feed.partitions and first.offset is not None:
             before = [item for item in arrived if (item[1].offset or 0) < first.offset]
             self.take_in(before)
             self._feed.durable(first.partition, None, behind)
-            self.pushed += len(arrived) - len(before)
+        self.pushed += len(arrived) - len(before)
         return True
 
     def call(self, event: Event, header_of: Callable[[int], Header]) -> bool:  # noqa: ARG002 - it has no place in the history

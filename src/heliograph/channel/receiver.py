@@ -104,6 +104,11 @@ class Receiver(ABC):
     def counts(self) -> LaneCounts:
         """What became of the events that matched."""
 
+    @property
+    def is_final(self) -> bool:
+        """Whether its counts stay as they are, once it is closed and nothing is pending."""
+        return True
+
     @abstractmethod
     def shut(self, reason: str) -> None:
         """Called by the channel, once."""
@@ -122,6 +127,10 @@ class QueuedReceiver(Receiver):
 
     def counts(self) -> LaneCounts:
         return self.lane.counts()
+
+    def wait_confirmed(self, timeout: float) -> bool:  # noqa: ARG002 - one of this station has nothing to say
+        """Wait until it is known what became of all that was taken from its queue; False when it is not."""
+        return True
 
     def shut(self, reason: str) -> None:
         self.lane.close(reason)

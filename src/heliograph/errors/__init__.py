@@ -55,6 +55,7 @@
     │   ├── NotMatched              two stations have it in ways that do not go together; says why
     │   ├── DeliveryTimeout         not acknowledged by all in time; it may be yet               (retriable)
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
+    │   ├── PeerLost                a linked station was given up with events unconfirmed; says how many
     │   ├── CallbackStuck           a callback does not come back, and is called no more
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
     │   ├── WouldDeadlock           the queue to wait for is drained by this very thread
@@ -125,6 +126,7 @@ from heliograph.errors.channel import (
     NotPossible,
     NotSchedulable,
     ObjectNotExist,
+    PeerLost,
     QueueFull,
     Suspended,
     TooManyTimers,
@@ -269,6 +271,7 @@ __all__ = [
     "NotVouched",
     "ObjectNotExist",
     "PartitionInUse",
+    "PeerLost",
     "QueryFailed",
     "QueueClosed",
     "QueueFull",

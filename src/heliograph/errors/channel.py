@@ -353,6 +353,24 @@ class GivenUp(ChannelError):
         )
 
 
+class PeerLost(ChannelError):
+    """A linked station was given up before it had confirmed events of a channel; they count as dropped.
+
+    `name` is the channel's.
+    """
+
+    peer: str
+    """The station."""
+    events: int
+    """How many of its events that station has not confirmed: it may have taken in some of them."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: station {self.peer} was given up with {self.events} events unconfirmed, which "
+            "count as dropped (peer-lost); durability='persistent' keeps what such a station lacks"
+        )
+
+
 class CallbackStuck(ChannelError):
     """A callback has not returned for `callback_limit`, and is called no more.
 

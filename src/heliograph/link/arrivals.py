@@ -46,7 +46,13 @@ class Arrivals:
         self._on_left_out = on_left_out
         self.name = f"channel {channel.name} from station {peer}"
         self._closed = False
+        self.refused = 0
+        """Events that nobody here will get: the channel was closed, or they came too late."""
         self._lock = tasks.lock(f"aside of {channel.name}")
+        self._in_hand = 0
+        """How many of `aside` the task that queues them is busy with: it counts those itself."""
+        self._is_cut = False
+        """Whether the session has ended though events were put aside."""
         self.aside: deque[Item] = deque()
         """What waits for room; nothing may be handed on past it."""
 
@@ -61,7 +67,7 @@ class Arrivals:
                 if self.aside:
                     self.aside.extend(events)
                     return
-        taken = self.intake.take_in(events, until=until)
+        taken = self._take_in(events, until=until)
         if taken < len(events):
             self._put_aside(events[taken:])
 
@@ -81,20 +87,37 @@ class Arrivals:
             self._closed = True
             if is_last and self.aside:
                 return  # the task that queues it ends the intake
-            left = len(self.aside)
+            left = len(self.aside) - self._in_hand
+            self._is_cut = True
+            self.refused += left
             self.aside.clear()
         self.intake.close()
-        if left:
-            self._on_left_out(left)
-            log.warning("%s: %d events of the session before had no room and are dropped", self.name, left)
+        self._leave_out(left)
 
     @property
     def received(self) -> int:
+        """Events that were given to receivers; what waits here for room is not among them."""
         return self.intake.pushed
+
+    def _take_in(self, events: Sequence[Item], *, wait: bool = False, until: int = 0) -> int:
+        before = self.intake.pushed
+        taken = self.intake.take_in(events, wait=wait, until=until)
+        # A closed intake lets go of events and says that it took them: the reader has nothing left to do.
+        let_go = max(0, taken - (self.intake.pushed - before))
+        self.refused += let_go
+        if self._is_cut:
+            self._leave_out(let_go)
+        return taken
+
+    def _leave_out(self, events: int) -> None:
+        if events:
+            self._on_left_out(events)
+            log.warning("%s: %d events of the session before had no room and are dropped", self.name, events)
 
     def _put_aside(self, events: Sequence[Item]) -> None:
         with self._lock:
             if self._closed:
+                self.refused += len(events)
                 self._on_left_out(len(events))
                 log.warning("%s: %d events came too late", self.name, len(events))
                 return
@@ -107,8 +130,10 @@ class Arrivals:
         while True:
             with self._lock:
                 events = list(self.aside)
-            taken = self.intake.take_in(events, wait=True)
+                self._in_hand = len(events)
+            taken = self._take_in(events, wait=True)
             with self._lock:
+                self._in_hand = 0
                 for _ in range(min(taken, len(self.aside))):
                     self.aside.popleft()
                 if not self.aside:

@@ -295,6 +295,9 @@ class Broadcast:
         finally:
             self._sending.release()
 
+    def ask(self) -> None:
+        """Readers say by their cursors what they have taken in."""
+
     def send_rows(self, of: SupplierRows) -> bool:
         """Write what a supplier has waiting; False when that cannot be now.
 

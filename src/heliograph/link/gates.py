@@ -30,6 +30,7 @@ from heliograph.link import messages as m
 from heliograph.link.aired import Aired
 from heliograph.link.arrivals import Arrivals
 from heliograph.link.conditions import condition_for
+from heliograph.link.confirmation import PEER_LOST, Reports
 from heliograph.link.describing import as_of_now, describe, nothing_of
 from heliograph.link.gateway import Gateway
 from heliograph.link.handed import KeepingGateway, Settled, relayed_by, settle_all
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from heliograph.event import Event, EventId
     from heliograph.link.aired import Hearer
     from heliograph.link.airing import Airing
+    from heliograph.link.confirmation import Owed
     from heliograph.link.handed import Handed
     from heliograph.link.link import Link
     from heliograph.link.listening import Listening
@@ -58,7 +60,7 @@ MAX_CHANNELS: Final = 65_536
 class Peer:
     """What is known of one linked station."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, tasks: Tasks) -> None:
         self.link = link
         self.readers = 0
         """Tasks that read its link, two while one connection takes another's place, or its broadcast."""
@@ -106,6 +108,8 @@ class Peer:
         """What does not pass between it and this station, as far as that was reported here."""
         self.unwanted = 0
         """Events that came for channels that are not open here any more."""
+        self.reports = Reports(tasks)
+        """What it has confirmed of this station's events, and what was taken in of its own."""
 
     def tally(self) -> Counter[str]:
         """Where one reader of its events counts those that do not fit this station's class, by channel."""
@@ -198,8 +202,9 @@ class Gates:
             else:
                 self._supervised[process] = handed
 
-    def greet(self, peer: Peer) -> None:
-        """A session with a station begins."""
+    def greet(self, peer: Peer, before: Reports | None = None) -> None:
+        """A session with a station begins; the last one may have been that of a link that was given up."""
+        peer.reports.begin(peer.link.session, peer.link.peer.session, before)
         peer.worker = peer.worker or self._supervised.get(peer.link.process.pid)
         peer.told_formats.clear()
         peer.told.clear()
@@ -271,6 +276,20 @@ class Gates:
             return None
         return self._settling
 
+    def confirmed(self, peer: Peer, message: m.Taken) -> None:
+        """A station has said what it has taken in of this one's events."""
+        before = peer.reports.confirm(message)
+        if before is not None:
+            self.report_lost(before, peer.link.name)
+
+    def report_lost(self, owed: Owed, peer: str) -> None:
+        """Tell `on_error` once, for each channel, what was lost with a session."""
+        if owed.is_reported or owed.reason != PEER_LOST:
+            return
+        owed.is_reported = True
+        for channel, events in owed.lost().items():
+            channel.report_lost(peer, events)
+
     def acked(self, peer: Peer, message: m.Acked) -> None:
         gateway = peer.gateways.get(message.channel)
         if gateway is not None:
@@ -319,9 +338,9 @@ class Gates:
         for one in news:
             channel.report_conflict(one)
 
-    def drop(self, peer: Peer, *, is_gone: bool = False) -> None:
+    def drop(self, peer: Peer, *, is_gone: bool = False, reason: str = PEER_LOST) -> None:
         """The other station is gone and all that it had sent is taken in, or it has forgotten this one."""
-        self.leave(peer)
+        self.leave(peer, reason)
         with self.lock:
             arrivals = [*peer.arrivals.values(), *peer.aired.values()]
             peer.arrivals, peer.aired = {}, {}
@@ -330,8 +349,11 @@ class Gates:
         for arrived in arrivals:
             arrived.close(is_last=is_gone)
 
-    def leave(self, peer: Peer) -> None:
-        """Nothing is sent to the other station any more, and nobody counts on it."""
+    def leave(self, peer: Peer, reason: str = PEER_LOST) -> None:
+        """Nothing is sent to the other station any more, and nobody counts on it.
+
+        What waits for it and what it has not confirmed is dropped under the reason.
+        """
         with self.lock:
             gateways, peer.gateways = peer.gateways, {}
             names, peer.channels = set(peer.channels), {}
@@ -343,7 +365,8 @@ class Gates:
                     if gateway.link is peer.link:  # else the next process has it already
                         gateway.paused = True  # what is pushed meanwhile waits for that
                 else:
-                    gateway.close()
+                    gateway.channel.drop_receiver(gateway, reason)
+        peer.reports.owed.give_up(reason)
         for name in names:
             channel = self._channel(name)
             if channel is not None:
@@ -402,6 +425,7 @@ class Gates:
         except (Closed, ForkedStation):
             return None
         known[name] = arrivals
+        peer.reports.taken.add_way(name, arrivals)
         return arrivals
 
     def _let_go(self, peer: Peer, name: str) -> None:
@@ -445,12 +469,15 @@ class Gates:
         elif isinstance(gateway, Aired):
             self.airing.change(peer, gateway, conditions)
         elif gateway is None and handed is not None and handed.keeps(channel):
-            peer.gateways[channel.name] = handed.join(channel, peer.link, conditions, state)
+            peer.gateways[channel.name] = handed.join(
+                channel, peer.link, conditions, state, peer.reports.owed
+            )
         elif gateway is None and self.airing.takes(peer, channel):
             peer.gateways[channel.name] = self.airing.admit(peer, channel, conditions)
         elif gateway is None:
             link = peer.link
             gateway = Gateway(channel, link.name, Selection(conditions), link)
+            gateway.report_in(peer.reports.owed)
             channel.neighbours.join_gateway(gateway)
             peer.gateways[channel.name] = gateway
         elif isinstance(gateway, KeepingGateway):

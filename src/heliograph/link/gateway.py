@@ -12,11 +12,13 @@ pushing thread, which saves waking another one, or the link's own task.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from heliograph.channel.feed import JournalLane
 from heliograph.channel.lane import Lane
 from heliograph.channel.receiver import QueuedReceiver
+from heliograph.link.confirmation import Account
+from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
+    from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.selection import Selection
+    from heliograph.link.confirmation import Owed
 
 
 class GatewayLane(Lane):
@@ -73,7 +77,7 @@ class GatewayLane(Lane):
             self._delivered += len(bulk)
 
     def drain(self, most: int) -> tuple[int, list[Item]]:
-        """Events of the highest priority that waits, and that priority. They count as delivered."""
+        """Events of the highest priority that waits, and that priority. They count as handed to the link."""
         with self._lock:
             before = self.waiting
             priority, items = self._pop_highest(most)
@@ -116,6 +120,14 @@ class Sender(Protocol):
 
     def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool: ...
 
+    def ask(self) -> None:
+        """Have the other station say soon what it has taken in."""
+        ...
+
+
+ASK_AGAIN: Final = 0.05
+"""Seconds after which a station that is waited for is asked once more what it has taken in."""
+
 
 class Gateway(QueuedReceiver):
     """See the module."""
@@ -137,6 +149,10 @@ class Gateway(QueuedReceiver):
         self.burst_at = 0
         """How many events must wait for the next pushing thread to send them itself."""
         self._sender = sender
+        self.account = Account()
+        """What the other station said of the events that were handed over."""
+        self.owed: Owed | None = None
+        """The session in which it said so; None: none that reports."""
         self.lane = channel.new_lane(
             self.name, selection, lambda _: self._sender.ready(self), kind=self.lane_kind
         )
@@ -155,3 +171,41 @@ class Gateway(QueuedReceiver):
         if isinstance(self.lane, GatewayLane):
             self.lane.send_now = partial(sender.send_now, self)
             self.lane.send_bulk = partial(sender.send_bulk, self)
+
+    def report_in(self, owed: Owed) -> None:
+        """The session in which the other station says what it has taken in."""
+        if self.owed is not None:
+            self.account = self.account.followed(self.handed())
+        self.owed = owed
+        owed.open(self.channel.name, self)
+
+    def handed(self) -> int:
+        return self.lane.counts().delivered
+
+    def counts(self) -> LaneCounts:
+        """As the queue counts; what was handed to the link is delivered once the other station says so."""
+        counts = self.lane.counts()
+        return counts if self.owed is None else self.account.applied_to(counts)
+
+    @property
+    def sends_again(self) -> bool:
+        """Whether what is lost with a session reaches its receivers after all, from the history."""
+        return isinstance(self.lane, JournalLane)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no report can change its counts: a station that was lost may come back and send one."""
+        return self.owed is None or self.account.is_final or not self.account.unconfirmed(self.handed())
+
+    def wait_confirmed(self, timeout: float) -> bool:
+        """Ask the other station what it has taken in, until that is all, or nothing more can be heard."""
+        clock = self.channel.ports.clock
+        until = clock.monotonic_ns() + round(timeout * 1e9)
+        while self.owed is not None:
+            self._sender.ask()
+            left = seconds_until(clock, until)
+            if self.owed.wait(self, max(0.0, min(ASK_AGAIN, left))):
+                break
+            if left <= 0:
+                return False
+        return True

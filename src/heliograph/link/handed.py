@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.channel.observer import Outcome
     from heliograph.event import Event, Header
+    from heliograph.link.confirmation import Owed
     from heliograph.link.link import Link
     from heliograph.ports import Lock, Tasks
 
@@ -146,6 +147,11 @@ class KeepingGateway(Gateway):
         return self._link
 
     @property
+    def sends_again(self) -> bool:
+        """The next process gets what the last one had not settled."""
+        return True
+
+    @property
     def conditions(self) -> Mapping[type[Event], Any]:
         """What the worker wants, or will get as soon as it is ready."""
         return self.selection.conditions if self._next is None else self._next[0]
@@ -235,7 +241,12 @@ class Handed:
         return channel.store is None and channel.monitor is None
 
     def join(
-        self, channel: Channel[Any], link: Link, conditions: dict[type[Event], Any], state: m.ChannelState
+        self,
+        channel: Channel[Any],
+        link: Link,
+        conditions: dict[type[Event], Any],
+        state: m.ChannelState,
+        owed: Owed,
     ) -> KeepingGateway:
         """The gateway of a channel to the worker: a new one, or that of the process or session before."""
         is_running = link.station == self._running
@@ -244,10 +255,12 @@ class Handed:
             gateway = KeepingGateway(channel, self, Selection(conditions), link)
             gateway.paused = gateway.is_waited_for = not (is_running or self._is_first)
             self._gateways[channel.name] = gateway
+            gateway.report_in(owed)
             channel.neighbours.join_gateway(gateway)
             gateway.relay(state)
             return gateway
         gateway.move(link)
+        gateway.report_in(owed)
         gateway.want(conditions, state)
         if is_running:  # what was under way in the session before may not have come
             self.redelivered += gateway.resume(partial(self._left_by_the_last, gateway, {}, []))

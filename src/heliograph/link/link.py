@@ -72,6 +72,14 @@ class Listener(Protocol):
         """Nothing said before counts: called before the first message of a new session goes out."""
         ...
 
+    def on_beat(self, link: Link) -> None:
+        """Say what has been taken in: the other station wants to know, or a heartbeat is due."""
+        ...
+
+    def on_left_out(self, link: Link, run: m.Run, events: int) -> None:
+        """The last events of a run could not be handed on, and will not come again."""
+        ...
+
     def on_lost(self, link: Link) -> None:
         """There has been no connection for too long."""
         ...
@@ -155,13 +163,16 @@ class Link:
         # What is to be done under `_sending`; anybody may add to it.
         self._states: deque[m.State] = deque()
         self._state_due = False
-        self._asks = False
+        self._asks = self._asks_once = False
         self._frames: deque[tuple[int, Batch[bytes]]] = deque()
         self._messages: deque[m.Message] = deque()
         self._ready: deque[Gateway] = deque()
         self._armed = False
         self._unpacker = Unpacker(
-            self.name, lambda message: listener.on_message(self, message), partial(listener.on_run, self)
+            self.name,
+            lambda message: listener.on_message(self, message),
+            partial(listener.on_run, self),
+            partial(listener.on_left_out, self),
         )
         # Counters; those of sending are written under `_sending`, those of reading by the reader alone.
         self._connections = 0
@@ -270,6 +281,11 @@ class Link:
             gateway.listed = True
             self._ready.append(gateway)
             self.pump()
+
+    def ask(self) -> None:
+        """Have the other station say at once what has arrived there, and what it has taken in."""
+        self._asks_once = self._state_due = True
+        self.pump()
 
     def wait_acknowledged(self, timeout: float) -> bool:
         """Wait until the other station has everything; False when it will not, or the time ran out."""
@@ -457,6 +473,7 @@ class Link:
             if self._clock.monotonic_ns() - beat >= every:
                 beat = self._clock.monotonic_ns()
                 self._state_due = True
+                self._listener.on_beat(self)
             self._armed = False
             with self._sending:
                 self._send_all()
@@ -529,7 +546,8 @@ class Link:
         received = self._unpacker.received
         missing = tuple((lane, *wanted) for lane, wanted in tuple(self._unpacker.missing.items()))
         sent = tuple(outbox.last for outbox in self._packer.out)
-        frame = m.state_frame(m.State(sent, received, missing, self._asks))
+        frame = m.state_frame(m.State(sent, received, missing, self._asks or self._asks_once))
+        self._asks_once = False
         self._told_received = received
         self._unpacker.unacked_records = self._unpacker.unacked_bytes = 0
         connection, before = self._connection, self._connection.sent_bytes
@@ -590,6 +608,8 @@ class Link:
         self._states.append(state)
         if self._unpacker.missing or (state.asks and self._told_received != self._unpacker.received):
             self._state_due = True
+        if state.asks:
+            self._listener.on_beat(self)
         self.pump()
 
     def _tell_state(self) -> None:

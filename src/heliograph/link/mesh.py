@@ -30,6 +30,7 @@ from heliograph.link import messages as m
 from heliograph.link.airing import Airing
 from heliograph.link.backoff import Backoff, Stalls
 from heliograph.link.conditions import from_data
+from heliograph.link.confirmation import CLOSED, PEER_LEFT, PEER_LOST
 from heliograph.link.contract import KNOCK
 from heliograph.link.describing import RemoteStation, describe
 from heliograph.link.elsewhere import Elsewhere
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from heliograph.formats import Format
     from heliograph.link import Identity
     from heliograph.link.airing import ChannelCarrier, Rings
+    from heliograph.link.confirmation import Reports
     from heliograph.link.contract import Connection, Transport
     from heliograph.link.questions import Responder
     from heliograph.ports import Ports
@@ -104,6 +106,8 @@ class Mesh:
         self._lock = ports.tasks.lock("mesh")
         self._said: dict[str, m.ChannelState] = {}
         self._peers: dict[int, Peer] = {}
+        self._before: dict[int, Reports] = {}
+        """Of stations that were given up and live: they may come back and say what they had taken in."""
         self.gates = Gates(channel, self._said.get, ports.tasks, self._peers.get)
         self.gates.retell = partial(self.tell, again=True)
         self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
@@ -325,9 +329,11 @@ class Mesh:
         for peer in peers:
             if peer.settled is not None:
                 peer.settled.flush()
+            peer.link.post(*peer.reports.news())
             peer.link.wait_acknowledged(max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9))
         self._questions.close()
         for peer in peers:
+            peer.reports.owed.give_up(CLOSED)
             self._drop_peer(peer, CLOSING)
         # Last: without its lock file this station counts as dead, and nobody would acknowledge anything.
         self._transport.close()
@@ -369,7 +375,7 @@ class Mesh:
         except LinkLost as error:
             log.debug("link ended: %s", error)
             if error.reason == CLOSING and peer is not None:
-                self._let_go(peer)
+                self._let_go(peer, PEER_LEFT)
         except LinkRefused as error:
             self._refused(connection, error, dialled)
         except BadFrame as error:
@@ -463,7 +469,7 @@ class Mesh:
                     stream_of=self._stream_of,
                     heartbeat=self._heartbeat,
                 )
-                peer = self._peers[station] = Peer(link)
+                peer = self._peers[station] = Peer(link, self._ports.tasks)
                 self._writer.links = len(self._peers)
             return peer
 
@@ -493,8 +499,9 @@ class Mesh:
         if peer is not None:
             self._let_go(peer)
 
-    def _let_go(self, peer: Peer) -> None:
+    def _let_go(self, peer: Peer, why: str = PEER_LOST) -> None:
         """A station is gone. Whoever reads what it sent takes in all of that, and the last one drops it."""
+        peer.reports.owed.give_up(why)
         with self._lock:
             peer.is_gone = True
             is_read = peer.readers > 0
@@ -508,7 +515,7 @@ class Mesh:
         """Send nothing more to a station, and expect no answer of it."""
         peer.link.close(reason)
         self._questions.station_left(peer.link)
-        self.gates.leave(peer)
+        self.gates.leave(peer, peer.reports.owed.reason or PEER_LOST)
 
     def _drop_peer(self, peer: Peer, reason: str | None) -> None:
         self._airing.end(peer)  # first: whoever sees that a station is gone has all that it wrote
@@ -518,8 +525,26 @@ class Mesh:
             self._writer.links = len(self._peers)
             self._changed.notify_all()
         self._leave(peer, reason)
-        self.gates.drop(peer, is_gone=True)
-        self._airing.forget(peer, is_dead=peer.link.station not in self._transport.others())
+        self.gates.drop(peer, is_gone=True, reason=peer.reports.owed.reason)
+        is_dead = peer.link.station not in self._transport.others()
+        self._airing.forget(peer, is_dead=is_dead)
+        self._end_session(peer, is_dead=is_dead)
+
+    def _end_session(self, peer: Peer, *, is_dead: bool) -> None:
+        """Tell of what was lost with a station. While it lives it may come back and say that it was less."""
+        station, reports = peer.link.station, peer.reports
+        self.gates.report_lost(reports.owed, peer.link.name)
+        with self._lock:
+            for gone in self._before.keys() - self._transport.others():
+                self._before.pop(gone).conclude()
+            current = self._peers.get(station)
+            if is_dead or self._closed:
+                reports.conclude()
+            elif current is None or not current.reports.has_begun:
+                self._before[station] = reports
+            else:
+                current.reports.follow(reports)
+                current.link.post(reports.taken.last_report())
 
     def _stream_of(self, channel: str, format_id: bytes) -> int:
         key = (channel, format_id)
@@ -543,8 +568,10 @@ class Mesh:
         self._airing.end(peer)
         self.gates.drop(peer)
         with self._lock:
-            self.gates.greet(peer)
+            self.gates.greet(peer, self._before.pop(link.station, None))
             link.post(*self._airing.begin(peer))
+            if peer.reports.taken_before is not None:
+                link.post(peer.reports.taken_before.last_report())
             for state in self._said.values():
                 channel = self._channel(state.name)
                 if channel is not None:
@@ -553,11 +580,24 @@ class Mesh:
     def on_lost(self, link: Link) -> None:
         self._gone(link.station)
 
+    def on_beat(self, link: Link) -> None:
+        peer = self._peer_of(link)
+        if peer is not None:
+            link.post(*peer.reports.news())
+
+    def on_left_out(self, link: Link, run: m.Run, events: int) -> None:
+        peer = self._peer_of(link)
+        stream = None if peer is None else peer.streams.get(run.stream)
+        if peer is not None and stream is not None:
+            peer.reports.taken.refuse(stream.channel, events)
+
     def on_message(self, link: Link, message: m.Message) -> None:
         peer = self._peer_of(link)
         if peer is None:
             return
         match message:
+            case m.Taken():
+                self.gates.confirmed(peer, message)
             case m.FormatNote():
                 peer.learn(message.id, message.description)
             case m.Announce():
@@ -605,6 +645,7 @@ class Mesh:
         arrivals = self.gates.arrivals(peer, stream.channel)
         if arrivals is None:
             peer.unwanted += run.length
+            peer.reports.taken.refuse(stream.channel, run.length - skip)
         else:
             channel = arrivals.channel
             if stream.prepared_for is not channel.types:
@@ -615,6 +656,7 @@ class Mesh:
                 arrivals.refuse(items, stream.refused)
             elif items:
                 arrivals.add(items)
+            peer.reports.taken.refuse(stream.channel, run.length - skip - len(items))
 
     def _name_of(self, station: int) -> str:
         peer = self._peers.get(station)

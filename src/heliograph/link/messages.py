@@ -208,6 +208,20 @@ class Missed(msgspec.Struct, array_like=True, frozen=True, tag="missed"):
     events: dict[Name, int]
 
 
+Events: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
+
+
+class Taken(msgspec.Struct, array_like=True, frozen=True, tag="taken"):
+    """What the station that says so has done with events of one session: all sums from its beginning on."""
+
+    source: int
+    """The session, as the station named it that sent the events; see `Hello.session`."""
+    receiver: int
+    """And as the one named it that says this."""
+    events: dict[Name, tuple[Events, Events]]
+    """By channel: those that were put into the queues of receivers, and those that nobody there will get."""
+
+
 class Takes(msgspec.Struct, array_like=True, frozen=True, tag="takes"):
     """Said in a ring: from here on the events of a channel are for one of its readers too, or no more."""
 
@@ -248,6 +262,7 @@ Message: TypeAlias = (
     | RingOffer
     | RingAnswer
     | Missed
+    | Taken
     | RingGap
     | Takes
     | Ask

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from heliograph.event import info_of
 from heliograph.link import messages as m
 from heliograph.link.contract import CONTROL, LANES
-from heliograph.link.gateway import GatewayLane
+from heliograph.link.gateway import Gateway, GatewayLane
 from heliograph.link.runs import said_of
 from heliograph.link.sequence import Batch, Outbox
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item, Lane
     from heliograph.event import Event
     from heliograph.link.contract import Buffer
-    from heliograph.link.gateway import Gateway
     from heliograph.link.runs import EventWriter
 
 log = logging.getLogger(__name__)
@@ -162,6 +161,7 @@ class Packer:
         if len(records) > m.MAX_EVENT:
             log.error("%s: an event of %d bytes is too large for a link", item[1].id, len(records))
             self.lost += 1
+            drop_unsent(gateway, item)
             return []
         announced, stream = self._stream(gateway.channel.name, lane, type(item[0]))
         payloads = [m.data_payload([run]) for run in announced] + m.pieces(stream, records, FRAME_BYTES)
@@ -230,6 +230,14 @@ def made_or_none(make: Callable[..., M], *args: Any) -> M | None:
         return None
 
 
+def drop_unsent(gateway: RunGateway, item: Item) -> None:
+    """Count one that was taken from a gateway's queue, and cannot be sent."""
+    if isinstance(gateway.lane, GatewayLane):
+        gateway.lane.drop_drained(item)
+    elif isinstance(gateway, Gateway) and gateway.owed is not None:
+        gateway.owed.refuse(gateway, 1)
+
+
 def sound_run(
     writer: EventWriter, gateway: RunGateway, cls: type[Event], items: list[Item]
 ) -> tuple[list[Item], int, bytes]:
@@ -242,8 +250,7 @@ def sound_run(
     except Exception as error:
         if len(items) == 1:
             log.error("%s cannot be sent, it was changed after it was pushed: %s", items[0][1].id, error)  # noqa: TRY400 - the sentence says all
-            if isinstance(gateway.lane, GatewayLane):
-                gateway.lane.drop_drained(items[0])
+            drop_unsent(gateway, items[0])
             return [], m.RECORDS, b""
         sound = [item for item in items if sound_run(writer, gateway, cls, [item])[0]]
         if len(sound) == len(items):

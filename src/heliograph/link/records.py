@@ -14,7 +14,7 @@ from heliograph.channel.rows import ROW
 from heliograph.event import info_of
 from heliograph.link import messages as m
 from heliograph.link.overtaken import LONE, LONE_HEAD
-from heliograph.link.packing import large_record, lots_of, made_or_none, runs_of, sound_run
+from heliograph.link.packing import drop_unsent, large_record, lots_of, made_or_none, runs_of, sound_run
 from heliograph.link.runs import Stream
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class RecordMaker:
             self._pack_run(gateway, stream, cls, items[half:])
         elif len(records) > m.MAX_EVENT:
             log.error("%s: an event of %d bytes is too large for a link", items[0][1].id, len(records))
+            drop_unsent(gateway, items[0])
         else:
             self.unsent.extend(m.pieces(stream, records, self._largest // 2))
             gateway.made += 1

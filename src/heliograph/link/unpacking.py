@@ -17,7 +17,7 @@ from heliograph.link.contract import CONTROL, LANES
 from heliograph.link.sequence import Batch, Inbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ class Unpacker:
         peer: the other station, for errors.
         on_message: gets every message.
         on_run: gets every run of events, and how many of its first events to leave out.
+        on_left_out: told of a run whose last events are given up, and how many those are.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Unpacker:
         peer: str,
         on_message: Callable[[m.Message], None],
         on_run: Callable[[m.Run, int], None],
+        on_left_out: Callable[[m.Run, int], None],
     ) -> None:
         self._peer = peer
         self._on_message = on_message
         self._on_run = on_run
+        self._on_left_out = on_left_out
         self.missing: dict[int, tuple[int, int]] = {}
         """The first and last number of what is missing on a lane, as it was asked for."""
         self.heard = False
@@ -105,8 +108,11 @@ class Unpacker:
         pieces = self._pieces[lane]
         last = inbox.received + count - skip
         run = None
+        left = 0
+        to_come: Iterator[m.Run] = iter(())
         try:
-            for run in runs if isinstance(runs, tuple) else m.read_runs(runs, count, self._peer):
+            to_come = iter(runs if isinstance(runs, tuple) else m.read_runs(runs, count, self._peer))
+            for run in to_come:
                 left = 0
                 if skip:
                     left = min(skip, run.length)
@@ -136,6 +142,11 @@ class Unpacker:
             )
             inbox.received = last
             pieces.leave_out(run)
+            # The pieces of an event that follow this one are passed over by `leave_out`.
+            whole = [(other, 0) for other in to_come if other.form != m.PIECE]
+            for lost, skipped in whole if run is None else ((run, left), *whole):
+                if lost.stream != m.MESSAGES:
+                    self._on_left_out(lost, lost.length - skipped)
 
     def _take_piece(self, pieces: m.Pieces, run: m.Run) -> None:
         if run.form != m.PIECE:

@@ -125,8 +125,9 @@ class Supervisor:
     def begins(self, process: int) -> Peer:
         link: Any = FakeLink(process)
         link.process = SimpleNamespace(pid=process)
+        link.peer = SimpleNamespace(session=process)
         self.gates.supervise(process, self.handed)
-        peer = Peer(link)
+        peer = Peer(link, system_ports().tasks)
         self.gates.greet(peer)
         for cls in (Low, High):
             peer.learn(info_of(cls).format.id, info_of(cls).format.description)

@@ -11,9 +11,11 @@ import pytest
 import heliograph as hg
 from heliograph.channel.condition import Condition
 from heliograph.event import Header, info_of
+from heliograph.link.confirmation import Owed
 from heliograph.link.describing import describe
 from heliograph.link.handed import Handed, KeepingGateway
 from heliograph.link.messages import ChannelState, Want
+from heliograph.ports import system_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +47,7 @@ class FakeLink:
         self.station = station
         self.name = f"{station:016x}"
         self.closed = False
+        self.session = station
 
     def ready(self, gateway: Gateway) -> None: ...
 
@@ -53,6 +56,8 @@ class FakeLink:
 
     def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool:
         return False
+
+    def ask(self) -> None: ...
 
     def quiesce(self) -> None: ...
 
@@ -76,7 +81,7 @@ class Worker:
         link: Any = process if isinstance(process, FakeLink) else FakeLink(process)
         conditions, state = wanted(*types)
         state = msgspec.structs.replace(state, relayed=relayed)
-        return self.handed.join(self.channel, link, conditions, state)
+        return self.handed.join(self.channel, link, conditions, state, Owed(system_ports().tasks))
 
     def from_elsewhere(self, *events: Low | High, home: object | None = None) -> None:
         headers = [

@@ -17,10 +17,14 @@ class Receiver:
     """Remembers what an unpacker hands on, and raises where it is told to."""
 
     def __init__(self) -> None:
-        self.unpacker = Unpacker("peer", self.on_message, self.on_run)
+        self.unpacker = Unpacker("peer", self.on_message, self.on_run, self.on_left_out)
         self.outbox: Outbox[bytes] = Outbox()
         self.got: list[object] = []
         self.raises: set[object] = set()
+        self.left_out: list[tuple[int, int]] = []
+
+    def on_left_out(self, run: m.Run, events: int) -> None:
+        self.left_out.append((run.stream, events))
 
     def on_message(self, message: m.Message) -> None:
         assert isinstance(message, m.ChannelGone)

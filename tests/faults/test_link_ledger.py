@@ -1,0 +1,157 @@
+"""The ledger between processes: what the source calls delivered is what the other station took in."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import heliograph as hg
+from heliograph.errors import PeerLost
+from tests.e2e.link_programs import Program
+from tests.e2e.link_support import LIMIT, TRANSPORT, Track, own_meeting_folder, transport, wait_until
+from tests.ring_support import needs_rings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SOCKET_AND_RING = ["socket", pytest.param("ring", marks=needs_rings)]
+
+
+@pytest.fixture(params=SOCKET_AND_RING)
+def run(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., Program]]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    monkeypatch.setenv(TRANSPORT, request.param)
+    programs: list[Program] = []
+
+    def start(*arguments: str) -> Program:
+        programs.append(Program(*arguments))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        program.clean_up()
+
+
+def stop(program: Program) -> None:
+    """Stop a process, and wait until it is: it reads nothing more."""
+    program.process.send_signal(signal.SIGSTOP)
+    stat = Path(f"/proc/{program.process.pid}/stat")
+    assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+
+
+def seen_by(program: Program) -> dict[str, int]:
+    """How many events of each channel a program's callbacks have been called with."""
+    before = len(program.said)
+    assert program.process.stdin is not None
+    program.process.stdin.write("\n")
+    program.process.stdin.flush()
+    assert wait_until(lambda: len(program.said) > before)
+    counts: dict[str, int] = json.loads(program.said[-1].removeprefix("heard "))[0]
+    return counts
+
+
+def test_what_a_stopped_process_had_not_taken_in_when_it_is_killed_is_dropped_and_told(
+    run: Callable[..., Program],
+) -> None:
+    qos = hg.QoS(durability="transient-local", history=1)  # so that its events go by the link, on rings too
+    lost: list[tuple[str, PeerLost]] = []
+
+    def on_error(receiver: str, _: object, error: BaseException) -> None:
+        assert isinstance(error, PeerLost), error
+        lost.append((receiver, error))
+
+    with hg.Station(domain="e2e", transport=transport(), on_error=on_error) as station:
+        tracks = station.channel("x", Track, qos=qos)
+        program = run("hear", "x")
+        assert tracks.wait_matched(1, LIMIT)
+        tracks.push(Track(0))
+        assert wait_until(lambda: tracks.stats().total.delivered == 1)
+        stop(program)
+        for i in range(1, 1_001):
+            tracks.push(Track(i))
+        stopped = tracks.stats()
+        assert stopped.balanced
+        assert (stopped.total.delivered, stopped.total.pending) == (1, 1_000)
+        assert not stopped.total.dropped
+        program.process.send_signal(signal.SIGKILL)
+        assert wait_until(lambda: not tracks.stats().total.pending)
+        killed = tracks.stats()
+        assert killed.balanced
+        assert (killed.matched, killed.total.delivered) == (1_001, 1)
+        assert killed.total.dropped == {"peer-lost": 1_000}
+        assert wait_until(lambda: lost)
+        assert [(error.name, error.events) for _, error in lost] == [("x", 1_000)]
+
+
+def test_what_waits_for_room_in_another_station_is_pending_until_it_is_queued(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+    with hg.Station(domain="e2e") as station, hg.Station(domain="e2e") as other:
+        tracks = station.channel("x", Track, qos=hg.QoS(queue=1_000))
+        there = other.channel("x", Track, qos=hg.QoS(queue=100)).consumer()
+        assert tracks.wait_matched(1, LIMIT)
+        tracks.push_many([Track(i) for i in range(500)])
+        assert wait_until(lambda: tracks.stats().total.delivered == 100)
+        assert tracks.stats().total.pending == 400
+        taken = 0
+        while taken < 500:
+            taken += len(there.read(1_000, LIMIT))
+        assert wait_until(lambda: tracks.stats().total.delivered == 500)
+        assert tracks.stats().balanced
+
+
+def test_what_a_closed_channel_elsewhere_refuses_is_dropped_at_the_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+    with hg.Station(domain="e2e") as station, hg.Station(domain="e2e") as other:
+        tracks = station.channel("x", Track)
+        there = other.channel("x", Track)
+        seen: list[int] = []
+
+        def close_at_the_first(track: Track) -> None:
+            seen.append(track.id)
+            if len(seen) == 1:
+                there.close(0)
+
+        there.subscribe(close_at_the_first, inline=True)
+        assert tracks.wait_matched(1, LIMIT)
+        tracks.push_many([Track(i) for i in range(100)])
+        assert wait_until(lambda: not tracks.stats().total.pending)
+        stats = tracks.stats()
+        assert stats.balanced
+        assert stats.total.delivered + stats.total.dropped["refused"] == 100
+        assert stats.total.delivered == len(seen)
+
+
+def test_a_peer_that_was_struck_off_and_comes_back_makes_the_counts_exact(
+    run: Callable[..., Program],
+) -> None:
+    with hg.Station(domain="e2e", transport=transport(), peer_limit=1.0, on_error=lambda *_: None) as station:
+        tracks = station.channel("x", Track, qos=hg.QoS(durability="transient-local", history=1))
+        program = run("hear", "x")
+        assert tracks.wait_matched(1, LIMIT)
+        tracks.push(Track(0))
+        assert wait_until(lambda: tracks.stats().total.delivered == 1)
+        stop(program)
+        for i in range(1, 51):
+            tracks.push(Track(i))
+        assert wait_until(lambda: tracks.stats().total.dropped == {"peer-lost": 50})
+        program.process.send_signal(signal.SIGCONT)
+        assert tracks.wait_matched(1, LIMIT)
+        tracks.push(Track(1_000))
+
+        def agrees() -> bool:
+            stats = tracks.stats()
+            assert stats.balanced
+            return stats.total.delivered == seen_by(program)["x"] and not stats.total.pending
+
+        assert wait_until(agrees), (tracks.stats(), seen_by(program))
+        assert tracks.stats().matched == 52
