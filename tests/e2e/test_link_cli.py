@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import heliograph as hg
 from heliograph.cli import app, run
-from tests.e2e.event_versions import AddedNew, AddedOld
+from tests.e2e.event_versions import AddedNew, AddedOld, DroppedNew, DroppedOld
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -191,6 +191,31 @@ def test_sub_prints_every_event_with_all_its_fields_whichever_versions_are_mixed
     finally:
         keeper.send_signal(signal.SIGTERM)
         keeper.communicate(timeout=LIMIT)
+
+
+def test_a_station_that_was_started_again_serves_the_older_class_live_though_it_keeps_a_newer_event(
+    tmp_path: Path,
+) -> None:
+    kept = hg.QoS(durability="persistent")
+    for life in range(2):
+        keeper = helio("station", "--folder", str(tmp_path / "data"))
+        try:
+            with hg.Station(domain="cli") as one, hg.Station(domain="cli") as other:
+                if not life:
+                    one.channel("v", DroppedNew, qos=kept).push(DroppedNew(0))
+                    continue
+                pushed, received = (station.channel("v", DroppedOld, qos=kept) for station in (one, other))
+                with (
+                    received.consumer(start="now") as live,
+                    received.consumer(name="billing", start="now") as durable,
+                    received.consumer(group="crew", start="now") as member,
+                ):
+                    pushed.push(DroppedOld(1, "north"))
+                    for consumer in (live, durable, member):
+                        assert consumer.pull(LIMIT) == DroppedOld(1, "north")
+        finally:
+            keeper.send_signal(signal.SIGTERM)
+            keeper.communicate(timeout=LIMIT)
 
 
 def test_sub_with_json_prints_one_document(station: hg.Station) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import heliograph as hg
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+from tests.ring_support import needs_rings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,23 +90,34 @@ def test_it_is_told_once_however_many_receivers_come_and_go(pair: Pair, told: di
     assert (len(told["a"]), len(told["b"])) == (1, 1)
 
 
-def test_an_event_that_does_not_fit_though_its_format_does_is_counted(pair: Pair) -> None:
-    class Even(hg.Event, name="air.track", key="id"):
-        id: int
+@pytest.mark.parametrize("transport", ["socket", pytest.param("ring", marks=needs_rings)])
+def test_an_event_that_does_not_fit_though_its_format_does_is_counted_and_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, transport: Any
+) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+    told: list[BaseException] = []
+    with (
+        hg.Station(domain="fit", transport=transport) as a,
+        hg.Station(domain="fit", transport=transport, on_error=lambda _, __, error: told.append(error)) as b,
+    ):
+        ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Even)
+        consumer = theirs.consumer()
+        assert ours.wait_matched(1, LIMIT)
+        for number in range(1, 5):
+            ours.push(Track(number))
+        assert [consumer.pull(LIMIT), consumer.pull(LIMIT)] == [Even(2), Even(4)]
+        assert wait_until(lambda: told)
+        assert [type(error) for error in told] == [hg.DecodeError]
+        assert b.mesh is not None
+        assert [link.left_out for link in b.mesh.stats()] == [2]
 
-        def __post_init__(self) -> None:
-            if self.id % 2:
-                raise ValueError("odd")
 
-    a, b = pair
-    ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Even)
-    consumer = theirs.consumer()
-    assert ours.wait_matched(1, LIMIT)
-    for number in range(1, 5):
-        ours.push(Track(number))
-    assert [consumer.pull(LIMIT), consumer.pull(LIMIT)] == [Even(2), Even(4)]
-    assert b.mesh is not None
-    assert [link.left_out for link in b.mesh.stats()] == [2]
+class Even(hg.Event, name="air.track", key="id"):
+    id: int
+
+    def __post_init__(self) -> None:
+        if self.id % 2:
+            raise ValueError("odd")
 
 
 def test_receivers_that_ask_for_more_than_is_offered_are_told_as_the_supplier_is(

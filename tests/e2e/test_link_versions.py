@@ -84,6 +84,39 @@ def test_a_durable_consumer_stops_at_what_it_cannot_read_and_goes_on_there_when_
     assert "Traceback" not in caplog.text, "nobody else was told"
 
 
+class Checked(hg.Event, name="v.added"):
+    id: int
+
+    def __post_init__(self) -> None:
+        if self.id == 2:
+            raise ValueError("two")
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_an_event_that_a_class_refuses_though_its_format_fits_is_not_acknowledged(
+    tmp_path: Path, live: bool
+) -> None:
+    with (
+        open_keeper(tmp_path / "data"),
+        hg.Station(domain="v", on_error=lambda *_: None) as one,
+        hg.Station(domain="v") as other,
+    ):
+        pushed, checked = opened(other, AddedOld), opened(one, Checked)
+        consumer = checked.consumer(name="billing") if live else None
+        if live:
+            pushed.push_many([AddedOld(number) for number in range(6)])
+        else:
+            for number in range(6):
+                pushed.push(AddedOld(number))
+        consumer = consumer or checked.consumer(name="billing")
+        assert [consumer.pull(LIMIT), consumer.pull(LIMIT)] == [Checked(0), Checked(1)]
+        with pytest.raises(hg.DecodeError, match="two"):
+            consumer.pull(LIMIT)
+        consumer.close()
+        with pushed.consumer(name="billing") as other_class:
+            assert [other_class.pull(LIMIT) for _ in range(4)] == [AddedOld(n) for n in range(2, 6)]
+
+
 def test_a_consumer_that_does_not_want_a_type_is_not_stopped_by_it(tmp_path: Path) -> None:
     with (
         open_keeper(tmp_path / "data"),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heliograph.channel.members import Members
     from heliograph.channel.receiver import Receiver
     from heliograph.channel.store import Partition
-    from heliograph.errors import HeliographError, NotMatched, NotPossible
+    from heliograph.errors import NotMatched, NotPossible
     from heliograph.event import Header
 
 log = logging.getLogger(__name__)
@@ -183,11 +183,11 @@ class Neighbours(Generic[T]):
             else:
                 self._members.unmatched.pop(station, None)
 
-    def unreadable(self, header: Header, error: HeliographError) -> None:
+    def unreadable(self, format_id: bytes, header: Header | None, error: Exception) -> None:
         """An event of another station is none of this station's class: told once for each format."""
         with self._members.lock:
-            is_new = header.format_id not in self._said_unreadable
-            self._said_unreadable.add(header.format_id)
+            is_new = format_id not in self._said_unreadable
+            self._said_unreadable.add(format_id)
         if is_new:
             self._channel.report(f"channel {self._channel.name}", header, error)
 

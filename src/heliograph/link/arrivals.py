@@ -79,7 +79,8 @@ class Arrivals:
         if not self.intake.reads_on(events, refused):
             if events:
                 self.add(events, until)
-            self.channel.neighbours.unreadable(*refused[0])
+            header, error = refused[0]
+            self.channel.neighbours.unreadable(header.format_id, header, error)
 
     def close(self, *, is_last: bool) -> None:
         """Nothing more comes; what was put aside is still queued if nothing of its suppliers can follow."""

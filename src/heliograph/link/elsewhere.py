@@ -157,7 +157,8 @@ class Elsewhere:
             found, refused = reader.read(answer.page, channel.types, link.name)
             items += found
             if refused:
-                channel.neighbours.unreadable(*refused[0])
+                header, error = refused[0]
+                channel.neighbours.unreadable(header.format_id, header, error)
             floors.update({(supplier, epoch): last for supplier, epoch, last in answer.floors})
             if not answer.rest:
                 break

@@ -433,7 +433,7 @@ class Stream:
                 items.append((body if self._convert is None else self._convert(body), header, deadline))
             except (ValueError, RecursionError, DecodeError) as error:
                 self.left_out(error)
-                self._refuse(raw, _named(error))
+                self._refuse(raw, named(error))
         return items
 
     def _refuse_each(self, records: memoryview, peer: str, skip: int, error: HeliographError) -> None:
@@ -556,7 +556,7 @@ class Stream:
             event: Event = body if self._convert is None else self._convert(body)
         except (ValueError, RecursionError, DecodeError) as error:
             self.left_out(error)
-            return _named(error)
+            return named(error)
         return event
 
     def left_out(self, error: Exception) -> None:
@@ -587,7 +587,8 @@ def class_here(wire: Format, types: tuple[type[Event], ...]) -> type[Event] | No
     return version_class(wire, versions[0]) if is_made(versions[0]) else versions[0]
 
 
-def _named(error: Exception) -> HeliographError:
+def named(error: Exception) -> HeliographError:
+    """What reading an event raised, as an error of the tree."""
     return error if isinstance(error, HeliographError) else DecodeError(str(error))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from heliograph.errors import DecodeError
 from heliograph.link.apart import taken_apart
+from heliograph.link.runs import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,7 @@ def taker(stream: Stream, arrivals: Arrivals, read: Read) -> Take:
             lone = read(data)
         except UNREADABLE as error:
             stream.left_out(error)
+            arrivals.channel.neighbours.unreadable(stream.wire.id, None, named(error))
             return
         if aside or is_late or not call(lone[0], header):
             arrivals.add(((lone[0], header_of(lone), 0),), until)
