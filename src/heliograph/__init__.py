@@ -102,9 +102,9 @@ _HOMES = {
     "delivery.records": "DeliveryRecord LedgerRecord",
     "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
-    "GivenUp HeliographError HistoryDamaged HistoryGone IncompatibleFormats InvalidEvent InvalidQoS "
-    "JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NotAMember NotMatched NotOwner NotPossible "
-    "QueueFull SupplierFenced SupplierHeld Suspended UnknownFormat WouldDeadlock WrongEventType",
+    "GivenUp HeliographError HistoryDamaged HistoryGone HistoryReset IncompatibleFormats InvalidEvent "
+    "InvalidQoS JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NotAMember NotMatched NotOwner "
+    "NotPossible QueueFull SupplierFenced SupplierHeld Suspended UnknownFormat WouldDeadlock WrongEventType",
     "event": "Event EventId Header format_of",
     "expr.build": "col param",
     "formats": "Format",

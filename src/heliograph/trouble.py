@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import HistoryDamaged, HistoryGone, LinkError, NotMatched, WorkerError
+from heliograph.errors import HistoryDamaged, HistoryGone, HistoryReset, LinkError, NotMatched, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -79,7 +79,7 @@ class Reports:
 
 
 def log_error(receiver: str, header: Header | None, error: BaseException) -> None:
-    if isinstance(error, HistoryGone | HistoryDamaged):
+    if isinstance(error, HistoryGone | HistoryDamaged | HistoryReset):
         log.error("%s missed a part of the history: %s", receiver, error)
     elif isinstance(error, NotMatched | WorkerError | LinkError):
         log.error("%s", error)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from heliograph.channel.handing import Desk, Handed, HostDesk, Seat, Terms
     from heliograph.channel.lane import Item, Lane
     from heliograph.channel.selection import Selection
-    from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone
+    from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone, HistoryReset
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +88,11 @@ class Consumer(QueuedReceiver, Generic[T]):
             self._sit()
 
     @property
-    def gaps(self) -> tuple[HistoryGone | HistoryDamaged, ...]:
-        """What it could not be given: retention was faster, or a file is damaged. `ranges` says which."""
+    def gaps(self) -> tuple[HistoryGone | HistoryDamaged | HistoryReset, ...]:
+        """What it could not be given: retention was faster, a file is damaged, or a copy was put back.
+
+        `ranges` says which.
+        """
         return tuple(self.lane.gaps) if isinstance(self.lane, JournalLane) else ()
 
     def pull(self, timeout: float | None = None, **unknown: Never) -> T | None:

@@ -26,8 +26,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
 from heliograph.channel.lane import BATCH, Item, Lane
+from heliograph.channel.lives import parted_at
 from heliograph.channel.places import FairBand, Place
-from heliograph.errors import CursorHeld, DiskError, HeliographError, HistoryDamaged, HistoryGone, QueryFailed
+from heliograph.errors import (
+    CursorHeld,
+    DiskError,
+    HeliographError,
+    HistoryDamaged,
+    HistoryGone,
+    HistoryReset,
+    QueryFailed,
+)
 from heliograph.event import info_of
 
 if TYPE_CHECKING:
@@ -198,16 +207,22 @@ class Feed:
         Live events may have been missed since it was last there: lanes read on from the last that came.
         """
         name = partition.partition
-        is_new = name not in self.partitions
-        if is_new:
+        if name not in self.partitions:
             self.partitions[name] = partition
             self._next[name] = watermark
-        for lane in self._lanes:
-            if is_new:
+            for lane in self._lanes:
                 lane.meet(partition, watermark, rings)
-            else:
-                lane.fall_behind(name, self._next[name], rings)
-        return is_new
+            return True
+        known = self.partitions[name]
+        parted = parted_at(known.lives, partition.lives, self._next[name])
+        known.met_again(partition.lives)
+        if parted is not None:
+            self._next[name] = parted
+        for lane in self._lanes:
+            if parted is not None:
+                lane.set_back(name, parted, rings)
+            lane.fall_behind(name, self._next[name], rings)
+        return False
 
     def join(self, lane: JournalLane) -> None:
         """Another lane is there from now on, for as long as somebody has it."""
@@ -287,9 +302,15 @@ class JournalLane(Lane):
         """Since it last read."""
         self.raises_gaps = False
         """Whether `take` raises at a gap, once, instead of telling `on_gap`."""
-        self._to_raise: deque[HistoryGone | HistoryDamaged] = deque()
-        self.gaps: deque[HistoryGone | HistoryDamaged] = deque(maxlen=GAPS)
+        self._to_raise: deque[HistoryGone | HistoryDamaged | HistoryReset] = deque()
+        self.gaps: deque[HistoryGone | HistoryDamaged | HistoryReset] = deque(maxlen=GAPS)
         """What it missed, the latest last."""
+        self.parted: dict[str, int] = {}
+        """Partitions that went back in time, and where to: a taker that numbers by offsets begins anew."""
+        self._untold: deque[HistoryReset] = deque()
+        """What whoever takes is to be told of."""
+        self.numbers_offsets = False
+        """Whether its taker does, and goes on by `go_on_at`."""
         self.on_held: Callable[[str], object] = lambda _: None
         """Told of a partition in which another has the place of its consumer."""
         self.failure: HeliographError | None = None
@@ -360,6 +381,38 @@ class JournalLane(Lane):
             place.behind, place.position = True, max(place.position or 0, position)
             self._watch(rings)
 
+    def set_back(self, partition: str, offset: int, rings: list[JournalLane]) -> None:
+        """A history went back in time: whoever reads is told what is gone, and reads on at the offset."""
+        with self._lock:
+            place = self._places.get(partition)
+            if place is None or self.closed or place.position is None or place.position <= offset:
+                return
+            reset = HistoryReset(partition, offset, place.position)
+            waiting = self._pop_all()
+            gone = [item for item in waiting if item[1].partition == partition and item[1].offset >= offset]  # type: ignore[operator]  # what is durable has one
+            self._drop_each(gone, "set back")
+            self._enter_again(item for item in waiting if item not in gone)
+            place.position, place.behind = offset, True
+            if self.numbers_offsets:
+                place.held = True
+                self.parted[partition] = min(offset, self.parted.get(partition, offset))
+            self._untold.append(reset)  # not told here: the feed is held still
+            self._watch(rings)
+
+    def go_on_at(self, partition: str, offset: int) -> None:
+        """Its taker has begun anew in a partition that went back in time."""
+        with self._lock:
+            self.parted.pop(partition, None)
+            place = self._places[partition]
+            place.position, place.behind, place.held = offset, True, False
+
+    def _missed(self, gap: HistoryGone | HistoryDamaged | HistoryReset) -> None:
+        self.gaps.append(gap)
+        if self.raises_gaps:
+            self._to_raise.append(gap)
+        else:
+            self._on_gap(gap)
+
     def accept(self, item: Item, rings: list[JournalLane]) -> bool:
         """Take a live event; False when the lane will read it itself, or has."""
         header = item[1]
@@ -416,6 +469,8 @@ class JournalLane(Lane):
 
     def _take(self, most: int) -> list[Item]:
         while True:
+            while self._untold:
+                self._missed(self._untold.popleft())
             if self._to_raise:
                 raise self._to_raise.popleft()
             chosen = self.head()
@@ -502,12 +557,9 @@ class JournalLane(Lane):
             )
         except (HistoryGone, HistoryDamaged) as gap:
             with self._lock:
-                place.position = gap.next_available
-                self.gaps.append(gap)
-            if self.raises_gaps:
-                self._to_raise.append(gap)
-            else:
-                self._on_gap(gap)
+                if place.position == position:  # else it was set back meanwhile
+                    place.position = gap.next_available
+            self._missed(gap)
             return True
         except HeliographError as error:
             if isinstance(error, DiskError | QueryFailed | CursorHeld) and error.retriable:
@@ -525,6 +577,8 @@ class JournalLane(Lane):
         with self._lock:
             if self.closed:
                 return True
+            if place.position != position:
+                return True  # it was set back meanwhile
             for item in wanted:
                 self._append_extra(item)
             self._from_history += len(wanted)

@@ -272,12 +272,12 @@ class Lane:
             self._failed += 1
             self._taken -= 1
 
-    def abandon(self, items: Iterable[Item]) -> None:
-        """These were taken, and nobody will deliver them: the lane closed."""
+    def abandon(self, items: Iterable[Item], reason: str = "closed") -> None:
+        """These were taken, and nobody will deliver them: the lane closed, or for another reason."""
         with self._lock:
             for item in items:
                 self._taken -= 1
-                self._drop(item, "closed")
+                self._drop(item, reason)
 
     def settle(self, items: Sequence[Item] = ()) -> None:
         """The batch is finished. The last of `items`, which were neither delivered nor failed, wait again.

@@ -151,6 +151,7 @@ class Cursors:
         self._begin = begin
         self._held: dict[str, Cursor] = {}
         self._open: dict[str, Cursor] = {}
+        self._partitions: dict[str, Partition] = {}
         self.goes_on = False
         """Whether it had a place in any of the partitions before they were opened here."""
 
@@ -176,6 +177,14 @@ class Cursors:
             cursor.close()
             raise
         self._open[partition.partition] = cursor
+        self._partitions[partition.partition] = partition
+        return position
+
+    def renew(self, partition: str, met: int) -> int:
+        """Take its place anew in a history that went back in time: its keeper has an earlier one."""
+        before = self._open[partition]
+        position = self.open(self._partitions[partition], met)
+        before.forsake()
         return position
 
     def of(self, partition: str) -> Cursor | None:

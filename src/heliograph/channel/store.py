@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.handing import Acking, Desk, Wish
     from heliograph.channel.lane import Item
+    from heliograph.channel.lives import Lives
     from heliograph.channel.pipeline import Answers
     from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError
@@ -134,6 +135,10 @@ class Cursor(Protocol):
         """Let others have it; None when they can, else it is on its way to its keeper."""
         ...
 
+    def forsake(self) -> None:
+        """Tell its keeper nothing more: another cursor of this name takes its place."""
+        ...
+
 
 class SupplierLease(Protocol):
     """A named supplier, as its present holder has it."""
@@ -167,6 +172,15 @@ class Partition(Protocol):
     @property
     def watermark(self) -> int:
         """Everything below this offset is durable."""
+        ...
+
+    @property
+    def lives(self) -> Lives:
+        """Which writers wrote it, as far as this station has met them."""
+        ...
+
+    def met_again(self, lives: Lives) -> None:
+        """Its keeper is there again, and says which writers wrote it."""
         ...
 
     @property

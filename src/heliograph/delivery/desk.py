@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from heliograph.channel.feed import JournalLane
+from heliograph.channel.feed import READ_AGAIN, JournalLane
 from heliograph.channel.handing import Handed, numbered, place_of, stream_of
 from heliograph.channel.lane import BATCH
 from heliograph.channel.late import LateLane
 from heliograph.delivery.window import Dead, Window
-from heliograph.errors import HeliographError, QueryFailed
+from heliograph.errors import CursorHeld, HeliographError, QueryFailed
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Desk:
         self._kept_acks: deque[int] = deque()
         """Numbers whose acknowledgement a keeper elsewhere has by now; settled by whoever asks next."""
         self.closed = False
+        if isinstance(lane, JournalLane):
+            lane.numbers_offsets = True
         with self._lock:
             self._offer(taken)
 
@@ -266,6 +268,8 @@ class Desk:
     def _pick(self, member: str, most: int) -> tuple[list[Taken[Item]], bool]:
         """The next events for a member, and whether others may be concerned; kept, or on the way to be."""
         now = self.clock.monotonic_ns()
+        if isinstance(self._lane, JournalLane) and self._lane.parted:
+            self._begin_anew(self._lane)
         self._settle_kept()
         self._unburied.extend(self._window.tick(now))
         picked, expired = self._take_in_time(member, now, most)
@@ -323,6 +327,29 @@ class Desk:
         self._by_number.append(stream)
         self._window.remember(stream.number, stream.done_before)
         return stream
+
+    def _begin_anew(self, lane: JournalLane) -> None:
+        """Of a partition that went back in time: its offsets name other events, its keeper has an old cursor.
+
+        What members hold of it is in no history any more, and cannot be acknowledged.
+        """
+        for partition, parted in tuple(lane.parted.items()):
+            position = parted
+            if self._cursors is not None and self._cursors.of(partition) is not None:
+                try:
+                    position = self._cursors.renew(partition, parted)
+                except (QueryFailed, CursorHeld):
+                    self._tasks.spawn(f"goes on: {self.name}", self._ask_soon)
+                    continue
+            stream = self._streams.pop(partition, None)
+            if stream is not None:
+                lane.abandon(self._window.give_up(stream.number), "set back")
+                stream.end()
+            lane.go_on_at(partition, min(parted, position))
+
+    def _ask_soon(self) -> None:
+        self._tasks.sleep(READ_AGAIN)
+        self._ring_all()
 
     def _stream_of(self, number: int) -> _Stream:
         return self._by_number[stream_of(number)]
@@ -601,6 +628,12 @@ class _Stream:
             if self.told is None or self.told[2:] != state[2:]:
                 self._needed = self._telling
         self.told, self.takes_back = state, False
+
+    def end(self) -> None:
+        """Nothing of it is acknowledged any more."""
+        self.cursor, self.reach_before = None, 0
+        self.acking.clear()
+        self._telling = self._needed = None
 
     def acking_places(self) -> set[int]:
         return {place_of(number) for number in self.acking}

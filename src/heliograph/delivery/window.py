@@ -187,6 +187,21 @@ class Window(Generic[I]):
         if self._paused.pop(stream, None) is not None:
             self._deal_anew()
 
+    def give_up(self, stream: int) -> list[I]:
+        """A stream is over: what of it is not settled, wherever it is."""
+        gone = [entry for entry in self._entries.values() if stream_of(entry.number) == stream]
+        for entry in gone:
+            del self._entries[entry.number]
+            self._put_down(entry)
+        for entry in gone:
+            if self._by_key and self._busy.get(entry.key) == entry.number:
+                self._next_of_key(entry.key)
+        self._acks.pop(stream, None)
+        self._lows.pop(stream, None)
+        self._paused.pop(stream, None)
+        self._deal_anew()
+        return [entry.item for entry in gone]
+
     def remember(self, stream: int, settled: Iterable[int]) -> None:
         """What of a stream was acknowledged in an earlier life, above something that was not."""
         self._acks[stream].update(settled)

@@ -26,6 +26,7 @@
     │   ├── NoHistory               no station kept such a history in that folder; names what is there
     │   ├── HistoryGone             retention has removed a range of offsets; names it
     │   ├── HistoryDamaged          a range of offsets cannot be read; names it
+    │   ├── HistoryReset            an older copy was put back: offsets that were read name others
     │   ├── SupplierHeld            somebody else supplies under that name                      (retriable)
     │   ├── SupplierFenced          a later holder has taken over this supplier
     │   ├── CursorHeld              somebody else consumes under that name                      (retriable)
@@ -156,6 +157,7 @@ from heliograph.errors.journal import (
     CursorHeld,
     HistoryDamaged,
     HistoryGone,
+    HistoryReset,
     JournalBusy,
     JournalClosed,
     JournalError,
@@ -240,6 +242,7 @@ __all__ = [
     "HeliographError",
     "HistoryDamaged",
     "HistoryGone",
+    "HistoryReset",
     "IncompatibleFormats",
     "InvalidConfiguration",
     "InvalidEvent",

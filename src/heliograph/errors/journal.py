@@ -185,6 +185,33 @@ class HistoryDamaged(JournalError):
         )
 
 
+class HistoryReset(JournalError):
+    """A history went back in time, as that of a restored folder does: these offsets name other events now.
+
+    What was read of them from `first` up to, not including, `next_available` is not in the history any more.
+    Reading goes on at `first`.
+    """
+
+    partition: str
+    """The partition."""
+    first: int
+    """The first offset that names another event now."""
+    next_available: int
+    """The offset up to which had been read."""
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """What was read and is gone: from the first of the two offsets up to, not including, the second."""
+        return {self.partition.rpartition("/")[2]: (self.first, self.next_available)}
+
+    def __str__(self) -> str:
+        return (
+            f"the history of {self.partition!r} went back in time, as an older copy that was put back does: "
+            f"offsets {self.first} to {self.next_available - 1}, which had been read, name other events now; "
+            f"it is read again from {self.first}"
+        )
+
+
 class SupplierHeld(JournalError):
     """A named supplier is exclusive, and somebody else holds its lease."""
 

@@ -94,7 +94,7 @@ class CommitView:
         if slots == self._seen:
             return self._last
         whole = [commit for at in (0, 64) if (commit := _read_slot(slots, at)) is not None]
-        self._last = max([self._last, *whole], key=_age)
+        self._last = max([self._last, *whole], key=age)
         if len(whole) == 2:  # else one is just being written, and has to be looked at again
             self._seen = slots
             self._peeked = (whole[0].watermark, whole[1].watermark)
@@ -104,7 +104,8 @@ class CommitView:
         self._view.release()
 
 
-def _age(commit: Commit) -> tuple[int, int, int]:
+def age(commit: Commit) -> tuple[int, int, int]:
+    """Promises of one history in their order."""
     return (commit.epoch, commit.watermark, commit.generation)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heliograph.errors import (
@@ -60,6 +61,11 @@ class StationFolder:
         except DiskError as error:
             raise NoHistory(str(folder)) from error
         self.path = self.disk.folder
+        self._file = _file_of(self.path)
+
+    def is_replaced(self) -> bool:
+        """Whether another folder has this name by now, such as an older copy that was put back."""
+        return _file_of(self.path) not in (None, self._file)
 
     def channels(self) -> tuple[str, ...]:
         """Names of the channels that have a history."""
@@ -113,6 +119,15 @@ class StationFolder:
             return True
         inside = _folders(self.disk.list(place))
         return any(self.disk.list(f"{place}/{name}") for name in (HEADS, SEALED) if name in inside)
+
+
+def _file_of(path: str) -> tuple[int, int] | None:
+    """What the system knows a folder by; None when there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _folders(entries: tuple[str, ...]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from heliograph.channel.lives import Lives  # noqa: TC001 - msgspec reads the annotations of a manifest
 from heliograph.journal import wholefile
 from heliograph.journal.frames import HeadHeader
 from heliograph.journal.marks import Mark  # noqa: TC001 - msgspec reads the annotations of a manifest
@@ -115,6 +116,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()
     """The newest of each writer from outside below `next`; whose was used last comes last."""
     retired: tuple[Retired, ...] = ()
+    lives: Lives = ()
+    """Which writers wrote it, the last ones: see `heliograph.channel.lives`."""
 
     @property
     def sources(self) -> list[Segment | Head]:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from heliograph.channel.lives import with_next
 from heliograph.errors import DiskError, FileLocked, PartitionInUse
 from heliograph.faultpoints import reach
 from heliograph.journal import manifest as manifests
@@ -135,7 +136,9 @@ class Partition:
             log.error(
                 "%s: offsets %d to %d are damaged: %s", self.folder, damage.first, damage.next - 1, damage
             )
-        self.manifest = msgspec.structs.replace(closed, epoch=closed.epoch + 1)
+        self.manifest = msgspec.structs.replace(
+            closed, epoch=closed.epoch + 1, lives=with_next(closed.lives, closed.next, self._random)
+        )
         self.watermark = self.next = closed.next
         self._generation = closed.generation
         self._last_ts = closed.last_ts

@@ -14,14 +14,14 @@ reader gets its rows from the new place or is told exactly which are gone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import suppress
+from contextlib import closing, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from heliograph.errors import BadJournalFile, HistoryDamaged, HistoryGone, NoSuchFile
+from heliograph.errors import BadJournalFile, DiskError, HistoryDamaged, HistoryGone, NoSuchFile
 from heliograph.formats import FormatRegistry
 from heliograph.journal import manifest as manifests
-from heliograph.journal.commitfile import CommitView
+from heliograph.journal.commitfile import CommitView, age
 from heliograph.journal.headreader import HeadReader
 from heliograph.journal.manifest import Head
 from heliograph.journal.names import COMMIT
@@ -107,6 +107,18 @@ class PartitionReader:
         if self._commit.current().generation > self._manifest.generation:
             self._reload()
         return self._manifest
+
+    def is_replaced(self) -> bool:
+        """Whether other files lie in this place by now, such as an older copy that was put back."""
+        before = self._commit.current()
+        try:
+            with closing(CommitView(self._disk, self.folder)) as there:
+                found, partition = there.current(), there.partition
+        except (DiskError, BadJournalFile):
+            return False  # whoever reads on finds out
+        return partition != self._commit.partition or not (
+            age(before) <= age(found) <= age(self._commit.current())
+        )
 
     def read(
         self, start: int, max_events: int = 1000, max_bytes: int = 16 << 20, below: int | None = None

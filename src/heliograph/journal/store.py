@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.lane import Item
+    from heliograph.channel.lives import Lives
     from heliograph.channel.pipeline import Answers
     from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.event import Event
@@ -104,6 +105,9 @@ class PartitionCursor:
         self.commit(position, acks, reach, attempts)
 
     def close(self) -> None:
+        self._cursor.close()
+
+    def forsake(self) -> None:
         self._cursor.close()
 
 
@@ -189,6 +193,13 @@ class JournalStore:
     @property
     def watermark(self) -> int:
         return self._writer.watermark
+
+    @property
+    def lives(self) -> Lives:
+        return self._writer.lives
+
+    def met_again(self, lives: Lives) -> None:
+        """Only another station's can have gone back in time while this one runs."""
 
     @property
     def closed(self) -> bool:

@@ -38,6 +38,7 @@ from heliograph.journal.threads import JournalThreads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from heliograph.channel.lives import Lives
     from heliograph.formats import FormatRegistry
     from heliograph.journal.keeper import Rewriter, Sealer
     from heliograph.journal.marks import Mark
@@ -156,6 +157,11 @@ class PartitionWriter:
     @property
     def epoch(self) -> int:
         return self._partition.epoch
+
+    @property
+    def lives(self) -> Lives:
+        """Which writers wrote this history, this one last."""
+        return self._partition.manifest.lives
 
     @property
     def watermark(self) -> int:

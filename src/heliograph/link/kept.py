@@ -13,11 +13,13 @@ import msgspec
 
 from heliograph.channel.delayed import Later  # noqa: TC001 - msgspec reads it at run time
 from heliograph.channel.history import meets
+from heliograph.channel.lives import is_of
 from heliograph.channel.selection import Selection, for_version
 from heliograph.errors import (
     CursorHeld,
     HistoryDamaged,
     HistoryGone,
+    HistoryReset,
     IncompatibleFormats,
     NotPossible,
     QueryFailed,
@@ -73,6 +75,8 @@ class Progress(msgspec.Struct, array_like=True):
     attempts: dict[int, int] | None = None
     takes_back: bool = False
     """Whether nothing else is acknowledged, though an earlier message may have said so."""
+    life: bytes = b""
+    """Of the history, as its consumer has met it: see `heliograph.channel.lives`."""
 
 
 _read_ask: Final = msgspec.msgpack.Decoder(ReadAsk).decode
@@ -228,7 +232,11 @@ class Keeper:
         key = (station, name, consumer)
         if key not in self._cursors:
             # This keeper, or the way to it, was away: whoever had the cursor goes on, unless it is
-            # another's by now.
+            # another's by now, or this history is an earlier one than that was read.
+            store = self._store(name)
+            reached = max(progress.position or 0, progress.reach)
+            if not is_of(progress.life, store.lives, reached):
+                raise HistoryReset(store.partition, min(store.watermark, reached), reached)
             self._cursors[key] = self._store(name).cursor(consumer, epoch=progress.epoch)
         cursor = self._cursors[key]
         keep = cursor.withdraw if progress.takes_back else cursor.commit

@@ -294,7 +294,8 @@ class Mesh:
         Of several keepers it is the one whose partition comes first, so that stations agree.
         """
         keepers = find_keepers(self, channel, types(), qos)
-        return RemoteStore(channel, min(keepers), types, self._way, qos.missing)
+        first = min(keepers)
+        return RemoteStore(channel, first, types, self._way, qos.missing, keepers[first].lives)
 
     def recorded(self, name: str, asked: QoS | None) -> QoS | None:
         """How a channel is kept in the domain, if it is; see `heliograph.link.keepers`."""
@@ -701,13 +702,13 @@ class Mesh:
         if channel.store.kept_here and channel.store.partition == state.keeper:
             log.error(
                 "another station keeps partition %s of %s too, in a copy of this folder: what it keeps is "
-                "not read here; remove the file 'partition' from one of the two",
+                "not read here; start one of the two in a folder of its own",
                 state.keeper,
                 channel.name,
             )
             return
         partition = RemotePartition(
-            channel.name, state.keeper, lambda: channel.types, self._way, channel.qos.missing
+            channel.name, state.keeper, lambda: channel.types, self._way, channel.qos.missing, state.lives
         )
         channel.neighbours.partition_came(partition, state.watermark)
 

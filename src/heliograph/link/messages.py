@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
+from heliograph.channel.lives import Lives  # noqa: TC001 - msgspec reads it at run time
 from heliograph.errors import BadFrame, LinkRefused
 from heliograph.event import Name  # noqa: TC001 - msgspec reads it at run time
 from heliograph.link.contract import LANES
@@ -134,6 +135,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Of a channel without a journal: groups of receivers, which are this station's own."""
     relayed: bool = False
     """Of a band worker, to the station that supervises it: it gets what others push by way of that one."""
+    lives: Lives = ()
+    """Of that partition: which writers wrote it."""
 
     def kept_as(self) -> QoS:
         """How its keeper has it; InvalidQoS when this program knows no such quality of service."""

@@ -118,6 +118,7 @@ class RemoteCursor:
 
     def _commit(self, progress: Progress) -> Told:
         told = Told(self, self._ports)
+        progress.life = self._store.life
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -137,6 +138,11 @@ class RemoteCursor:
                 return None
         self._tell()
         return self._leaving
+
+    def forsake(self) -> None:
+        with self._lock:
+            self._leaving = self._leaving or Told(self, self._ports)
+            self._has_left, self._next = True, None
 
     def seconds_late(self) -> float:
         """How long the keeper has owed an answer."""

@@ -25,6 +25,7 @@ NAMED: Final = {
         e.CursorHeld,
         e.HistoryDamaged,
         e.HistoryGone,
+        e.HistoryReset,
         e.IncompatibleFormats,
         e.InvalidQoS,
         e.JournalBusy,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from heliograph.channel.delayed import Later
     from heliograph.channel.handing import Acking, Wish
     from heliograph.channel.lane import Item
+    from heliograph.channel.lives import Lives
     from heliograph.channel.selection import Selection
     from heliograph.channel.store import Level, StoreReceipt, Tombstone
     from heliograph.event import Event
@@ -78,19 +79,22 @@ class RemotePartition:
         types: gives the classes that the channel carries at this moment.
         way: how to ask.
         missing: whether events may lack fields that have a default.
+        lives: which writers wrote it, as its keeper has said.
     """
 
     kept_here = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what a keeper says of it, and how to ask
         self,
         channel: str,
         partition: str,
         types: Callable[[], tuple[type[Event], ...]],
         way: ToKeepers,
         missing: Missing,
+        lives: Lives = (),
     ) -> None:
         self.partition = partition
+        self.lives = lives
         self._channel = channel
         self._types = types
         self._missing: Missing = missing
@@ -99,6 +103,14 @@ class RemotePartition:
         self._ports = way.ports
         self._reader = PageReader(channel, missing)
         self._away_since: int | None = None
+
+    def met_again(self, lives: Lives) -> None:
+        self.lives = lives
+
+    @property
+    def life(self) -> bytes:
+        """The one that its keeper was in when it was last met."""
+        return self.lives[-1].id if self.lives else b""
 
     @property
     def reachable(self) -> bool:

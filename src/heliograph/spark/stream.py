@@ -2,14 +2,15 @@
 
 Spark keeps offsets as JSON in its checkpoint. Ours are
 
-    {"air.tracks": {"5f0c…": {"epoch": 3, "offset": 1200, "from": 1000}}}
+    {"air.tracks": {"5f0c…": {"epoch": 3, "offset": 1200, "from": 1000, "lives": [[0, "9be1…"], …]}}}
 
 for "all below offset 1200, of which the batch that ends here begins at 1000". Spark does not keep where a
 query began: it asks again after a restart, when "latest" is somewhere else. With `from` in it a batch that
 was planned but not finished is read again exactly as it was planned, the first one included.
 
-The epoch counts the writers that a partition has had. One that has gone back, or a history that ends before
-an offset that was read, means that another history lies there now, such as an older copy that was put back.
+The epoch counts the writers that a partition has had, and the lives name the last of them, with the offset at
+which each began. When another one went on, or the history ends before an offset that was read, an older copy
+was put back: offsets from there on name other events now (`heliograph.channel.lives`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from heliograph.channel.lives import Life, parted_at
 from heliograph.errors import HistoryDamaged
 from heliograph.journal.folder import partition_folder
 from heliograph.spark.planning import rows_per_task, slices_of
@@ -26,6 +28,7 @@ from heliograph.spark.watching import Key
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from heliograph.channel.lives import Lives
     from heliograph.journal.reader import PartitionReader
     from heliograph.spark.options import Options
     from heliograph.spark.slices import Slice
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Offsets: TypeAlias = dict[str, dict[str, dict[str, int]]]
+Offsets: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 
 class Position(NamedTuple):
@@ -43,11 +46,18 @@ class Position(NamedTuple):
     offset: int
     start: int
     """Where the batch begins that ends here."""
+    lives: Lives = ()
+    """Which writers wrote what was read."""
 
 
 def from_json(offsets: Mapping[str, Any]) -> dict[Key, Position]:
     return {
-        Key(channel, partition): Position(at["epoch"], at["offset"], at.get("from", at["offset"]))
+        Key(channel, partition): Position(
+            at["epoch"],
+            at["offset"],
+            at.get("from", at["offset"]),
+            tuple(Life(first, bytes.fromhex(name)) for first, name in at.get("lives", ())),
+        )
         for channel, partitions in offsets.items()
         for partition, at in partitions.items()
     }
@@ -56,7 +66,9 @@ def from_json(offsets: Mapping[str, Any]) -> dict[Key, Position]:
 def to_json(positions: Mapping[Key, Position]) -> Offsets:
     found: Offsets = {}
     for key, at in sorted(positions.items()):
-        entry = {"epoch": at.epoch, "offset": at.offset, "from": at.start}
+        entry: dict[str, Any] = {"epoch": at.epoch, "offset": at.offset, "from": at.start}
+        if at.lives:
+            entry["lives"] = [[life.first, life.id.hex()] for life in at.lives]
         found.setdefault(key.channel, {})[key.partition] = entry
     return found
 
@@ -85,7 +97,7 @@ class Stream:
                 offset = min(offset, reader.watermark)
             else:
                 offset = min(max(offset, reader.earliest), reader.watermark)
-            positions[key] = Position(reader.manifest.epoch, offset, offset)
+            positions[key] = _position(reader, offset, offset)
         return to_json(positions)
 
     def stop_at_now(self) -> None:
@@ -110,12 +122,12 @@ class Stream:
             return start
         self._waiting_since = None
         still = {key: at._replace(start=at.offset) for key, at in before.items()}
-        return to_json({**still, **back, **moved})
+        return to_json({**still, **moved, **back})
 
     def report(self) -> dict[str, Any]:
         """What is there now, for whoever looks at the progress of the query."""
         positions = {
-            key: Position(reader.manifest.epoch, reader.watermark, reader.earliest)
+            key: _position(reader, reader.watermark, reader.earliest)
             for key, reader in self._watch.readers().items()
         }
         assigned = {} if self._options.assigned is None else {"assigned": True}
@@ -147,7 +159,7 @@ class Stream:
                 continue
             else:
                 start = reader.earliest  # it is new: everything in it has come since
-            found[key] = Position(reader.manifest.epoch, end, start)
+            found[key] = _position(reader, end, start)
         return found
 
     def _waits(self, total: int) -> bool:
@@ -194,15 +206,25 @@ class Stream:
                 continue
             if self._options.fail_on_data_loss:
                 raise problem
-            if reader is not None and reader.watermark < at.offset:
-                log.warning("%s; the stream goes on from %d", problem, reader.watermark)
-                back[key] = Position(reader.manifest.epoch, reader.watermark, reader.watermark)
+            if reader is None:
+                continue
+            parted = parted_at(at.lives, reader.manifest.lives, at.offset)
+            first = reader.watermark if parted is None else min(parted, reader.watermark)
+            if first < at.offset:
+                log.warning("%s; the stream goes on from %d", problem, first)
+                back[key] = _position(reader, first, first)
         return back
 
     def _replaced(self, key: Key, at: Position, reader: PartitionReader | None) -> HistoryDamaged | None:
         place = partition_folder(*key)
         if reader is None:
             return HistoryDamaged(place, at.offset, at.offset + 1, "the partition is not there any more")
+        parted = parted_at(at.lives, reader.manifest.lives, at.offset)
+        if parted is not None:
+            reason = (
+                "the history went back in time, as an older copy that was put back does; they are others now"
+            )
+            return HistoryDamaged(place, parted, at.offset, reason)
         if reader.watermark < at.offset:
             reason = "the history ends before them: an older copy of the folder seems to have been put back"
             return HistoryDamaged(place, reader.watermark, at.offset, reason)
@@ -212,6 +234,11 @@ class Stream:
             )
             return HistoryDamaged(place, 0, at.offset, reason)
         return None
+
+
+def _position(reader: PartitionReader, offset: int, start: int) -> Position:
+    manifest = reader.manifest
+    return Position(manifest.epoch, offset, start, manifest.lives)
 
 
 def shares(available: Mapping[Key, int], most: int) -> dict[Key, int]:

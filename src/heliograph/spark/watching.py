@@ -72,9 +72,14 @@ class Watch:
         self._readers.clear()
 
     def _look(self) -> None:
+        if self.folder.is_replaced():
+            self.close()
+            self.folder = StationFolder(self.folder.path)
         for channel in self._channels():
             for partition in self._partitions(channel):
                 key = Key(channel, partition)
+                if key in self._readers and self._readers[key].is_replaced():
+                    self._readers.pop(key).close()  # what was read of it is compared with what is there now
                 if key not in self._readers:
                     self._readers[key] = self.folder.reader(channel, partition, self.formats)
 

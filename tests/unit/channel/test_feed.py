@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from heliograph.channel.lane import Item, Lane
+    from heliograph.channel.lives import Life
 
 LIMIT = 10.0
 
@@ -43,6 +44,10 @@ class Kept:
     partition = "p"
     kept_here = True
     watermark = 0
+    lives: tuple[Life, ...] = ()
+
+    def met_again(self, lives: tuple[Life, ...]) -> None:
+        self.lives = lives
 
     def __init__(self) -> None:
         self.items: list[Item] = []

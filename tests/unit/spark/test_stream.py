@@ -237,6 +237,34 @@ def test_an_older_copy_of_a_folder_is_noticed(kept: Any, tmp_path: Path) -> None
     assert lenient.slices(end, back) == []
 
 
+@pytest.mark.parametrize("goes_on", [False, True], ids=["restarted", "running"])
+def test_an_older_copy_that_was_written_further_is_noticed(goes_on: bool, tmp_path: Path) -> None:
+    """Though it is longer by now than what was read, and has had as many writers."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with Keeper(data) as keeper:
+        keeper.push(*map(Track, range(10)))
+    shutil.copytree(data, copy)
+    with Keeper(data) as keeper:
+        keeper.push(*map(Track, range(10, 15)))
+    newer = stream(data)
+    end = newer.latest(newer.initial(), limited=True)
+    assert at(end) == {"p1": 15}
+    shutil.rmtree(data)
+    shutil.copytree(copy, data)
+    with Keeper(data) as keeper:
+        keeper.push(*map(Track, range(100, 150)))
+    again = newer if goes_on else stream(data)
+    again._watch._look_at = 0.0
+    with pytest.raises(HistoryDamaged, match="went back in time") as raised:
+        again.latest(end, limited=True)
+    assert (raised.value.first, raised.value.next_available) == (10, 15)
+    lenient = stream(data, failOnDataLoss="false")
+    back = lenient.latest(end, limited=True)
+    assert at(back) == {"p1": 10}
+    then = lenient.latest(back, limited=True)
+    assert ranges(lenient, back, then) == {"p1": (10, 60)}
+
+
 def test_another_partition_under_the_same_name_is_noticed(kept: object, tmp_path: Path) -> None:
     one = stream(tmp_path)
     end = one.latest(one.initial(), limited=True)
