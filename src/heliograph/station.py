@@ -524,7 +524,13 @@ class Station:
         report = reporter(on_error)
         try:
             return join(
-                identity, self.ports, self._channels.get, transport, peer_limit=peer_limit, report=report
+                identity,
+                self.ports,
+                self._channels.get,
+                self._pools.reader,
+                transport=transport,
+                peer_limit=peer_limit,
+                report=report,
             )
         except BaseException:
             if self._keeping is not None:

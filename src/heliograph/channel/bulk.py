@@ -122,9 +122,11 @@ class Lot(Sequence["Item"]):
         make: makes all items.
     """
 
-    __slots__ = ("_items", "_make", "events", "first")
+    __slots__ = ("_items", "_make", "done", "events", "first")
 
     def __init__(self, events: list[Event], first: Header, make: Callable[[], list[Item]]) -> None:
+        self.done = 0
+        """How many of them have been handed to their receiver without being queued."""
         self.events = events
         self.first = first
         self._make = make

@@ -9,6 +9,9 @@ With an order other than `strict` (`heliograph.order`) that chooses among the he
 Few workers are best under CPython's one interpreter lock. The watch adds one when ready lanes wait while
 every worker is inside a callback (a sleep, a slow request), and reports and detaches a subscription whose
 callback has not come back for `callback_limit` seconds. When nothing is ready nothing runs at all.
+
+Threads that read links run what they have made ready themselves (`heliograph.channel.handover`). While they
+do, the watch looks at them more often, and has another thread read on where a callback takes long.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from contextlib import suppress
 from threading import get_ident  # only to know a thread again; threads themselves come from the port
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from heliograph.channel.handover import HAND_OVER_NS, LOOK_EVERY, SLOW_NS, HandedOver, Worker
 from heliograph.errors import QueueClosed
 from heliograph.order import choose
 from heliograph.qos import HIGHEST_PRIORITY
@@ -25,6 +29,7 @@ from heliograph.qos import HIGHEST_PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.handover import Reader
     from heliograph.channel.lane import Lane
     from heliograph.order import Order
     from heliograph.ports import Clock, Queue, Tasks
@@ -37,6 +42,8 @@ WATCH_EVERY: Final = 0.02
 """Seconds: how long ready lanes wait behind blocked callbacks before a worker is added."""
 LINGER: Final = 5.0
 """Seconds that an extra worker waits for work before it ends."""
+LOOKS_IN_VAIN: Final = 20
+"""Looks at threads that read, none of which runs a callback, after which the watch rests."""
 
 
 class Runnable(Protocol):
@@ -56,20 +63,6 @@ class Runnable(Protocol):
     def stuck(self, seconds: float) -> None:
         """The callback has not returned for so long: report, detach."""
         ...
-
-
-class _Worker:
-    """What the watch knows of one worker."""
-
-    __slots__ = ("replaced", "running", "seen", "since_ns", "thread")
-
-    def __init__(self) -> None:
-        self.running: Runnable | None = None
-        self.thread = 0
-        self.replaced = False
-        # The watch alone writes these two: what it saw last, and since when it sees no change.
-        self.seen: tuple[Runnable, int] | None = None
-        self.since_ns = 0
 
 
 class _ByPriority:
@@ -179,6 +172,7 @@ class DispatchPool:
         order: Order | None = None,
         workers: int | None = None,
         band: Band | None = None,
+        readers: dict[int, Reader] | None = None,
     ) -> None:
         self._clock = clock
         self._tasks = tasks
@@ -192,14 +186,25 @@ class DispatchPool:
         self.raise_to = self._ready.raise_to
         # One token per ready entry, or more when one was withdrawn.
         self._tokens: Queue[int] = tasks.queue("ready lanes", 1 << 30)
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
+        self._readers: dict[int, Reader] = {} if readers is None else readers
+        self._relieved: list[Worker] = []
+        """Threads that read until a callback took long, and are still inside it."""
+        self._slow: dict[Runnable, int] = {}
+        """Those callbacks, and until when workers have them."""
+        self._is_resting = False
         self._idle = 0
         self._work_came = tasks.signal("work for the watch")
+        self._reader_began = tasks.signal("callbacks of a thread that reads")
         self._watching = False
         self._closed = False
 
     def schedule(self, run: Runnable, priority: int) -> None:
         """Have a worker run a batch. The caller sees to it that it is not scheduled twice at a time."""
+        reader = self._readers.get(get_ident())
+        if reader is not None and reader.is_taking and self.is_free_for(run):
+            self._claim(reader, run)
+            return
         self._ready.add(run, priority)
         try:
             self._tokens.put(1)
@@ -220,7 +225,7 @@ class DispatchPool:
         It looks for a token when it has stopped. So one that goes on with its next batch at this very instant
         finds this one.
         """
-        running = [run.lane for worker in self._workers if (run := worker.running) is not None]
+        running = [run.lane for worker in self._running() if (run := worker.running) is not None]
         lowest = min(running, key=lambda lane: lane.level, default=None)
         if lowest is not None and lowest.level < priority:
             lowest.halted = True
@@ -229,15 +234,87 @@ class DispatchPool:
         """Whether the calling thread is just delivering from this lane."""
         here = get_ident()
         return any(
-            w.thread == here and w.running is not None and w.running.lane is lane for w in self._workers
+            w.thread == here and w.running is not None and w.running.lane is lane for w in self._running()
         )
+
+    # For threads that read links
+
+    def is_free_for(self, run: Runnable) -> bool:
+        """Whether nobody waits before a receiver, and it was not slow of late."""
+        return not len(self._tokens) and run not in self._slow
+
+    def begin_run(self, reader: Reader, run: Runnable, now: int) -> None:
+        """A thread that reads begins to run callbacks."""
+        reader.is_taking = False  # what callbacks push is no work of this thread
+        reader.worker.running = run
+        reader.marks.append(now)
+        if self._is_resting or not self._watching:
+            self._wake_watch()
+
+    def end_run(self, reader: Reader, worker: Worker) -> None:
+        """They have returned; HandedOver when another thread reads by now."""
+        worker.running = None
+        try:
+            reader.marks.pop()
+        except IndexError:
+            with self._lock:
+                if worker in self._relieved:  # else it was given up
+                    self._relieved.remove(worker)
+            raise HandedOver from None
+
+    def run_claims(self, reader: Reader) -> None:
+        """Run what a reader's thread has made ready, the highest first; see `Reader.run_claims`."""
+        worker, claims = reader.worker, reader.claims
+        begun = reader.now()
+        while claims:
+            try:
+                run = claims.popleft() if len(claims) == 1 else _highest_of(claims)
+            except (IndexError, ValueError):  # the watch has given them to workers
+                return
+            again = True
+            self.begin_run(reader, run, reader.now())
+            try:
+                while again and not worker.replaced:
+                    again = run.run_batch()
+                    if len(self._tokens) or not reader.renew_mark(begun):
+                        break
+            finally:
+                try:
+                    self.end_run(reader, worker)
+                finally:
+                    if again:
+                        self.schedule(run, run.lane.highest())
+
+    def _claim(self, reader: Reader, run: Runnable) -> None:
+        if not reader.claims:
+            reader.begun_ns = reader.now()
+            reader.pool = self
+        reader.claims.append(run)
+        if self._is_resting or not self._watching:
+            self._wake_watch()
+
+    def _wake_watch(self) -> None:
+        self._reader_began.notify()
+        self._work_came.notify()
+        self._start_watch()
+
+    def _start_watch(self) -> None:
+        with self._lock:
+            is_first, self._watching = not self._watching and not self._closed, True
+        if is_first:
+            self._tasks.spawn(f"{self._name}-watch", self._watch)
+
+    def _running(self) -> list[Worker]:
+        """Everybody who may be inside a callback."""
+        readers = [reader.worker for reader in tuple(self._readers.values())]
+        return [*self._workers, *self._relieved, *readers] if readers or self._relieved else self._workers
 
     def close(self) -> None:
         """Let workers end when nothing is ready; those inside a stuck callback end with the process."""
         with self._lock:
             self._closed = True
         self._tokens.close()
-        self._work_came.notify()
+        self._wake_watch()
 
     def workers(self) -> int:
         with self._lock:
@@ -247,24 +324,21 @@ class DispatchPool:
         """How long the callback has been running that runs longest, as far as the watch has seen."""
         now = self._clock.monotonic_ns()
         with self._lock:
-            since = [w.since_ns for w in self._workers if w.running is not None and w.seen is not None]
+            since = [w.since_ns for w in self._running() if w.running is not None and w.seen is not None]
         return now - min(since, default=now)
 
     def _add_worker(self, most: int) -> None:
         with self._lock:
             if len(self._workers) >= most or self._closed:
                 return
-            worker = _Worker()
+            worker = Worker()
             self._workers.append(worker)
             number = len(self._workers)
-            start_watch = not self._watching
-            self._watching = True
         extra = number > (self._at_rest or WORKERS)
         self._tasks.spawn(f"{self._name}-{number}", lambda: self._work(worker, extra))
-        if start_watch:
-            self._tasks.spawn(f"{self._name}-watch", self._watch)
+        self._start_watch()
 
-    def _work(self, worker: _Worker, extra: bool) -> None:
+    def _work(self, worker: Worker, extra: bool) -> None:
         worker.thread = get_ident()
         if self._band is not None:
             self._band.enter()
@@ -280,7 +354,7 @@ class DispatchPool:
                 if worker in self._workers:
                     self._workers.remove(worker)
 
-    def _deliver(self, worker: _Worker, run: Runnable) -> None:
+    def _deliver(self, worker: Worker, run: Runnable) -> None:
         # It was empty when it came here, and what has come since may belong to another band.
         again = run.run_batch() if self._is_mine(run) else True
         while again and not len(self._tokens) and not worker.replaced and self._is_mine(run):
@@ -304,20 +378,71 @@ class DispatchPool:
                 self._idle -= 1
 
     def _watch(self) -> None:
+        in_vain = slept = 0.0
         while not self._closed:
+            in_vain = 0 if self._is_reader_busy() else in_vain + 1
+            if self._readers and in_vain <= LOOKS_IN_VAIN:
+                self._tasks.sleep(LOOK_EVERY)
+                slept += LOOK_EVERY
+            elif self._rest():
+                in_vain = 0
+            else:
+                slept = WATCH_EVERY
+            self._relieve_readers()
+            if slept >= WATCH_EVERY:
+                slept = 0.0
+                self._look()
+
+    def _rest(self) -> bool:
+        """Until it is time for the next look; whether a thread that reads has begun to run callbacks."""
+        self._is_resting = True
+        try:
+            if self._is_reader_busy():  # who begins after this look sees that it rests
+                return True
             if self._all_quiet():
                 self._work_came.wait()
-            self._tasks.sleep(WATCH_EVERY)
-            self._look()
+            return self._reader_began.wait(WATCH_EVERY)
+        finally:
+            self._is_resting = False
 
     def _all_quiet(self) -> bool:
         with self._lock:
-            return not len(self._tokens) and not any(worker.running for worker in self._workers)
+            running = any(worker.running for worker in self._workers) or self._relieved
+            return not len(self._tokens) and not running
+
+    def _is_reader_busy(self) -> bool:
+        return any(reader.marks or reader.claims for reader in tuple(self._readers.values()))
+
+    def _relieve_readers(self) -> None:
+        """Have other threads read on where a callback takes long."""
+        now = self._clock.monotonic_ns()
+        for run in [run for run, until in self._slow.items() if until < now]:
+            del self._slow[run]
+        for reader in tuple(self._readers.values()):
+            worker, claims = reader.worker, reader.claims
+            if claims and now - reader.begun_ns >= HAND_OVER_NS:
+                reader.release_claims()
+            try:
+                if now - reader.marks[0] < HAND_OVER_NS:
+                    continue
+                slow = worker.running
+                with self._lock:
+                    self._relieved.append(worker)
+                    try:
+                        reader.marks.pop()
+                    except IndexError:  # it has just returned
+                        self._relieved.remove(worker)
+                        continue
+            except IndexError:
+                continue
+            if slow is not None:
+                self._slow[slow] = now + SLOW_NS
+            reader.relieve()
 
     def _look(self) -> None:
         now = self._clock.monotonic_ns()
         with self._lock:
-            workers = list(self._workers)
+            workers = list(self._running())
         for worker in workers:
             run = worker.running
             seen = None if run is None else (run, run.progress)
@@ -328,9 +453,18 @@ class DispatchPool:
         if len(self._tokens) and self._idle == 0:
             self._add_worker(MAX_WORKERS)
 
-    def _give_up(self, worker: _Worker, run: Runnable, seconds: float) -> None:
+    def _give_up(self, worker: Worker, run: Runnable, seconds: float) -> None:
         """Leave a worker to its callback: it ends when that returns, if ever."""
         worker.replaced = True
         with self._lock:
-            self._workers.remove(worker)
+            for those in (self._workers, self._relieved):
+                if worker in those:
+                    those.remove(worker)
         run.stuck(seconds)
+
+
+def _highest_of(claims: deque[Runnable]) -> Runnable:
+    """Taken from what is claimed; ValueError when the watch was faster."""
+    run = max(tuple(claims), key=lambda one: one.lane.highest())
+    claims.remove(run)
+    return run

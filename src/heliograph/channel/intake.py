@@ -8,10 +8,13 @@ from here: nobody else sends it to them.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import get_ident  # only to know a thread again
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from heliograph.channel.bulk import Lot
+from heliograph.channel.lane import BATCH
 from heliograph.channel.supplier import TOGETHER, Supplier
 from heliograph.errors import Closed, ForkedStation
 from heliograph.event import Event
@@ -19,9 +22,10 @@ from heliograph.event import Event
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from heliograph.channel.condition import AnyOf, Condition
     from heliograph.channel.feed import Feed
     from heliograph.channel.lane import Item, Lane
-    from heliograph.channel.pipeline import Found, Route
+    from heliograph.channel.pipeline import CallOne, Found, Route
     from heliograph.event import Header
 
 T = TypeVar("T", bound=Event)
@@ -32,6 +36,11 @@ MOST_CALLS = 16
 """Inline calls between two looks at the clock; the first looks come sooner, so that slow ones are noticed.
 
 Few enough that calls which suddenly take half a second stay within the lease of a reader of a broadcast."""
+
+PRIORITY: Final = 5
+"""Where a lone event, as a broadcast has it, says its priority."""
+NO_HEADER: Final = cast("Header", None)
+"""For filters that ask for nothing of it."""
 
 
 class FeedIntake:
@@ -71,13 +80,13 @@ class FeedIntake:
         self.pushed += len(arrived) - len(before)
         return True
 
-    def call(self, event: Event, header_of: Callable[[int], Header]) -> bool:  # noqa: ARG002 - it has no place in the history
+    def call(self, event: Event, header_of: Callable[[Any], Header], said: Any) -> bool:  # noqa: ARG002 - it has no place in the history
         return False
 
     def shows(self, cls: type | None) -> bool:  # noqa: ARG002 - as in `call`
         return False
 
-    def show(self, event: Event, header_of: Callable[[int], Header]) -> bool:  # noqa: ARG002 - as in `call`
+    def show(self, event: Event, header_of: Callable[[Any], Header], said: Any) -> bool:  # noqa: ARG002 - as in `call`
         return False
 
     def close(self) -> None:
@@ -96,8 +105,10 @@ class Intake(Supplier[T]):
     _taken_in = 0
     _some = TOGETHER
     """Events whose filters are asked before the lock is taken; few while queues are full."""
-    _calls: dict[type, Callable[[Any, Callable[[int], Header]], bool] | None]
+    _calls: dict[type, CallOne | None]
     """What `call` needs, by event type, as long as the routes are these."""
+    calls_directly = True
+    """Whether an event may go past the queue of its only receiver: nobody is told of each by the queues."""
 
     def take_in(self, arrived: Sequence[Item], *, wait: bool = False, until: int = 0) -> int:
         """Queue events for all receivers that want them.
@@ -137,26 +148,29 @@ class Intake(Supplier[T]):
         """See `FeedIntake`: receivers here get what can be read."""
         return False
 
-    def call(self, event: Event, header_of: Callable[[int], Header]) -> bool:
-        """Call inline callbacks for one event, if that is all and nothing needs its header; else False."""
+    def call(self, event: Event, header_of: Callable[[Any], Header], said: Any) -> bool:
+        """Call callbacks for one event, if that is all and nothing is to be queued; else False."""
         try:
             call = self._calls[event.__class__]
         except KeyError:
             call = self._calls[event.__class__] = self._caller(event.__class__)
-        if call is None or not call(event, header_of):
+        if call is None:
             return False
-        self._taken_in += 1
-        return True
+        self._taken_in += 1  # before: who was relieved of the reading does not come back here
+        if call(event, header_of, said):
+            return True
+        self._taken_in -= 1
+        return False
 
     def shows(self, cls: type | None) -> bool:
         """Whether all that an event of a class is for asks for views: see `show`."""
         route = None if cls is None else self._routes.get(cls)
         return route is not None and route.shows is not None
 
-    def show(self, event: Event, header_of: Callable[[int], Header]) -> bool:
+    def show(self, event: Event, header_of: Callable[[Any], Header], said: Any) -> bool:
         """As `call`, for an event whose arrays hold during the call only; False if somebody may keep it."""
         route = self._routes.get(event.__class__)
-        if route is None or route.shows is None or not route.shows(event, header_of):
+        if route is None or route.shows is None or not route.shows(event, header_of, said):
             return False
         self._taken_in += 1
         return True
@@ -165,15 +179,75 @@ class Intake(Supplier[T]):
         super().use(routes)
         self._calls = {}
 
-    def _caller(self, cls: type) -> Callable[[Any, Callable[[int], Header]], bool] | None:
+    def _caller(self, cls: type) -> CallOne | None:
         route = self._routes.get(cls)
-        return None if route is None or route.has_queue else route.inline_one
+        if route is None:
+            return None
+        return self._direct_caller(route) if route.has_queue else route.inline_one
+
+    def _direct_caller(self, route: Route) -> CallOne | None:
+        """What calls the only receiver of an event, where that has a queue in which nothing waits."""
+        sole = self._sole_of(route)
+        if sole is None or sole[1].needs_header:
+            return None
+        (lane, _), routes, readers, lock = sole, self._routes, self._channel.pools.readers, self._lock
+        caller, wants = lane.caller, route.wants[0]
+        assert caller is not None
+
+        def call(event: Any, header_of: Callable[[Any], Header], said: Any) -> bool:
+            reader = readers.get(get_ident())
+            if reader is None or reader.now() >= reader.direct_until or not caller.is_free():
+                return False
+            if wants is not None and not wants(event, NO_HEADER):
+                return self._routes is routes
+            with lock:
+                is_current = self._gone is None and self._routes is routes
+                if not (is_current and lane.take_directly(1, said[PRIORITY])):
+                    return False
+                self.matched += 1
+            caller.call_one(event, header_of, said, reader)
+            return True
+
+        return call
+
+    def _sole_of(self, route: Route) -> tuple[Lane, Condition | AnyOf] | None:
+        """The lane that is the only target, if its receiver can be called past it."""
+        sole = route.sole if self.calls_directly else None
+        return None if sole is None or sole[0].caller is None or route.lifetime_ns is not None else sole
+
+    def _call_directly(self, lot: Lot, route: Route) -> int:
+        """As `_direct_caller`, for events that came together, some at a time; how many of them."""
+        sole, reader = self._sole_of(route), self._channel.pools.readers.get(get_ident())
+        if reader is None or sole is None or route.choose is None:
+            return 0
+        (lane, condition), routes = sole, self._routes
+        caller = lane.caller
+        assert caller is not None
+        while lot.done < len(lot) and reader.now() < reader.direct_until and caller.is_free():
+            first = lot.done
+            events = lot.events[first : first + BATCH]
+            places: Sequence[int] = range(first, first + len(events))
+            if not condition.is_open:
+                chosen = route.choose(events, lot.first)
+                places, events = [first + at for at in chosen], [events[at] for at in chosen]
+            with self._lock:
+                if self._gone is not None or self._routes is not routes:
+                    break
+                if events and not lane.take_directly(len(events), lot.first.priority):
+                    break
+                self.matched += len(events)
+            # Before they are called: who is relieved of the reading does not come back here.
+            lot.done = min(first + BATCH, len(lot))
+            self._taken_in += lot.done - first
+            if events:
+                caller.call_many(events, partial(_at, lot, places), reader)
+        return lot.done
 
     def _call_for_all(self, lot: Lot, until: int) -> int:
         """Call inline callbacks, if that is all and none needs the header of each event; how far it came."""
         route = self._routes.get(lot.events[0].__class__)
-        if route is None or route.has_queue or route.inline_many is None:
-            return 0
+        if route is None or route.inline_many is None or route.has_queue:
+            return 0 if route is None or not route.has_queue else self._call_directly(lot, route)
         turns = self._turns(len(lot), until) if until else (len(lot),)
         done = route.inline_many(lot.events, turns, lot.first, lot.header_of)
         self._taken_in += done
@@ -263,6 +337,10 @@ class Intake(Supplier[T]):
             else (None, None)
             for event, header, _ in some
         ]
+
+
+def _at(lot: Lot, places: Sequence[int], place: int) -> Header:
+    return lot.header_of(places[place])
 
 
 def _from(arrived: Sequence[Item], first: int) -> Iterator[Item]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from math import inf
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from heliograph.channel.ledger import LaneCounts
 from heliograph.event import Event, Header
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from heliograph.channel.bulk import Bulk
+    from heliograph.channel.handover import Reader
     from heliograph.channel.observer import Watch
     from heliograph.order import Ranking, Waiting
     from heliograph.ports import Clock, Tasks
@@ -48,6 +49,22 @@ SOONEST: Final = attrgetter("due_ns", "priority", "arrival")
 
 BATCH: Final = 64
 """Events taken at once: enough to share the cost of a lock, few enough to let others have a turn."""
+
+
+class Caller(Protocol):
+    """A receiver that a thread which read an event can call: see `heliograph.channel.handover`."""
+
+    def call_one(self, event: Any, header_of: Callable[[Any], Header], said: Any, reader: Reader) -> None:
+        """Call it with an event that its lane has in hand; HandedOver when another thread reads by now."""
+        ...
+
+    def call_many(self, events: list[Any], header_of: Callable[[int], Header], reader: Reader) -> None:
+        """The same with several."""
+        ...
+
+    def is_free(self) -> bool:
+        """Whether nobody waits before it."""
+        ...
 
 
 class Lane:
@@ -73,6 +90,7 @@ class Lane:
         "_placed",
         "_plain_below",
         "_quiet",
+        "_quiet_waiters",
         "_ranking",
         "_release",
         "_room",
@@ -81,6 +99,7 @@ class Lane:
         "_watched",
         "_why",
         "blocks_at",
+        "caller",
         "closed",
         "done",
         "halted",
@@ -121,6 +140,8 @@ class Lane:
         """Told, under the lane's lock, the priority of an event that is higher than all that waited."""
         self.watch: Watch | None = None
         """Told what is expired and dropped here; whoever takes events tells what became of those."""
+        self.caller: Caller | None = None
+        """Who can be called without queueing an event first, by a thread that read it from a link."""
         self._on_ready = on_ready
         self._clock = clock
         self._lock = tasks.lock(f"lane {name}")
@@ -145,6 +166,7 @@ class Lane:
         self._observed: list[Item] = []
         self._in_hand: Waiting | None = None  # with an order, what was taken last
         self._waiters = 0
+        self._quiet_waiters = 0
         self._delivered = 0
         self._failed = 0
         self._expired = 0
@@ -240,6 +262,40 @@ class Lane:
                 if self._waiters:
                     self._room.notify(len(items))
                 return items
+
+    def take_directly(self, events: int, priority: int) -> bool:
+        """Have events in hand that were never queued, as if put and taken; until `settle_direct`.
+
+        False when others wait before them, somebody is at it, or it goes by another order.
+        """
+        self._acquire()
+        try:
+            if self._watched or self.waiting or self.closed or self._ranking is not None:
+                return False
+            self._watched = True
+            self._taken = events
+            self.level = self.priority or priority
+            if self._bands:
+                self._bands.clear()  # so that the first event of a higher one is noticed
+            return True
+        finally:
+            self._release()
+
+    def settle_direct(self) -> bool:
+        """What was taken directly is delivered: count it. Whether nothing waits, and nobody is at it now."""
+        self._acquire()
+        try:
+            self._delivered += self.done
+            self._taken = self.done = 0
+            self.halted = self.closed
+            if self.waiting:
+                return False
+            self._watched = False
+            if self._quiet_waiters:
+                self._quiet.notify_all()
+            return True
+        finally:
+            self._release()
 
     def head(self) -> Waiting | None:
         """What an order other than `strict` chooses; None without. It may be the user's: no lock is held."""
@@ -337,7 +393,11 @@ class Lane:
     def wait_empty(self, timeout: float | None) -> bool:
         """Wait until nothing waits and nothing is being delivered; False when the time ran out."""
         with self._lock:
-            return self._quiet.wait_for(lambda: not self.waiting and not self._watched, timeout)
+            self._quiet_waiters += 1
+            try:
+                return self._quiet.wait_for(lambda: not self.waiting and not self._watched, timeout)
+            finally:
+                self._quiet_waiters -= 1
 
     def who_is_full(self) -> str:
         """Whom a supplier waits for."""

@@ -57,6 +57,10 @@ makes that of the event at a place. Returns how many there were before the last 
 other routes."""
 
 
+CallOne: TypeAlias = "Callable[[Any, Callable[[Any], Header], Any], bool]"
+"""Of an event, what makes its header, and of what: False when somebody else has to see to the event."""
+
+
 class Target(msgspec.Struct, frozen=True):
     """Where events go: exactly one of a lane, a group and an inline subscription."""
 
@@ -217,8 +221,8 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return _inline_many_function(self.inline_targets, self.tally)
 
     @cached_property
-    def inline_one(self) -> Callable[[Any, Callable[[int], Header]], bool] | None:
-        """As `inline` for one event whose header need not be made: of (event, what makes it).
+    def inline_one(self) -> CallOne | None:
+        """As `inline` for one event whose header need not be made: of (event, what makes it, of what).
 
         False when there are other routes by now. None where callbacks or filters want a header.
         """
@@ -227,7 +231,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return _inline_one_function(self.inline_targets, self.tally)
 
     @cached_property
-    def shows(self) -> Callable[[Any, Callable[[int], Header]], bool] | None:
+    def shows(self) -> CallOne | None:
         """As `inline_one`, for an event whose arrays hold during the call only; also with a header.
 
         None where somebody may keep the event: who is queued, or did not ask for views.
@@ -528,22 +532,20 @@ def _given(events: list[Any], left: Iterator[Any]) -> int:
 
 def _inline_one_function(
     targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
-) -> Callable[[Any, Callable[[int], Header]], bool]:
+) -> CallOne:
     function = _Function()
 
     def shape(body: list[str]) -> list[str]:
-        return ["def route(event, header_of):", *(f"    {line}" for line in (*body, "return True"))]
+        return ["def route(event, header_of, said):", *(f"    {line}" for line in (*body, "return True"))]
 
-    return function.compile(_calls(function, targets, tally, place="False"), shape)
+    return function.compile(_calls(function, targets, tally, place="False", header="said"), shape)
 
 
-def _inline_with_header_function(
-    inline: Callable[[Any, Header], None], tally: InlineTally
-) -> Callable[[Any, Callable[[int], Header]], bool]:
-    def call(event: Any, header_of: Callable[[int], Header]) -> bool:
+def _inline_with_header_function(inline: Callable[[Any, Header], None], tally: InlineTally) -> CallOne:
+    def call(event: Any, header_of: Callable[[Any], Header], said: Any) -> bool:
         if tally.retired:
             return False
-        inline(event, header_of(0))
+        inline(event, header_of(said))
         return True
 
     return call
@@ -555,8 +557,11 @@ def _calls(
     tally: InlineTally,
     *,
     place: str,
+    header: str | None = None,
 ) -> Callable[[], list[str]]:
     """The lines that call what wants `event`, or return its place when there are other routes by now.
+
+    Its header is that of its place, unless it is made of something else.
 
     For what other stations push: nothing that is raised is for the thread that calls.
     """
@@ -575,7 +580,7 @@ def _calls(
                 "    try:",
                 f"        {call}(event)",
                 f"    except {exception} as error:",
-                f"        {report}(header_of({place}), error)",
+                f"        {report}(header_of({header or place}), error)",
                 f"        {raised}",
                 "    else:",
                 f"        {called}",

@@ -17,6 +17,7 @@ from heliograph.threads import Threads
 if TYPE_CHECKING:
     from heliograph.channel.bands import BandPools
     from heliograph.channel.dispatch import Band, DispatchPool, Runnable
+    from heliograph.channel.handover import Reader
     from heliograph.channel.lane import Lane
     from heliograph.order import Order, OrderName
     from heliograph.ports import Clock, Tasks
@@ -56,11 +57,19 @@ class Pools:
         """Whether there are workers at all; without, callbacks run inside push."""
         self._lock = tasks.lock("pools")
         self._others: dict[tuple[int, Threads], _Used] = {}
+        self.readers: dict[int, Reader] = {}
+        """Those of links, by the thread that reads; see `heliograph.channel.handover`."""
 
     @cached_property
     def strict(self) -> DispatchPool:
         """The usual one. Its room is loaded when the first callback is queued."""
-        return self._new("dispatch")
+        return self._new("dispatch", readers=self.readers)
+
+    def reader(self, name: str, *, is_direct: bool = False) -> Reader:
+        """What a thread that reads a link runs callbacks with."""
+        from heliograph.channel.handover import Reader  # noqa: PLC0415 - stations on their own read no links
+
+        return Reader(name, self.readers, self._clock, self._tasks, is_direct=is_direct)
 
     def of(self, order: OrderName | Order, threads: Threads) -> Pool:
         """The pool of an order and arrangement, until `leave`; a user's own orders go by identity."""
@@ -133,6 +142,7 @@ class Pools:
         order: Order | None = None,
         workers: int | None = None,
         band: Band | None = None,
+        readers: dict[int, Reader] | None = None,
     ) -> DispatchPool:
         if not self.dispatching:
             raise NotPossible(
@@ -149,6 +159,7 @@ class Pools:
             order=order,
             workers=workers,
             band=band,
+            readers=readers,
         )
 
     def _all(self) -> list[Pool]:

@@ -16,8 +16,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from itertools import islice
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
+from heliograph.channel.lane import Lane
 from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.observer import watched, watched_async
 from heliograph.errors import CallbackStuck, Closed, NotPossible
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from heliograph.channel.core import Channel
-    from heliograph.channel.lane import Lane
+    from heliograph.channel.handover import Reader
     from heliograph.channel.observer import Watch
     from heliograph.channel.pools import Pool
     from heliograph.channel.selection import Selection, Wanted
@@ -37,6 +40,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 A = TypeVar("A")
+
+CALLS: Final = 16
+"""Calls of one callback between two looks at the clock, by a thread that reads a link."""
 
 
 def _signature(callback: Callable[..., object]) -> inspect.Signature:
@@ -152,6 +158,7 @@ class Subscription(QueuedReceiver):
         self._call = callback
         self._with_header = takes_header(callback)
         self._pool = pool
+        self._strict = channel.pools.strict
         # Whoever runs it next hands it to `_pool`, which may be another by now.
         self._is_moving = False
         # Pools whose workers may have it in hand, or be about to: left when the next batch is done.
@@ -162,6 +169,8 @@ class Subscription(QueuedReceiver):
             self._call = watched(self._watch, callback, with_header=self._with_header)
             self._with_header = True
             self.lane.watch = self._watch
+        elif type(self.lane) is Lane:
+            self.lane.caller = self
 
     def _schedule(self, lane: Lane) -> None:
         self._pool.schedule(self, lane.highest())
@@ -220,6 +229,65 @@ class Subscription(QueuedReceiver):
                 self._schedule(lane)
                 return False
         return bool(items)
+
+    # For threads that read links
+
+    def is_free(self) -> bool:
+        is_settled = self._pool is self._strict and not self._leaving and not self._is_moving
+        return is_settled and self._strict.is_free_for(self)
+
+    def call_one(self, event: Any, header_of: Callable[[Any], Header], said: Any, reader: Reader) -> None:
+        worker = reader.worker
+        self._strict.begin_run(reader, self, reader.now())
+        try:
+            if self._with_header:
+                self._call(event, header_of(said))
+            else:
+                self._call(event)
+        except BaseException as error:  # noqa: BLE001 - as in `_run_batch`
+            self.lane.failed_one()
+            self._channel.report(self.name, header_of(said), error)
+        else:
+            self.lane.done += 1
+        self._rest()
+        self._strict.end_run(reader, worker)
+        reader.is_taking = True
+
+    def call_many(self, events: list[Any], header_of: Callable[[int], Header], reader: Reader) -> None:
+        lane, callback, worker, begun = self.lane, self._call, reader.worker, reader.now()
+        left, is_halted = iter(events), lane.halted
+        self._strict.begin_run(reader, self, begun)
+        while not is_halted and length_hint(left):
+            for event in islice(left, CALLS):
+                try:
+                    if self._with_header:
+                        callback(event, header_of(len(events) - length_hint(left) - 1))
+                    else:
+                        callback(event)
+                except BaseException as error:  # noqa: BLE001 - as in `_run_batch`
+                    lane.failed_one()
+                    self._channel.report(self.name, header_of(len(events) - length_hint(left) - 1), error)
+                else:
+                    lane.done += 1
+                if lane.halted:
+                    is_halted = True
+                    break
+            reader.renew_mark(begun)
+        if rest := length_hint(left):
+            first = len(events) - rest
+            lane.settle([(events[n], header_of(n), 0) for n in range(first, len(events))])
+        self._rest()
+        self._strict.end_run(reader, worker)
+        reader.is_taking = True
+
+    def _rest(self) -> None:
+        """What was in hand without a queue is delivered; workers have what came meanwhile."""
+        if not self.lane.settle_direct():
+            self._is_moving = False
+            self._schedule(self.lane)
+        elif self._leaving:
+            self._is_moving = False
+            self._leave(self._left_before())
 
     def _left_before(self) -> list[Pool]:
         leaving: list[Pool] = []

@@ -127,6 +127,8 @@ class Settling:
 class SettledIntake(Intake[T]):
     """The way in for what the supervising station hands to this one."""
 
+    calls_directly = False
+
     def __init__(self, channel: Channel[T], name: str, settling: Settling) -> None:
         super().__init__(channel, name, 1)
         self._settling = settling

@@ -277,6 +277,8 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
 class MonitoredIntake(Intake[T]):
     """Events from another station, which is told when all receivers here have acknowledged one."""
 
+    calls_directly = False
+
     def __init__(
         self, channel: Channel[T], name: str, watching: Watching, tell: Callable[[EventId], object]
     ) -> None:

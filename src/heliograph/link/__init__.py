@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.handover import NewReader
     from heliograph.link.contract import Transport
     from heliograph.link.mesh import Mesh
     from heliograph.ports import Ports
@@ -82,8 +83,9 @@ def join(
     identity: Identity,
     ports: Ports,
     channel: Callable[[str], Channel[Any] | None],
-    transport: Callable[[int], Transport] | Carrier = "socket",
+    new_reader: NewReader,
     *,
+    transport: Callable[[int], Transport] | Carrier = "socket",
     peer_limit: float | None = PEER_LIMIT,
     report: Callable[[str, None, BaseException], object] | None = None,
 ) -> Mesh:
@@ -103,7 +105,7 @@ def join(
 
         made = RingTransport(identity.domain, identity.station, ports, carrier=transport, stalls=stalls)
         rings = made.rings
-    mesh = Mesh(identity, made, ports, channel, rings=rings, peer_limit=peer_limit, stalls=stalls)
+    mesh = Mesh(identity, made, ports, channel, new_reader, rings=rings, peer_limit=peer_limit, stalls=stalls)
     try:
         mesh.start()
     except BaseException:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.handover import NewReader
     from heliograph.event import Event
     from heliograph.link.aired import Aired, Hearer
     from heliograph.link.arrivals import Arrivals
@@ -95,6 +96,7 @@ class Airing:
         end_reading: told when all of it has been taken in, or what was read of it.
         peer_of: what is known of a station.
         leave: has a station leave all channels.
+        new_reader: what a thread that reads runs callbacks with.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Airing:
         end_reading: Callable[[Peer], None],
         peer_of: Callable[[int], Peer | None],
         leave: Callable[[Peer], None],
+        new_reader: NewReader,
     ) -> None:
         self._station = station
         self._folder: RingFolder | None = None if rings is None else rings.folder
@@ -122,6 +125,7 @@ class Airing:
         self._end_reading = end_reading
         self._peer_of = peer_of
         self._leave = leave
+        self._new_reader = new_reader
         self._leaving: dict[int, Counter[str]] = {}
         self._missed: dict[int, Counter[str]] = {}
         self._lock = ports.tasks.lock("airing")
@@ -232,6 +236,7 @@ class Airing:
             on_ended=lambda: self._end_reading(peer),
             left_out=peer.left_out,
             unreadable=peer.tally(),
+            turn=self._new_reader(f"broadcast of {peer.link.name}", is_direct=True),
         )
 
     # Gateways

@@ -77,10 +77,10 @@ class Arrivals:
         Where a history is kept each receiver reads on by itself, up to what it cannot read.
         """
         if not self.intake.reads_on(events, refused):
-            if events:
-                self.add(events, until)
             header, error = refused[0]
             self.channel.neighbours.unreadable(header.format_id, header, error)
+            if events:  # last: another thread may have taken the reading over when their callbacks return
+                self.add(events, until)
 
     def close(self, *, is_last: bool) -> None:
         """Nothing more comes; what was put aside is still queued if nothing of its suppliers can follow."""

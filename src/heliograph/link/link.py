@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.bulk import Bulk
+    from heliograph.channel.handover import Reader
     from heliograph.channel.lane import Item
     from heliograph.link.contract import Buffer, Connection
     from heliograph.link.gateway import Gateway
@@ -400,9 +401,13 @@ class Link:
         if connection is not None:
             self.detach(connection)
 
-    def read(self, connection: Connection, epoch: int, frames: list[memoryview]) -> None:
-        """Take in frames, and what arrives after them until the connection ends; raises what ended it."""
+    def read(self, connection: Connection, epoch: int, frames: list[memoryview], turn: Reader) -> None:
+        """Take in frames, and what arrives after them until the connection ends; raises what ended it.
+
+        HandedOver when another thread reads by now.
+        """
         while True:
+            turn.received()
             # While one connection takes the place of another, there are two readers for an instant.
             with self._reading:
                 if epoch != self._epoch:
@@ -414,6 +419,7 @@ class Link:
                         self._tell_state()
             if self._unpacker.unacked_records >= ACK_RECORDS or self._unpacker.unacked_bytes >= ACK_BYTES:
                 self._tell_state()
+            turn.run_claims()
             self._waits = True
             frames = connection.receive()
             self._waits = False

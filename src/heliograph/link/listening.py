@@ -1,4 +1,6 @@
-"""Reading another station's broadcast: one task per ring, which calls inline consumers itself.
+"""Reading another station's broadcast: one task per ring, which calls consumers itself.
+
+Another one goes on from the next record when a callback takes long (`heliograph.channel.handover`).
 
 Its cursor holds the writer back, so nothing is lost while it is behind. A consumer's full queue must not hold
 up other channels: what cannot be queued is put aside, and the other station is told by the link to pause that
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from heliograph.channel.bulk import Lot
+from heliograph.channel.handover import HandedOver
 from heliograph.errors import BadFrame, FormatError, RingClosed, RingError
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
@@ -24,8 +28,10 @@ from heliograph.link.taking import copying_taker, held_taker
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from heliograph.channel.handover import Reader
+    from heliograph.channel.lane import Item
     from heliograph.channel.rows import Line
     from heliograph.link.arrivals import Arrivals
     from heliograph.link.taking import Take
@@ -59,6 +65,7 @@ class Listening:
         on_ended: told, last, that nothing more comes.
         left_out: where to count what came too late to be handed on, by channel.
         unreadable: likewise what does not fit this station's class.
+        turn: the reading, which another thread may take over.
     """
 
     patience_ns = PATIENCE_NS
@@ -77,7 +84,10 @@ class Listening:
         on_ended: Callable[[], None],
         left_out: Counter[str],
         unreadable: Counter[str],
+        turn: Reader,
     ) -> None:
+        self._turn = turn
+        turn.go_on = self._listen
         self._reader = reader
         self._station = station
         self._peer = peer
@@ -102,6 +112,12 @@ class Listening:
         """Events for this station."""
         self._left_out = left_out
         self._unreadable = unreadable
+        self._late_before = left_out.total()
+        # What was read and not taken in yet: whoever takes the reading over goes on with it.
+        self._records: Iterator[bytes] = iter(())
+        self._run: tuple[Arrivals, Sequence[Item]] | None = None
+        self._are_many = False
+        self._until = 0
         self._task = tasks.spawn(f"broadcast of {peer}", self._listen)
 
     def forget(self) -> None:
@@ -130,51 +146,77 @@ class Listening:
         self._reader.abandon()
 
     def _listen(self) -> None:
-        own, now, patience_ns, late = self._own, self._now, self.patience_ns, self._left_out.total()
-        body: bytes | memoryview
+        """Read until the end, or until another thread does."""
         try:
-            while True:
-                soon = False  # what callbacks wrote is answered soon, if it was a question
-                for line in own:
-                    soon = soon or line.due_ns != 0
-                records = self._reader.read_many(AT_ONCE, soon=soon)
-                for line in own:  # first: what callbacks push is the answer, and may be waited for
-                    line.due_ns = 0
-                until, lone = now() + patience_ns, 0
-                if self._reader.holds:
-                    self._take_held(cast("memoryview", records[0]), until)
-                    continue
-                for data in records:
-                    if not data or (data[0] != LONE and data[0] != APART):
-                        self._take_run(memoryview(data), until)
-                        continue
-                    # Looked up anew for each: what one says or calls may change it.
-                    if len(data) < SMALL:
-                        head, body = data[:HEAD], data[HEAD:]
-                    else:  # the reader may have given a view
-                        head, body = bytes(data[:HEAD]), memoryview(data)[HEAD:]
-                    take = self._takers.get(head) or self._taker(head)
-                    if take is not None:
-                        take(body, until, len(records) > 1 and now() >= until)
-                        lone += 1
-                self.taken += lone
-        except RingClosed as end:
-            log.debug("broadcast of station %s ended: %s", self._peer, end)
-        except (RingError, BadFrame) as error:
-            if self._reader.was_ended:
+            self._turn.begin()
+            self._read_on()
+        except HandedOver:
+            return
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the other station must not write for nobody
+            self._end(error)
+
+    def _read_on(self) -> None:
+        own, now, patience_ns, turn, reader = self._own, self._now, self.patience_ns, self._turn, self._reader
+        turn.received()
+        run, self._run = self._run, None
+        if run is not None and isinstance(run[1], Lot) and run[1].done < len(run[1]):
+            run[0].add(run[1][run[1].done :], self._until)
+        self._take_records()
+        while True:
+            soon = False  # what callbacks wrote is answered soon, if it was a question
+            for line in own:
+                soon = soon or line.due_ns != 0
+            records = reader.read_many(AT_ONCE, soon=soon)
+            for line in own:  # first: what callbacks push is the answer, and may be waited for
+                line.due_ns = 0
+            self._until = now() + patience_ns
+            if reader.holds:
+                turn.is_taking = True
+                self._take_held(cast("memoryview", records[0]), self._until)
+                turn.run_claims()
+                continue
+            turn.received()
+            self._records, self._are_many = iter(records), len(records) > 1
+            self._take_records()
+
+    def _take_records(self) -> None:
+        """Take in what was read, and call whom that made ready."""
+        now, until, are_many = self._now, self._until, self._are_many
+        body: bytes | memoryview
+        for data in self._records:
+            if not data or (data[0] != LONE and data[0] != APART):
+                self._take_run(memoryview(data), until)
+                continue
+            # Looked up anew for each: what one says or calls may change it.
+            if len(data) < SMALL:
+                head, body = data[:HEAD], data[HEAD:]
+            else:  # the reader may have given a view
+                head, body = bytes(data[:HEAD]), memoryview(data)[HEAD:]
+            take = self._takers.get(head) or self._taker(head)
+            if take is not None:
+                self.taken += 1  # before: a thread that was relieved of the reading does not come back here
+                take(body, until, are_many and now() >= until)
+        self._turn.run_claims()
+
+    def _end(self, error: BaseException) -> None:
+        try:
+            if isinstance(error, RingClosed):
+                log.debug("broadcast of station %s ended: %s", self._peer, error)
+            elif isinstance(error, RingError | BadFrame) and self._reader.was_ended:
                 self._on_overtaken(self)
-                return
-            log.error("broadcast of station %s is read no more: %s", self._peer, error)  # noqa: TRY400 - the sentence says all
-            self._on_failed(self, str(error))
-        except BaseException as error:  # whatever it is, the other station must not write for nobody
-            log.exception("broadcast of station %s is read no more", self._peer)
-            self._on_failed(self, f"{type(error).__name__}: {error}")
+            elif isinstance(error, RingError | BadFrame):
+                log.error("broadcast of station %s is read no more: %s", self._peer, error)
+                self._on_failed(self, str(error))
+            else:
+                log.error("broadcast of station %s is read no more", self._peer, exc_info=error)
+                self._on_failed(self, f"{type(error).__name__}: {error}")
         finally:
+            self._turn.end()
             with self._closing:
                 self._is_open = False
                 self._reader.close()
             self._ended.set()
-            self._ended_with(self._left_out.total() - late)
+            self._ended_with(self._left_out.total() - self._late_before)
             self._on_ended()
 
     def _take_held(self, record: memoryview, until: int) -> None:
@@ -185,8 +227,8 @@ class Listening:
         head = bytes(record[:HEAD])
         take = self._held_takers.get(head) or self._held_taker(head)
         if take is not None:
-            take(record[HEAD:], until, False)
             self.taken += 1
+            take(record[HEAD:], until, False)
 
     def _taker(self, head: bytes) -> Take | None:
         """Where lone events of a stream go; None: nowhere here."""
@@ -236,11 +278,13 @@ class Listening:
             if stream.prepared_for is not channel.types:
                 channel.meet_version(stream.wire)
             items = stream.read(run, channel.types, self._peer, 0, channel.qos.missing)
+            self.taken += run.length
+            self._run = arrivals, items
             if stream.refused:
                 arrivals.refuse(items, stream.refused, until)
             elif items:
                 arrivals.add(items, until)
-            self.taken += run.length
+            self._run = None
 
     def _count(self, stream: Stream, events: int) -> None:
         """So many events of a channel that this station takes have come, in a run."""

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from heliograph.channel.handover import HandedOver
 from heliograph.errors import (
     BadFrame,
     LinkLost,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from heliograph.channel.core import Channel
+    from heliograph.channel.handover import NewReader, Reader
     from heliograph.channel.late import LateLane
     from heliograph.channel.store import OnDurable
     from heliograph.event import Event
@@ -80,6 +82,7 @@ class Mesh:
         identity: of this station.
         transport: finds the others.
         channel: a channel of this station by its name, or None.
+        new_reader: what a thread that reads runs callbacks with.
         heartbeat: seconds between two heartbeats of a link.
         rings: with which to broadcast on this host; None: not at all.
         peer_limit: seconds of silence after which a station is suspected; None: never.
@@ -92,6 +95,7 @@ class Mesh:
         transport: Transport,
         ports: Ports,
         channel: Callable[[str], Channel[Any] | None],
+        new_reader: NewReader,
         *,
         heartbeat: float = HEARTBEAT,
         rings: Rings | None = None,
@@ -102,6 +106,7 @@ class Mesh:
         self._transport = transport
         self._ports = ports
         self._channel = channel
+        self._new_reader = new_reader
         self._heartbeat = heartbeat
         self._lock = ports.tasks.lock("mesh")
         self._said: dict[str, m.ChannelState] = {}
@@ -125,6 +130,7 @@ class Mesh:
             end_reading=self._end_reading,
             peer_of=self._peers.get,
             leave=self.gates.leave,
+            new_reader=new_reader,
         )
         self._questions = Questions(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
@@ -355,9 +361,8 @@ class Mesh:
         self._ports.tasks.spawn("link reader", lambda: self._serve(connection, dialled))
 
     def _serve(self, connection: Connection, dialled: int | None) -> None:
-        """The life of one connection, in a task of its own."""
+        """The life of one connection, in a task of its own, until another one may take it over."""
         peer: Peer | None = None
-        greeted = failed = False
         try:
             if dialled is not None:
                 peer = self._peer(dialled)
@@ -367,24 +372,56 @@ class Mesh:
             first, *more = connection.receive_hello(self._ports.clock, limit)
             if bytes(first) == KNOCK:
                 self._transport.look()
+                self._disconnected(connection, None, None, dialled)
                 return
             peer, epoch = self._greeted(connection, first, dialled)
-            self._begin_reading(peer)
-            greeted = True
-            self._reading.worked()
-            peer.link.read(connection, epoch, more)
-        except LinkLost as error:
-            log.debug("link ended: %s", error)
-            if error.reason == CLOSING and peer is not None:
-                self._let_go(peer, PEER_LEFT)
-        except LinkRefused as error:
-            self._refused(connection, error, dialled)
-        except BadFrame as error:
-            log.error("connection closed: %s", error)  # noqa: TRY400 - the sentence says all
-        except Exception as error:
-            failed = True
-            log.exception("connection closed")
-            self._reading.failed(error)
+        except BaseException as error:  # noqa: BLE001 - what ends the process is raised again
+            self._disconnected(connection, peer, error, dialled)
+            return
+        self._begin_reading(peer)
+        self._reading.worked()
+        turn = self._new_reader("link reader")
+        turn.go_on = partial(self._read, peer, connection, epoch, [], turn)
+        self._read(peer, connection, epoch, more, turn)
+
+    def _read(
+        self, peer: Peer, connection: Connection, epoch: int, frames: list[memoryview], turn: Reader
+    ) -> None:
+        try:
+            turn.begin()
+            peer.link.read(connection, epoch, frames, turn)
+        except HandedOver:
+            return
+        except BaseException as error:  # noqa: BLE001 - as above
+            turn.end()
+            self._disconnected(connection, peer, error, greeted=True)
+
+    def _disconnected(
+        self,
+        connection: Connection,
+        peer: Peer | None,
+        error: BaseException | None,
+        dialled: int | None = None,
+        *,
+        greeted: bool = False,
+    ) -> None:
+        """A connection has ended, by what was raised."""
+        failed = False
+        try:
+            if isinstance(error, LinkLost):
+                log.debug("link ended: %s", error)
+                if error.reason == CLOSING and peer is not None:
+                    self._let_go(peer, PEER_LEFT)
+            elif isinstance(error, LinkRefused):
+                self._refused(connection, error, dialled)
+            elif isinstance(error, BadFrame):
+                log.error("connection closed: %s", error)
+            elif isinstance(error, Exception):
+                failed = True
+                log.error("connection closed", exc_info=error)
+                self._reading.failed(error)
+            elif error is not None:
+                raise error
         finally:
             connection.close()
             if peer is None and dialled is not None:

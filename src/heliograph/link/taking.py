@@ -18,7 +18,6 @@ from heliograph.link.runs import named
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.event import Header
     from heliograph.link.arrivals import Arrivals
     from heliograph.link.runs import Lone, Stream
     from heliograph.ring import RingReader
@@ -41,21 +40,16 @@ UNREADABLE: Final = (ValueError, RecursionError, DecodeError)
 def taker(stream: Stream, arrivals: Arrivals, read: Read) -> Take:
     """What takes lone events of a stream into this station's channel as it is now."""
     aside, call, header_of = arrivals.aside, arrivals.intake.call, stream.header_of
-    lone: Any = None
 
     def take(data: bytes | memoryview, until: int, is_late: bool) -> None:
-        nonlocal lone
         try:
             lone = read(data)
         except UNREADABLE as error:
             stream.left_out(error)
             arrivals.channel.neighbours.unreadable(stream.wire.id, None, named(error))
             return
-        if aside or is_late or not call(lone[0], header):
+        if aside or is_late or not call(lone[0], header_of, lone):
             arrivals.add(((lone[0], header_of(lone), 0),), until)
-
-    def header(_: int) -> Header:
-        return header_of(lone)
 
     return take
 
@@ -89,7 +83,6 @@ def _showing_taker(stream: Stream, arrivals: Arrivals, ring: RingReader, copying
     aside, intake, header_of = arrivals.aside, arrivals.intake, stream.header_of
     read = stream.apart_reader(arrivals.channel.types, arrivals.channel.qos.missing)
     assert read is not None
-    lone: Any = None
     has_said = False
 
     def take(data: bytes | memoryview, until: int, is_late: bool) -> None:
@@ -97,13 +90,13 @@ def _showing_taker(stream: Stream, arrivals: Arrivals, ring: RingReader, copying
             copying(data, until, is_late)
 
     def show(data: memoryview) -> bool:
-        nonlocal lone, has_said
+        nonlocal has_said
         try:
             said, body = taken_apart(data)
-            lone = read(said, body)
+            lone: Any = read(said, body)
         except UNREADABLE:
             return False  # what copies it says so
-        is_shown = intake.show(lone[0], header)
+        is_shown = intake.show(lone[0], header_of, lone)
         lone = None
         if is_shown:
             # Nothing of this room may be left that views it, so that what is left is another's.
@@ -113,9 +106,6 @@ def _showing_taker(stream: Stream, arrivals: Arrivals, ring: RingReader, copying
                 has_said = True
                 log.error(KEPT, arrivals.channel.name)
         return is_shown
-
-    def header(_: int) -> Header:
-        return header_of(lone)
 
     return take
 
