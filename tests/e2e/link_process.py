@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import heliograph as hg
 from heliograph.errors import QueryFailed, SupplierHeld
@@ -110,6 +110,19 @@ def consume(channel: str, number: str, where: str = "id >= 0") -> None:
             sys.stdin.read()
 
 
+def hang(channel: str, durability: Literal["volatile", "persistent"]) -> None:
+    """Take one event of a channel whose pushes wait for that, say so, and never come back from it."""
+    with hg.Station(domain="e2e", transport=transport(), name="hung") as station:
+        qos = hg.QoS(ack="delivered", durability=durability)
+
+        def never(_: Track) -> None:
+            say("in hand")
+            sys.stdin.read()
+
+        station.channel(channel, Track, qos=qos).subscribe(never)
+        sys.stdin.read()
+
+
 def hear(*channels: str) -> None:
     """Count what comes of channels, and whenever a line comes say that, and what is known to be missed.
 
@@ -168,6 +181,7 @@ if __name__ == "__main__":
         "work": work,
         "consume": consume,
         "hear": hear,
+        "hang": hang,
         "starve": starve,
     }
     programs[sys.argv[1]](*sys.argv[2:])

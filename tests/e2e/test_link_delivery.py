@@ -85,15 +85,45 @@ def test_push_is_false_when_nobody_elsewhere_acknowledges(
         assert ours.push(Track(1)) is False
 
 
-def test_nobody_waits_for_a_station_that_has_left(
+def test_nobody_waits_for_a_station_that_has_left_and_push_is_false(
     pair: tuple[hg.Station, hg.Station], durability: Any
 ) -> None:
     ours, theirs = both(pair, durability=durability)
-    theirs.consumer(ack="manual")
+    consumer = theirs.consumer(ack="manual")
     assert ours.wait_matched(1, LIMIT)
     receipt = ours.push_nowait(Track(1))
+    assert next(consumer.deliveries(timeout=LIMIT)).event == Track(1)
+    pair[1].close()
+    assert receipt.result(timeout=LIMIT) is False
+
+
+def test_what_a_station_acknowledged_right_before_it_left_was_delivered(
+    pair: tuple[hg.Station, hg.Station], durability: Any
+) -> None:
+    ours, theirs = both(pair, durability=durability)
+    consumer = theirs.consumer(ack="manual")
+    assert ours.wait_matched(1, LIMIT)
+    receipt = ours.push_nowait(Track(1))
+    next(consumer.deliveries(timeout=LIMIT)).ack()
     pair[1].close()
     assert receipt.result(timeout=LIMIT)
+
+
+def test_push_is_not_true_when_a_consumer_is_killed_in_the_midst_of_an_event(
+    tmp_path: Path, durability: Any
+) -> None:
+    with hg.Station(tmp_path / "data", domain="e2e", on_error=lambda *_: None) as station:
+        qos = hg.QoS(ack="delivered", durability=durability, ack_timeout=60.0)
+        ours = station.channel("x", Track, qos=qos)
+        program = Program("hang", "x", durability)
+        try:
+            assert ours.wait_matched(1, LIMIT)
+            receipt = ours.push_nowait(Track(1))
+            program.says("in hand")
+            program.kill()
+            assert receipt.result(timeout=LIMIT) is False
+        finally:
+            program.clean_up()
 
 
 def test_a_station_that_would_not_acknowledge_is_not_sent_anything(

@@ -10,6 +10,8 @@ The six steps of an event, and who takes them:
     6 delete       all have acknowledged before the timer rang: the event leaves the monitor array;
       resend       or some have not: it is passed again, to those alone, and the timer is opened anew;
       give up      after so many resends
+      end          a consumer has left, or was lost, without an ack: the others are waited for, and then the
+                   event leaves the array as not delivered
 
     monitor = Monitor(timeout_ns=1_000_000_000, resends=3)
     monitor.notify("a:1:1", ("billing", "audit"), now)  # [Timer("a:1:1", ...), Pass("a:1:1", both)]
@@ -71,7 +73,14 @@ class GiveUp(NamedTuple, Generic[E]):
     attempts: int
 
 
-Action: TypeAlias = Timer[E] | Pass[E] | Delete[E] | Resend[E] | GiveUp[E]
+class End(NamedTuple, Generic[E]):
+    """Step 6, when nobody else is waited for: these left the channel and had not acknowledged it."""
+
+    event: E
+    left: tuple[str, ...]
+
+
+Action: TypeAlias = Timer[E] | Pass[E] | Delete[E] | Resend[E] | GiveUp[E] | End[E]
 
 
 class Row(NamedTuple, Generic[E]):
@@ -80,16 +89,19 @@ class Row(NamedTuple, Generic[E]):
     supplier: str
     event: E
     state: dict[str, bool]
-    """Whether each consumer has acknowledged it. A consumer that leaves the channel leaves its rows."""
+    """Whether each consumer has acknowledged it. A consumer that leaves the channel leaves its rows, and an
+    event that it had not acknowledged is not delivered."""
     resends: int
 
 
 class _Watched:
-    __slots__ = ("due", "resends", "state", "supplier")
+    __slots__ = ("due", "left", "resends", "state", "supplier")
 
     def __init__(self, supplier: str, consumers: Iterable[str], due: int) -> None:
         self.supplier = supplier
         self.state = dict.fromkeys(consumers, False)
+        self.left: list[str] = []
+        """Those that are not on the channel any more, and had not acknowledged it."""
         self.resends = 0
         self.due = due
 
@@ -115,6 +127,8 @@ class Monitor(Generic[E]):
         self.deleted = 0
         self.resent = 0
         self.given_up = 0
+        self.ended = 0
+        """Events that ended because a consumer left before it had acknowledged them."""
         self.late = 0
         """Acknowledgements of events that were not watched any more."""
 
@@ -134,14 +148,20 @@ class Monitor(Generic[E]):
             self.late += 1
             return []
         watched.state[consumer] = True
-        return self._delete_if_complete(event, watched)
+        return self._end_if_complete(event, watched)
 
     def left(self, consumer: str) -> list[Action[E]]:
-        """A consumer is no longer on the channel: nobody waits for it."""
+        """A consumer is no longer on the channel: nobody waits for it.
+
+        An event that it had not acknowledged is not delivered, whatever the others say.
+        """
         actions: list[Action[E]] = []
         for event, watched in list(self._array.items()):
-            if watched.state.pop(consumer, None) is not None:
-                actions += self._delete_if_complete(event, watched)
+            has_it = watched.state.pop(consumer, None)
+            if has_it is not None:
+                if not has_it:
+                    watched.left.append(consumer)
+                actions += self._end_if_complete(event, watched)
         return actions
 
     def tick(self, now: int) -> list[Action[E]]:
@@ -195,9 +215,12 @@ class Monitor(Generic[E]):
         heapq.heappush(self._timers, (watched.due, self._ticket, event))
         return Timer(event, watched.due)
 
-    def _delete_if_complete(self, event: E, watched: _Watched) -> list[Action[E]]:
+    def _end_if_complete(self, event: E, watched: _Watched) -> list[Action[E]]:
         if not all(watched.state.values()):
             return []
         del self._array[event]
+        if watched.left:
+            self.ended += 1
+            return [End(event, tuple(watched.left))]
         self.deleted += 1
         return [Delete(event)]

@@ -7,18 +7,20 @@ A channel whose `push` waits for consumers has one. Each receiver's watch tells 
     dropped, expired   likewise
 
 What still waits in a receiver's queue, or is being delivered, is on its way and is not sent again. When the
-monitor gives up, the event goes to the dead-letter channel, or is reported, and its push returns False.
+monitor gives up, the event goes to the dead-letter channel, or is reported, and its push returns False. It
+returns False, too, when a receiver leaves, or is lost with its station, before it has acknowledged the event.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from heliograph.delivery.monitor import MAX_WATCHED, Delete, GiveUp, Monitor, Pass, Resend, Timer
+from heliograph.delivery.monitor import MAX_WATCHED, Delete, End, GiveUp, Monitor, Pass, Resend, Timer
 from heliograph.errors import HeliographError, QueueFull
 from heliograph.ports import seconds_until
 
@@ -50,6 +52,8 @@ class WatchStats(msgspec.Struct, frozen=True):
     given_up: int
     late: int
     """Acknowledgements of events that were watched no more."""
+    ended: int = 0
+    """Events that were not delivered because a receiver left before it had acknowledged them."""
 
 
 class EventRow(NamedTuple):
@@ -157,6 +161,8 @@ class Watching:
         with self._lock:
             actions = self._monitor.left(receiver)
         self._do(actions)
+        # Before other stations hear that it has left: what it had acknowledged would be lost with it.
+        self._tell_upward()
 
     def forget(self, event: EventId) -> None:
         with self._lock:
@@ -189,7 +195,7 @@ class Watching:
     def stats(self) -> WatchStats:
         with self._lock:
             m = self._monitor
-            return WatchStats(len(m), m.deleted, m.resent, m.given_up, m.late)
+            return WatchStats(len(m), m.deleted, m.resent, m.given_up, m.late, m.ended)
 
     def tick(self) -> None:
         """Timers that are due ring."""
@@ -207,6 +213,7 @@ class Watching:
             self._refused.clear()
         for ticket in tickets.values():
             ticket.end(delivered=False)
+        self._tell_upward()  # a station that waits for these must not take them for lost with this one
         self._bell.notify()
 
     # What the monitor says
@@ -223,6 +230,9 @@ class Watching:
                 case Delete(event):
                     self._say("delete", event)
                     self._end(event, delivered=True)
+                case End(event, _):
+                    self._say("end", event)
+                    self._end(event, delivered=False)
                 case Resend(event, receivers, _):
                     self._send_again(event, receivers)
                 case GiveUp(event, lacking, attempts):
@@ -276,7 +286,11 @@ class Watching:
                 due = self._monitor.next_due
             self._bell.wait(None if due is None else max(0.0, seconds_until(self._clock, due)))
             self.tick()
-            while self._upward:
+            self._tell_upward()
+
+    def _tell_upward(self) -> None:
+        with suppress(IndexError):  # two tasks may be at it when the channel closes
+            while True:
                 self._upward.popleft()()
 
 

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heliograph.delivery.monitor import Delete, GiveUp, Monitor, Pass, Resend, Row, Timer
+from heliograph.delivery.monitor import Delete, End, GiveUp, Monitor, Pass, Resend, Row, Timer
 from tests.support import examples
 
 SECOND = 1_000_000_000
@@ -58,7 +58,19 @@ def test_the_array_can_be_looked_at_and_follows_the_membership() -> None:
     assert watch.array() == (Row("radar-1", "e1", {"a": True, "b": False}, 0),)
     assert watch.left("a") == []
     assert watch.array() == (Row("radar-1", "e1", {"b": False}, 0),)
-    assert watch.left("b") == [Delete("e1")]
+    assert watch.left("b") == [End("e1", ("b",))]
+
+
+def test_an_event_that_a_consumer_left_behind_is_not_delivered_though_the_others_have_it() -> None:
+    watch = monitor()
+    watch.notify("e1", ("a", "b"), 0)
+    assert watch.left("a") == []
+    assert watch.acked("e1", "b") == [End("e1", ("a",))]
+    watch.notify("e2", ("a", "b"), 0)
+    watch.acked("e2", "a")
+    assert watch.left("a") == [], "it has acknowledged"
+    assert watch.acked("e2", "b") == [Delete("e2")]
+    assert (watch.deleted, watch.ended) == (1, 1)
 
 
 def test_an_event_for_nobody_has_been_delivered() -> None:
@@ -96,6 +108,7 @@ class MonitorAgainstModel(RuleBasedStateMachine):
         self.now = 0
         self.numbers = 0
         self.members = set(CONSUMERS)
+        self.left_behind: set[int] = set()
         self.model: dict[int, tuple[set[str], set[str], int, int]] = {}
         """Event: (all, lacking, resends, due)."""
         self.outcomes: dict[int, str] = {}
@@ -104,7 +117,7 @@ class MonitorAgainstModel(RuleBasedStateMachine):
         """Every event that ends, ends once."""
         assert isinstance(actions, list)
         for action in actions:
-            if isinstance(action, Delete | GiveUp):
+            if isinstance(action, Delete | GiveUp | End):
                 assert action.event not in self.outcomes
                 self.outcomes[action.event] = type(action).__name__
 
@@ -131,7 +144,9 @@ class MonitorAgainstModel(RuleBasedStateMachine):
     def leave(self, consumer: str) -> None:
         self.members.discard(consumer)
         self.settle(self.monitor.left(consumer))
-        for everybody, lacking, _, _ in self.model.values():
+        for event, (everybody, lacking, _, _) in self.model.items():
+            if consumer in lacking:
+                self.left_behind.add(event)
             everybody.discard(consumer)
             lacking.discard(consumer)
         self.end_complete()
@@ -159,7 +174,7 @@ class MonitorAgainstModel(RuleBasedStateMachine):
     def end_complete(self) -> None:
         for event, (_, lacking, _, _) in list(self.model.items()):
             if not lacking:
-                assert self.outcomes[event] == "Delete"
+                assert self.outcomes[event] == ("End" if event in self.left_behind else "Delete")
                 del self.model[event]
 
     @invariant()

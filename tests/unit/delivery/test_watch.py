@@ -164,12 +164,16 @@ def test_without_a_dead_letter_channel_giving_up_is_reported(
     assert consumer.pull(LIMIT) == Track(7)
 
 
-def test_nobody_waits_for_a_consumer_that_has_left(station: hg.Station, durability: Any) -> None:
+def test_nobody_waits_for_a_consumer_that_has_left_and_push_is_false(
+    station: hg.Station, durability: Any
+) -> None:
     tracks = opened(station, durability)
     consumer = tracks.consumer(ack="manual")
     receipt = tracks.push_nowait(Track(1))
+    assert next(consumer.deliveries(timeout=LIMIT)).event == Track(1)
     consumer.close()
-    assert receipt.result(timeout=LIMIT)
+    assert receipt.result(timeout=LIMIT) is False
+    assert tracks.push(Track(2)), "there is nobody any more whom it is for"
 
 
 def test_the_array_shows_who_lacks_what(station: hg.Station, durability: Any) -> None:
