@@ -51,6 +51,20 @@ def supply(folder: str, first: str, orders: str) -> None:
         sys.stdin.read()
 
 
+def host(folder: str) -> None:
+    """Keep the channel; at each line push so many orders as it says, and say who sits at the group's desk."""
+    with hg.Station(folder, domain=DOMAIN, on_error=lambda *_: None) as station:
+        channel = station.channel(CHANNEL, Order, qos=PERSISTENT)
+        print("keeping", flush=True)
+        pushed = 0
+        for line in sys.stdin:
+            orders = range(pushed, pushed + int(line))
+            channel.push_many([Order(number % CUSTOMERS, number) for number in orders])
+            pushed += len(orders)
+            group = channel.asking._groups.get(GROUP)
+            print("members", 0 if group is None else len(group.desk.members()), flush=True)
+
+
 def push(folder: str, supplier: str, log: str) -> None:
     """Keep the channel and push into it until killed, one order after another, going on behind the last.
 
@@ -104,5 +118,11 @@ def patiently(call: Callable[[], T], *errors: type[Exception]) -> T:
 
 
 if __name__ == "__main__":
-    programs: dict[str, Callable[..., None]] = {"keep": keep, "push": push, "supply": supply, "work": work}
+    programs: dict[str, Callable[..., None]] = {
+        "keep": keep,
+        "host": host,
+        "push": push,
+        "supply": supply,
+        "work": work,
+    }
     programs[sys.argv[1]](*sys.argv[2:])

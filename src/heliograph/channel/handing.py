@@ -148,6 +148,10 @@ class Seat(Protocol):
         """Give back what is not settled."""
         ...
 
+    def leave_behind(self) -> None:
+        """As `leave`, of a place that is lost: its desk may be there all the same, and is not waited for."""
+        ...
+
 
 class HostSeat(Seat, Protocol):
     """A place at a desk of this station, whoever's it is."""

@@ -157,6 +157,9 @@ class MovingSeat:
                 self._left = True
                 self._at[1].leave()
 
+    def leave_behind(self) -> None:
+        """It looks for another desk by itself."""
+
     # Inside
 
     def _read(self, found: Found, seat: Seat, handed: list[Handed]) -> list[Handed]:
@@ -201,6 +204,7 @@ class MovingSeat:
         for spot in lost.withdrawn():
             with suppress(QueryFailed):
                 self._at[1].withdraw(found.desk.number_of(*spot))
+        lost.leave_behind()
         return True
 
     def _number(self, header: Header) -> int:

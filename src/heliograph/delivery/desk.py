@@ -717,6 +717,9 @@ class DeskSeat:
     def leave(self) -> None:
         self._desk.leave(self._member)
 
+    def leave_behind(self) -> None:
+        self.leave()
+
 
 def _handed(number: int, item: Item, attempt: int, again: bool) -> Handed:
     event, header, deadline = item

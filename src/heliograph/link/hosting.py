@@ -56,6 +56,9 @@ class _Member:
         self._lock = tasks.lock(f"member of {group}")
         self._waiting: Reply | None = None
         self._rang = False
+        self._answered = 0
+        self._handed: list[int] = []
+        """What the last answer handed out, and which question that was."""
 
     def ring(self) -> None:
         """Tell it to ask, or remember that until it wants to be told."""
@@ -78,6 +81,14 @@ class _Member:
         """It takes what is there: bells before this are no news."""
         with self._lock:
             self._rang = False
+
+    def has_heard(self, question: int) -> None:
+        """The last answer that came was to this question: what a later one handed out, nobody has seen."""
+        if question != self._answered:
+            self.seat.give_back(self._handed)
+
+    def is_answered(self, question: int, handed: list[int]) -> None:
+        self._answered, self._handed = question, handed
 
     def number_of(self, spot: Spot) -> int:
         """QueryFailed when its partition has not been met here."""
@@ -208,11 +219,12 @@ class GroupHost:
         member.withdraw(ask.withdrawn)
         if ask.most:
             member.look()
-            reply(self._handed(member, ask.most))
+            member.has_heard(ask.heard)
+            reply(self._handed(member, ask.most, ask.asked))
         else:
             reply(Handout(Page([])))
 
-    def _handed(self, member: _Member, most: int) -> Handout:
+    def _handed(self, member: _Member, most: int, question: int) -> Handout:
         seat = member.seat
         handed = seat.take(most)  # a gap is raised there as it would be here
         page = self._page(handed)
@@ -221,6 +233,7 @@ class GroupHost:
             seat.give_back([one.number for one in handed[half:]])
             handed = handed[:half]
             page = self._page(handed)
+        member.is_answered(question, [one.number for one in handed])
         failure = member.shared.failure
         return Handout(
             page,

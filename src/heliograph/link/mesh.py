@@ -605,6 +605,8 @@ class Mesh:
             return
         self._airing.end(peer)
         self.gates.drop(peer)
+        # Questions of the last session are not answered in this one, and what was held for them is let go of.
+        self._questions.station_left(link)
         with self._lock:
             self.gates.greet(peer, self._before.pop(link.station, None))
             link.post(*self._airing.begin(peer))

@@ -85,6 +85,10 @@ class Take(msgspec.Struct, array_like=True):
     settled: list[Spot]
     withdrawn: list[Spot] = []
     """Acknowledged without an answer in time: the member was told that this failed, so it comes again."""
+    asked: Count = 0
+    """Counts the questions of one seat that want events."""
+    heard: Count = 0
+    """The last of them whose answer came: what another answer handed out, the member has never seen."""
 
 
 class Handout(msgspec.Struct, array_like=True):
@@ -215,6 +219,8 @@ class RemoteSeat:
         self._settled: list[Spot] = []
         self._withdrawn: list[Spot] = []
         self._most = 1
+        self._asked = self._heard = 0
+        """Questions for events so far, and the last one that was answered."""
         self._asked_at = 0
         self._told_at = 0
         self._got = 0
@@ -292,12 +298,21 @@ class RemoteSeat:
         if self._left:
             return
         self._left = True
-        unseen = [*(spot_of(handed.header) for handed, _ in self._taken), *self._unread]
         with suppress(QueryFailed):  # a keeper that is away has let go of it
-            leave = Leave(self._desk.number, self._settled, unseen, self._withdrawn)
-            self._way.ask("group.leave", leave, False)
+            self._way.ask("group.leave", self._leaving(), False)
+
+    def leave_behind(self) -> None:
+        if self._left:
+            return
+        self._left = True
+        # Not waited for: its keeper may hang, and would keep the seat when it goes on.
+        self._way.ask_later("group.leave", self._leaving(), lambda _: None)
 
     # Inside
+
+    def _leaving(self) -> Leave:
+        unseen = [*(spot_of(handed.header) for handed, _ in self._taken), *self._unread]
+        return Leave(self._desk.number, self._settled, unseen, self._withdrawn)
 
     def _next(self, most: int) -> list[Handed]:
         """From what has been fetched; what was left too long is somebody else's by now."""
@@ -319,16 +334,16 @@ class RemoteSeat:
         self._find_pace()
         settled, withdrawn = list(self._settled), list(self._withdrawn)
         self._asked_at = self._told_at = self._way.clock.monotonic_ns()
+        self._asked += 1
+        take = Take(self._desk.number, self._most, settled, withdrawn, self._asked, self._heard)
         try:
-            answer = self._way.ask(
-                "group.take", Take(self._desk.number, self._most, settled, withdrawn), False
-            )
+            answer = self._way.ask("group.take", take, False)
             handout: Handout | None = m.decoded(_handout, answer, self._way.channel)
         except QueryFailed:
             self._away_since = self._away_since or self._asked_at
             self._look_in(AWAY)
             return
-        self._away_since = None
+        self._away_since, self._heard = None, self._asked
         if handout is None:
             self._is_forgotten = True
             self._look_in(AWAY)
