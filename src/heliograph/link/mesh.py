@@ -265,7 +265,9 @@ class Mesh:
 
     def stats(self) -> tuple[LinkStats, ...]:
         with self._lock:
-            return tuple(self._airing.stats(peer) for peer in self._peers.values())
+            peers = tuple(self._peers.values())
+        # Without the lock: a broadcast that takes in a reader waits for suppliers, and those may ask for it.
+        return tuple(self._airing.stats(peer) for peer in peers)
 
     def carriers(self, name: str) -> tuple[ChannelCarrier, ...]:
         """How the events of a channel of this station reach each of the others, and why so."""
