@@ -282,7 +282,7 @@ def test_retention_that_overtakes_a_stream(
     keeper.push(*map(Track, range(200, 300)))
     keeper.seal()
     keeper.push(Track(300))
-    _drop_sealed(keeper)
+    keeper.drop_sealed()
     query = run(frame, tmp_path, seen)
     if strict:
         with pytest.raises(Exception, match="retention has removed offsets 200 to 299"):
@@ -310,15 +310,6 @@ def test_spark_counts_the_bad_events_that_are_skipped(
     assert sum(one.observedMetrics["bad_records"].skipped for one in query.recentProgress) == 3, progress
     with pytest.raises(NotPossible, match="badRecords=column"):
         heliograph.spark.skip_bad(batch(spark, tmp_path))
-
-
-def _drop_sealed(keeper: Keeper) -> None:
-    """What retention does, at once."""
-    from dataclasses import replace
-
-    partition = keeper.writer._partition
-    partition.limits = replace(partition.limits, keep_bytes=0)
-    partition.retain()
 
 
 def test_a_wrong_option_is_refused_when_the_frame_is_made(

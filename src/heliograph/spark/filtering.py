@@ -6,7 +6,7 @@ it is wrong only when it fits none. So it is here, with one condition per type a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from heliograph import fieldtypes as ft
 from heliograph.errors import ROOT, ExpressionError, FormatError
@@ -68,7 +68,18 @@ def _is_of_type(name: str) -> str:
     return sql.to_sql(Checked(node, NO_FIELDS, ""))
 
 
-def joined_format(types: Mapping[str, Sequence[Format]]) -> Format:
+class Words(NamedTuple):
+    """How a caller says what an error advises."""
+
+    types: str
+    envelope: str
+
+
+WORDS_OF_READ: Final = Words("types=", "read columns='envelope'")
+WORDS_OF_OPTIONS: Final = Words('.option("types", ...)', 'set .option("mode", "envelope")')
+
+
+def joined_format(types: Mapping[str, Sequence[Format]], words: Words = WORDS_OF_READ) -> Format:
     """One format with the fields of all types; FormatError when two cannot share a column."""
     every = [fmt for formats in types.values() for fmt in formats]
     if not every:
@@ -78,9 +89,11 @@ def joined_format(types: Mapping[str, Sequence[Format]]) -> Format:
         for formats in types.values():
             _insist_on_same_reading(unified(formats), joined, ROOT)
     except FormatError as error:
-        choose = f"choose some of {', '.join(sorted(types))} with types=, or " if len(types) > 1 else ""
+        choose = (
+            f"choose some of {', '.join(sorted(types))} with {words.types}, or " if len(types) > 1 else ""
+        )
         raise FormatError(
-            f"these events have no common columns: {error.reason}; {choose}read columns='envelope'",
+            f"these events have no common columns: {error.reason}; {choose}{words.envelope}",
             path=error.path,
         ) from error
     return joined

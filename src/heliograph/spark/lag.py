@@ -75,6 +75,7 @@ def _behind(reader: PartitionReader, offset: int) -> Lag:
     from heliograph.errors import HistoryDamaged, HistoryGone  # noqa: PLC0415 - as above
 
     watermark = reader.watermark
+    offset = max(offset, reader.earliest)  # what retention has removed is not to be read any more
     if offset >= watermark:
         return Lag(0, 0, 0.0)
     size = sum(size for _, _, size in reader.sizes(offset, watermark))

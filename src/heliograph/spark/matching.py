@@ -8,11 +8,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import os
-
     from pyspark.sql import DataFrame, SparkSession
 
     from heliograph.correlate.pattern import Pattern
@@ -36,7 +35,9 @@ def matches(
     from heliograph.channel.replayable import check_streams  # noqa: PLC0415 - few programs have patterns
     from heliograph.correlate.replay import to_text  # noqa: PLC0415 - as above
     from heliograph.spark.record import Record  # noqa: PLC0415 - Spark and Arrow load with the first call
+    from heliograph.spark.values import folder as parse_folder  # noqa: PLC0415 - as above
 
     if pattern is not None:
         check_streams(name, pattern)
+    folder = parse_folder("folder", os.fspath(folder))
     return Record(spark, folder, name).matches(None if pattern is None else to_text(pattern))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from heliograph.errors import InvalidOption
-from heliograph.spark.values import choice, count, parse, seconds, several, size, text, truth
+from heliograph.spark.values import choice, count, folder, parse, seconds, several, size, text, truth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,11 @@ BadRecords: TypeAlias = Literal["fail", "skip", "column"]
 EARLIEST: Final = -2
 LATEST: Final = -1
 """How offsets in JSON say so, as for Kafka."""
+
+NO_PATH: Final = (
+    "the folder of the station that keeps the channel (of a table Spark hands on no options: "
+    "use CREATE TEMPORARY VIEW ... USING heliograph OPTIONS (...))"
+)
 
 STRATEGY: Final = "startingOffsetsByTimestampStrategy"
 MAX_PATTERN: Final = 1000
@@ -112,7 +117,7 @@ def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
     elsewhere = dict.fromkeys(_STREAM_ONLY, "streams") | dict.fromkeys(_BATCH_ONLY, "batch reads")
     parsed = parse(given, parsers, elsewhere)
     if "path" not in parsed:
-        raise InvalidOption("path", None, "the folder of the station that keeps the channel")
+        raise InvalidOption("path", None, NO_PATH)
     _insist_on_one(parsed)
     _insist_on_companions(parsed)
     return Options(
@@ -239,7 +244,7 @@ def _times(name: str, value: str) -> ByPartition:
 _CHOICES: Final = ("channel", "subscribe", "subscribePattern", "assign")
 _TIMES: Final = frozenset({"startingTimestamp", "startingOffsetsByTimestamp"})
 _EVERYWHERE: Final[dict[str, Parser]] = {
-    "path": text,
+    "path": folder,
     "channel": _one,
     "subscribe": several,
     "subscribePattern": _pattern,

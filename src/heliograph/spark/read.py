@@ -10,13 +10,13 @@ Spark's own Parquet reader, the rest by `heliograph.spark.source`. `docs/spark.m
 
 from __future__ import annotations
 
+import os
 from functools import reduce
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from heliograph.options import names_options
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
@@ -50,7 +50,7 @@ def read(
 
     Args:
         spark: such as `heliograph.spark.session()`.
-        folder: of the station that keeps the channel; it may be running.
+        folder: of the station that keeps the channel; it may be running. A path, or a `file:` URL.
         channel: its name.
         where: only events for which this is true; the same text, or `hg.col` expression, as in the channel.
         params: values for `:name` and `%0` in it.
@@ -66,7 +66,9 @@ def read(
     """
     from heliograph.spark.filtering import filter_sql, joined_format, parsed  # noqa: PLC0415 - Arrow and the parser load with the first read
     from heliograph.spark.planning import chosen_types, plan_read  # noqa: PLC0415 - as above
+    from heliograph.spark.values import folder as parse_folder  # noqa: PLC0415 - as above
 
+    folder = parse_folder("folder", os.fspath(folder))
     if columns not in ("typed", "envelope"):
         from heliograph.errors import NotPossible  # noqa: PLC0415 - as above
 

@@ -34,6 +34,7 @@ from heliograph.journal.staging import Batch, Stage, key_of, make_inbox
 from heliograph.ports import LocalDisk, Ports, SystemClock, SystemRandom, ThreadTasks
 from heliograph.spark.sinkoptions import parse_sink_options
 from heliograph.spark.sinkrows import Target, body_maker, sink_target
+from heliograph.spark.tracebacks import told_shortly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -130,6 +131,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, handing: Handing) -> None:
         self._handing = handing
 
+    @told_shortly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         task = TaskContext.get()
         assert task is not None, "Spark calls this in tasks only"
@@ -140,9 +142,11 @@ class StreamSink(DataSourceStreamArrowWriter):
             )
         return self._handing.stage(query, int(number), iterator)
 
+    @told_shortly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         self._handing.commit(messages, batchId)
 
+    @told_shortly
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         self._handing.abort(messages, batchId)
 
@@ -154,12 +158,15 @@ class RunSink(DataSourceArrowWriter):
         self._handing = handing
         self._run = run
 
+    @told_shortly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._handing.stage(self._run, 0, iterator)
 
+    @told_shortly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._handing.commit(messages, 0)
 
+    @told_shortly
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._handing.abort(messages, 0)
 

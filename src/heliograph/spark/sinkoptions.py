@@ -14,7 +14,7 @@ import msgspec
 
 from heliograph.errors import InvalidOption
 from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from heliograph.spark.values import choice, parse, seconds, several, text, truth
+from heliograph.spark.values import choice, folder, parse, seconds, several, text, truth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ def _priority(name: str, value: str) -> int:
 
 
 _EVERYWHERE: Final[dict[str, Parser]] = {
-    "path": text,
+    "path": folder,
     "channel": text,
     "type": text,
     "event": _class_path,
@@ -99,7 +99,6 @@ _EVERYWHERE: Final[dict[str, Parser]] = {
 _STREAM_ONLY: Final[dict[str, Parser]] = {
     "writerId": _name,
     "newCheckpoint": choice("refuse", "accept"),
-    "checkpointLocation": text,
 }
 _BATCH_ONLY: Final[dict[str, Parser]] = {"runId": _name}
 _FIELDS: Final = {

@@ -8,8 +8,7 @@ they do is elsewhere: options in `options`, columns in `shape`, the way of a str
 from __future__ import annotations
 
 from contextlib import closing, suppress
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -26,17 +25,18 @@ from pyspark.sql.streaming.datasource import (
 from heliograph.errors import HeliographError, HistoryGone
 from heliograph.formats import Format
 from heliograph.journal.folder import partition_folder
-from heliograph.spark.filtering import joined_format
+from heliograph.spark.filtering import WORDS_OF_OPTIONS, joined_format
 from heliograph.spark.options import parse_options
 from heliograph.spark.planning import chosen_types, rows_per_task, slices_of
 from heliograph.spark.pruning import pruned
 from heliograph.spark.shape import full_schema, insist_on_columns
 from heliograph.spark.slices import Job, Slice, batches
 from heliograph.spark.stream import Stream
+from heliograph.spark.tracebacks import told_shortly
 from heliograph.spark.watching import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -46,23 +46,6 @@ if TYPE_CHECKING:
     from heliograph.spark.watching import Key
 
     Ranges: TypeAlias = dict[Key, tuple[int, int]]
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def told_shortly(method: Callable[P, T]) -> Callable[P, T]:
-    """Without our own frames: Spark prints the whole traceback, and what matters is its last line."""
-
-    @wraps(method)
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except HeliographError as error:
-            told = error.with_traceback(None)
-        raise told from None
-
-    return called
 
 
 class SlicePartition(InputPartition):
@@ -164,7 +147,7 @@ class HeliographSource(DataSource):
         formats = [Format.from_description(description) for description in self._known]
         of = ", ".join(options.channels) or str(options.pattern)
         chosen = chosen_types(of, formats, options.types)
-        return joined_format(chosen) if options.mode == "typed" else None
+        return joined_format(chosen, WORDS_OF_OPTIONS) if options.mode == "typed" else None
 
 
 def _columns(options: Options, joined: Format | None, *, everything: bool = False) -> pa.Schema:
@@ -202,6 +185,7 @@ class HistoryReader(DataSourceReader):
         self._wanted = wanted
         self._ranges = ranges
 
+    @told_shortly
     def partitions(self) -> Sequence[InputPartition]:
         assert self._watch is not None
         predicates = self._job.shape(self._wanted).predicates()
@@ -220,6 +204,7 @@ class HistoryReader(DataSourceReader):
             parts += map(SlicePartition, slices_of(*key, first, end, segments, rows=rows))
         return parts or [SlicePartition(None)]
 
+    @told_shortly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:
             yield from batches(self._job, partition.value, self._wanted)
@@ -243,6 +228,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._stream is not None, "tasks only read"
         return self._stream
 
+    @told_shortly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return self._driver.initial()
 
@@ -256,18 +242,23 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_events)
         return ReadAllAvailable()
 
+    @told_shortly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return self._driver.latest(start, limited=not isinstance(limit, ReadAllAvailable))
 
+    @told_shortly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._driver.stop_at_now()
 
+    @told_shortly
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return self._driver.report()
 
+    @told_shortly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [SlicePartition(part) for part in self._driver.slices(start, end)]
 
+    @told_shortly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from batches(self._job, partition.value, self._wanted)
 
@@ -285,9 +276,11 @@ class RangeReader(DataSourceReader):
     def __init__(self, job: Job) -> None:
         self._job = job
 
+    @told_shortly
     def partitions(self) -> Sequence[InputPartition]:
         return [SlicePartition(part) for part in self._job.slices]
 
+    @told_shortly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from batches(self._job, partition.value)
 
@@ -299,5 +292,6 @@ class RangeSource(DataSource):
     def name(cls) -> str:
         return "heliograph_ranges"
 
+    @told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark calls it by this name; the job says the same
         return RangeReader(msgspec.json.decode(self.options["job"], type=Job))

@@ -6,8 +6,10 @@ A parser takes the name of an option and its text, and returns the value or rais
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 from heliograph.errors import InvalidOption
 
@@ -25,6 +27,25 @@ OTHER_WORDS: Final = {
 }
 """What `heliograph.spark.read` and channels call an option, and what it is called here."""
 
+OF_SPARK: Final = frozenset(
+    {
+        "queryname",
+        "checkpointlocation",
+        "location",
+        "provider",
+        "owner",
+        "comment",
+        "collation",
+        "external",
+        "is_managed_location",
+        "serialization.format",
+        "transient_lastddltime",
+    }
+)
+"""Options that Spark itself gives to sources and sinks, of a query or of a table: nobody misspelled them."""
+TABLE_PREFIX: Final = "option."
+"""With which Spark gives the options of a table a second time."""
+
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
@@ -33,15 +54,25 @@ def parse(
 ) -> dict[str, Any]:
     """The values of those options that are given; names are compared without case, as Spark does.
 
-    `elsewhere` says of options that exist, but not here, where they belong.
+    `elsewhere` says of options that exist, but not here, where they belong. Spark's own are passed over,
+    unless there is a parser for them.
     """
-    by_name = {name.lower(): value for name, value in given.items()}
+    known = {name.lower() for name in parsers}
+    by_name = {
+        name.lower(): value
+        for name, value in given.items()
+        if name.lower() in known or not _is_of_spark(name.lower())
+    }
     _insist_on_known(by_name, {name.lower(): name for name in parsers}, elsewhere)
     return {
         name: parser(name, by_name[name.lower()])
         for name, parser in parsers.items()
         if name.lower() in by_name
     }
+
+
+def _is_of_spark(name: str) -> bool:
+    return name in OF_SPARK or name.startswith(TABLE_PREFIX)
 
 
 def _insist_on_known(
@@ -53,7 +84,9 @@ def _insist_on_known(
         misplaced = [where for option, where in elsewhere.items() if option.lower() == name]
         same = OTHER_WORDS.get(name, "").lower()
         near = [same] if same in known else difflib.get_close_matches(name, known, n=1)
-        if misplaced:
+        if name == "paths":
+            allowed = "'path' is one folder: read each folder for itself, and union the frames"
+        elif misplaced:
             allowed = f"it is for {misplaced[0]} only"
         elif near:
             allowed = f"did you mean {known[near[0]]!r}?"
@@ -66,6 +99,17 @@ def text(name: str, value: str) -> str:
     if not value:
         raise InvalidOption(name, value, "a text that is not empty")
     return value
+
+
+def folder(name: str, value: str) -> str:
+    """A path, also as the URL that Spark makes of one."""
+    if not re.match(r"(?i)file:|[a-z][a-z0-9+.-]+:/", text(name, value)):
+        return os.path.expanduser(value)  # noqa: PTH111 - a Path would drop what a later error has to quote
+    url = urlsplit(value)
+    if url.scheme != "file" or url.netloc not in ("", "localhost"):
+        allowed = "a folder that the driver and all workers see under this path; mount it, or copy it there"
+        raise InvalidOption(name, value, allowed)
+    return unquote(url.path)
 
 
 def several(name: str, value: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
@@ -75,6 +76,12 @@ class Keeper:
         """Seal everything; returns the sealed files."""
         self.writer.seal()
         return sorted((self.place / "sealed").iterdir())
+
+    def drop_sealed(self) -> None:
+        """What retention does, at once."""
+        partition = self.writer._partition
+        partition.limits = replace(partition.limits, keep_bytes=0)
+        partition.retain()
 
     def __enter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ import pytest
 
 from heliograph.errors import InvalidOption
 from heliograph.spark.options import Points, parse_options
+from heliograph.spark.sinkoptions import parse_sink_options
 
 LEAST = {"path": "data", "channel": "air.tracks"}
 
@@ -137,12 +138,38 @@ def test_delays_are_written_as_spark_writes_them() -> None:
         ({"path": "d", "subscribe": "a,,b"}, True, "names with commas"),
         ({"path": "d", "subscribePattern": "("}, True, "a regular expression"),
         ({"path": "", "channel": "c"}, True, "not empty"),
+        ({"path": "hdfs://host/data", "channel": "c"}, True, "a folder that the driver and all workers see"),
+        ({"path": "file://elsewhere/data", "channel": "c"}, True, "a folder that the driver and all workers"),
+        ({"channel": "c", "paths": '["a", "b"]'}, False, "'path' is one folder"),
+        ({"provider": "heliograph", "owner": "me"}, False, "use CREATE TEMPORARY VIEW"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(said: dict[str, str], stream: bool, sentence: str) -> None:
     with pytest.raises(InvalidOption) as refused:
         parse_options(said, stream=stream)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("data", "data"),
+        ("file:/var/my%20data", "/var/my data"),
+        ("file:///var/data", "/var/data"),
+        ("file://localhost/var/data", "/var/data"),
+        ("a:b", "a:b"),
+    ],
+)
+def test_a_folder_is_a_path_or_the_url_that_spark_makes_of_one(given: str, path: str) -> None:
+    assert parse_options({"path": given, "channel": "c"}, stream=True).path == path
+    assert parse_sink_options({"path": given, "channel": "c"}, stream=False).path == path
+
+
+def test_what_spark_itself_gives_to_every_source_is_passed_over() -> None:
+    own = {"queryName": "q", "checkpointLocation": "c", "location": "file:/x", "owner": "me", "provider": "p"}
+    own |= {"option.channel": "c", "comment": "tracks"}
+    assert parse_options({**LEAST, **own}, stream=None) == parse_options(LEAST, stream=None)
+    assert parse_sink_options({**LEAST, **own}, stream=False) == parse_sink_options(LEAST, stream=False)
 
 
 def test_columns_can_be_asked_for_before_it_is_known_which_kind_of_read_it_will_be() -> None:
