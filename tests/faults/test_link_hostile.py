@@ -330,6 +330,36 @@ def test_a_run_in_columns_that_cannot_be_ends_the_connection(station: hg.Station
     assert_unharmed(station)
 
 
+@pytest.mark.parametrize("offsets", [None, 1_000_000, [7, 5, 2**40]], ids=str)
+@pytest.mark.parametrize("bodies", [None, [[1, 0.0, "x"], ["no number"], [3, 0.0, "x"]]], ids=["good", "bad"])
+def test_events_that_claim_to_be_of_the_history_that_is_kept_here_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    offsets: Any,
+    bodies: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+    with hg.Station(tmp_path / "data", domain="e2e") as keeper:
+        tracks = keeper.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        assert tracks.store is not None
+        consumer = tracks.consumer(name="billing")
+        forged = {"partition": tracks.store.partition, "offsets": offsets, "append_ts": 1}
+        records = uniform(**forged, **({} if bodies is None else {"bodies": bodies}))
+        with Caller(keeper) as caller:
+            caller.greet()
+            assert keeper.mesh is not None
+            sent = run(7, records, length=3, form=m.UNIFORM)
+            caller.send(data(messages(STREAM) + sent, count=4, lane=3))
+            caller.send(data(sent, count=3, first=5, lane=3))
+            assert wait_until(lambda: keeper.mesh.stats()[0].bytes_received > 2 * len(sent))  # type: ignore[union-attr]  # it has a domain
+            tracks.push_many([Track(1), Track(2)])
+            assert [consumer.pull(LIMIT), consumer.pull(LIMIT)] == [Track(1), Track(2)]
+            assert len(keeper.mesh.stations()) == 1, "the connection stands"
+        assert consumer.pull(0) is None
+    assert "Traceback" not in caplog.text
+
+
 def test_a_run_that_comes_again_or_overlaps_is_taken_once(station: hg.Station) -> None:
     consumer = station.channel("air.tracks", Track).consumer()
     with Caller(station) as caller:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from functools import partial
 from itertools import islice, repeat
 from threading import get_ident  # only to know a thread again
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar, cast
 
 from heliograph.channel.bulk import Lot
 from heliograph.channel.lane import BATCH
@@ -53,14 +53,16 @@ class FeedIntake:
     def take_in(self, arrived: Sequence[Any], *, wait: bool = False, until: int = 0) -> int:  # noqa: ARG002 - nobody waits: who has no room reads on later
         """Offer events to all receivers. A link brings the partition of the station at its other end.
 
-        One that is not known yet is left out: it is read when its keeper has told of it.
+        One that is not known yet is left out: it is read when its keeper has told of it. So is what has no
+        place in a history, and what claims to be of the partition that is kept here.
         """
         if not arrived:
             return 0
         partition = arrived[0][1].partition
-        if partition in self._feed.partitions:
-            items = [item for item in arrived if item[1].partition == partition]
-            self._feed.durable(partition, items, items[-1][1].offset + 1)
+        if self._comes_from_elsewhere(partition):
+            items = [i for i in arrived if i[1].partition == partition and i[1].offset is not None]
+            if items:
+                self._feed.durable(partition, items, items[-1][1].offset + 1)
         self.pushed += len(arrived)
         return len(arrived)
 
@@ -73,12 +75,16 @@ class FeedIntake:
         behind = max((header.offset or 0 for header, _ in refused), default=0)
         behind = max([behind, *(item[1].offset or 0 for item in arrived)]) + 1
         before: list[Any] = []
-        if first.partition in self._feed.partitions and first.offset is not None:
+        if self._comes_from_elsewhere(first.partition) and first.offset is not None:
             before = [item for item in arrived if (item[1].offset or 0) < first.offset]
             self.take_in(before)
             self._feed.durable(first.partition, None, behind)
         self.pushed += len(arrived) - len(before)
         return True
+
+    def _comes_from_elsewhere(self, partition: str | None) -> TypeGuard[str]:
+        known = None if partition is None else self._feed.partitions.get(partition)
+        return known is not None and not known.kept_here
 
     def call(self, event: Event, header_of: Callable[[Any], Header], said: Any) -> bool:  # noqa: ARG002 - it has no place in the history
         return False

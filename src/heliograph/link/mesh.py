@@ -690,13 +690,15 @@ class Mesh:
             peer.reports.taken.refuse(stream.channel, run.length - skip)
         else:
             channel = arrivals.channel
-            if stream.prepared_for is not channel.types:
+            types = channel.types
+            if stream.prepared_for is not types:
                 channel.meet_version(stream.wire)
-            items = stream.read(run, channel.types, link.name, skip, channel.qos.missing)
+                types = channel.types
+            items = stream.read(run, types, link.name, skip, channel.qos.missing)
             if stream.refused:
                 self.gates.refused(peer, channel, [one.header.id for one in stream.refused])
                 arrivals.refuse(items, stream.refused)
-            elif items:
+            else:
                 arrivals.add(items)
             peer.reports.taken.refuse(stream.channel, run.length - skip - len(items))
 

@@ -358,7 +358,8 @@ class RemoteSeat:
         items, refused = self._reader.read(handout.page, self._way.types(), self._way.channel)
         if refused:
             spots = [spot for spot, _ in handout.attempts]
-            first = spots.index(spot_of(refused[0].header))
+            bad = spot_of(refused[0].header)
+            first = spots.index(bad) if bad in spots else 0
             self._failure, self._unread = refused[0].error, spots[first:]
             items = [item for item in items if spot_of(item[1]) in spots[:first]]
         lease = self._desk.terms.lease
