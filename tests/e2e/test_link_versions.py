@@ -218,6 +218,33 @@ def test_a_keeper_with_a_newer_class_hands_on_what_is_pushed_in_the_older_one(
             assert wait_until(lambda: called == pushed)
 
 
+def test_several_keepers_may_have_several_versions(tmp_path: Path) -> None:
+    told: list[tuple[str, BaseException]] = []
+    with (
+        open_keeper(tmp_path / "one", ExtendedOld) as first,
+        open_keeper(tmp_path / "two", ExtendedNew) as second,
+        hg.Station(domain="v", on_error=lambda who, _, error: told.append((who, error))) as one,
+        hg.Station(domain="v") as other,
+        hg.Station(domain="v") as tool,
+    ):
+        old, new = opened(one, ExtendedOld), opened(other, ExtendedNew)
+        assert opened(first, ExtendedOld).push(ExtendedOld(1, OldMode.A))
+        assert opened(second, ExtendedNew).push(ExtendedNew(2, NewMode.B))
+        expected = [ExtendedNew(1, NewMode.A), ExtendedNew(2, NewMode.B)]
+        for options in ({}, {"name": "billing"}, {"group": "crew"}):
+            with new.consumer(start="earliest", **options) as consumer:  # type: ignore[arg-type]  # names of options
+                assert _by_id(consumer, 2) == expected
+        with tool.channel("x").consumer(group="tools") as member:
+            assert [(event.id, event.mode.value) for event in _by_id(member, 2)] == [(1, "a"), (2, "b")]
+        called: list[hg.Event] = []
+        old.subscribe(called.append, start="earliest", name="called")
+        assert wait_until(lambda: told)
+        assert [(who, type(error)) for who, error in told] == [("called", hg.IncompatibleFormats)]
+        assert called in ([], [ExtendedOld(1, OldMode.A)])
+        assert old.stats().balanced
+        assert new.stats().balanced
+
+
 def test_a_program_without_the_classes_gets_every_event_with_all_its_fields(tmp_path: Path) -> None:
     with (
         open_keeper(tmp_path / "data"),
@@ -297,6 +324,12 @@ def test_what_a_keeper_has_otherwise_is_refused_with_the_field_both_types_and_bo
                 assert part in said, said
             assert old.push(ApartOld(2, 7))
             assert old.consumer().pull(LIMIT) == ApartOld(2, 7)
+
+
+def _by_id(consumer: hg.Consumer[Any], number: int) -> list[Any]:
+    """So many events, whichever partition came first."""
+    found: list[Any] = [consumer.pull(LIMIT) for _ in range(number)]
+    return sorted(found, key=lambda event: event.id)
 
 
 def _taken(consumer: hg.Consumer[Any], number: int) -> list[dict[str, Any]]:
