@@ -28,8 +28,8 @@ def domain_folder(base: Path, domain: str) -> Path:
         raise NotPossible(
             f"domain {domain[:70]!r}", "a domain is 1 to 64 letters, digits, dots, dashes or underscores"
         )
-    _make_private(base)
-    _make_private(base / domain)
+    make_private(base)
+    make_private(base / domain)
     return base / domain
 
 
@@ -46,7 +46,8 @@ def memory_base() -> Path:
     return MEMORY / f"heliograph-{os.getuid()}"
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
+    """Make a folder that is missing; UnsafeRuntimeFolder for one that others can enter."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     found = path.lstat()

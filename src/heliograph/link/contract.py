@@ -125,8 +125,8 @@ class Transport(Protocol):
         """Why a caller that claims to be a station is not that one; empty when it is."""
         ...
 
-    def linked(self, station: int) -> None:
-        """A connection to this station stands, so no other is needed."""
+    def linked(self, station: int, process: PeerProcess) -> None:
+        """A connection to this station, which is that process, stands, so no other is needed."""
         ...
 
     def lost(self, station: int, *, soon: bool = True) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _CREDENTIALS: Final = struct.Struct("3i")
+_ENDED: Final = (b"Z", b"X")
 _STARTED, _USER_TICKS, _SYSTEM_TICKS = 19, 11, 12
 """Fields of `/proc/<pid>/stat`, counted behind the name of the program, which may hold any character."""
 
@@ -36,6 +37,11 @@ class PeerProcess(NamedTuple):
         if fields is None or int(fields[_STARTED]) != self.started:
             return None
         return int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+
+    def is_running(self) -> bool:
+        """Whether it is there, and has not ended."""
+        fields = _stat(self.pid)
+        return fields is not None and int(fields[_STARTED]) == self.started and fields[0] not in _ENDED
 
 
 UNKNOWN: Final = PeerProcess(0, 0)

@@ -8,7 +8,8 @@ Only this user can read what a lock file says: the process of the station, as th
 secret that the station says with its hello. So a caller that claims to be a station can be told from it.
 
 A lock ends with its process, however that ends, so liveness needs no time-out. Files of a dead station are
-removed by whoever finds them; ids are never used again.
+removed by whoever finds them; ids are never used again. Cleaners of temporary files may remove those of a
+station that lives: it keeps them young, and makes them again when they are gone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from heliograph.link.credentials import PeerProcess, pid_namespace, this_process
-from heliograph.privatefolder import domain_folder, runtime_base
+from heliograph.privatefolder import domain_folder, make_private, runtime_base
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,8 +78,28 @@ class MeetingFolder:
             early.rename(self._lock_path(station))
         except BaseException:
             os.close(descriptor)
+            early.unlink(missing_ok=True)
             raise
         return descriptor
+
+    def make_again(self) -> None:
+        """Make the folder, where it is missing."""
+        make_private(self.path.parent)
+        make_private(self.path)
+
+    def holds_lock(self, station: int, descriptor: int) -> bool:
+        """Whether this is the station's lock file, and its folder is there."""
+        return is_same_file(self._lock_path(station), os.fstat(descriptor))
+
+    def keep_young(self, station: int) -> None:
+        """Show cleaners of temporary files that these are in use."""
+        for path in (self.path, self.socket_path(station), self._lock_path(station)):
+            with suppress(FileNotFoundError):
+                os.utime(path)
+
+    def is_missing(self, station: int) -> bool:
+        """Whether there is no lock file of a station, be it dead or alive."""
+        return not self._lock_path(station).exists()
 
     def leave(self, station: int, descriptor: int) -> None:
         """Remove what shows that a station is alive; a descriptor below 0 is none."""
@@ -127,3 +148,12 @@ class MeetingFolder:
         for path in (self.socket_path(station), self._lock_path(station)):
             with suppress(FileNotFoundError):
                 path.unlink()
+
+
+def is_same_file(path: Path, known: os.stat_result) -> bool:
+    """Whether a path leads to this file."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return (found.st_dev, found.st_ino) == (known.st_dev, known.st_ino)

@@ -180,7 +180,7 @@ class MemoryTransport:
     def doubt(self, station: int, process: PeerProcess, secret: bytes) -> str:  # noqa: ARG002 - all are of one process
         return ""
 
-    def linked(self, station: int) -> None:
+    def linked(self, station: int, process: PeerProcess) -> None:
         """The network knows its connections."""
 
     def lost(self, station: int, *, soon: bool = True) -> None:  # noqa: ARG002 - here always at once

@@ -468,7 +468,7 @@ class Mesh:
             connection.offer([m.hello_frame(self._hello(link, resumed=resumed))])
         with self._lock:
             self._suspected.discard(hello.station)
-        self._transport.linked(hello.station)
+        self._transport.linked(hello.station, connection.process)
         return peer, link.attach(connection, hello, resumed=resumed)
 
     def _refused(self, connection: Connection, error: LinkRefused, dialled: int | None) -> None:

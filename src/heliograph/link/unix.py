@@ -22,7 +22,7 @@ from heliograph.errors import BadFrame, LinkError, LinkLost, LinkRefused
 from heliograph.link.backoff import Backoff
 from heliograph.link.contract import KNOCK, MAX_FRAME, MAX_HELLO
 from heliograph.link.credentials import process_at
-from heliograph.link.meeting import MeetingFolder
+from heliograph.link.meeting import MeetingFolder, is_same_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 0.25
 """Seconds between two looks around in the meeting folder."""
+KEEP_YOUNG_EVERY: Final = 240
+"""Looks after which the files of this station get the present time: a minute."""
 CHUNK: Final = 1 << 14
 MOST_CHUNK: Final = 1 << 18
 """Bytes to read at once: few while little comes, because setting large memory aside costs more than reading
@@ -283,20 +285,25 @@ class UnixTransport:
         self._station = station
         self._tasks = tasks
         self._lock = tasks.lock("stations met")
-        self._linked: set[int] = set()
+        self._linked: dict[int, PeerProcess] = {}
         self._known: set[int] = set()
         self._refused: set[int] = set()
         self._look_around = tasks.signal("look around")
         self._closed = False
+        self._files = tasks.lock("files in the meeting folder")
+        """Held while they are made or removed: none is made again when this station has left."""
         self._alive_lock = -1
         self._listener: socket.socket | None = None
+        self._bound: os.stat_result | None = None
+        """The file of the socket that is listened on."""
+        self._looks = 0
         self._on_connection: Connected | None = None
         self._on_gone: Callable[[int], None] | None = None
 
     def start(self, on_connection: Connected, on_gone: Callable[[int], None]) -> None:
         self._on_connection, self._on_gone = on_connection, on_gone
         with on_failure(self.close):
-            self._listener = _listening(self._folder.socket_path(self._station))
+            self._listen()
             # Whoever sees the lock file may dial at once, so it comes after the socket.
             self._alive_lock = self._folder.enter(self._station, self.secret)
             self._tasks.spawn("link accept", self._accept)
@@ -305,7 +312,7 @@ class UnixTransport:
 
     def others(self) -> set[int]:
         try:
-            return self._folder.alive() - {self._station}
+            return self._alive()
         except OSError:  # no descriptor is left: those that were there at the last look
             with self._lock:
                 return set(self._known)
@@ -314,14 +321,14 @@ class UnixTransport:
         record = self._folder.record(station) if self._folder.is_alive(station) else None
         return "is not in the meeting folder" if record is None else record.doubt(process, secret)
 
-    def linked(self, station: int) -> None:
+    def linked(self, station: int, process: PeerProcess) -> None:
         with self._lock:
-            self._linked.add(station)
+            self._linked[station] = process
             self._known.add(station)
 
     def lost(self, station: int, *, soon: bool = True) -> None:
         with self._lock:
-            self._linked.discard(station)
+            self._linked.pop(station, None)
         if soon:
             self._look_around.notify()
 
@@ -337,11 +344,12 @@ class UnixTransport:
             return
         self._closed = True
         self._look_around.notify()
-        if self._listener is not None:
-            with suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
-            self._folder.leave(self._station, self._alive_lock)
+        with self._files:
+            if self._listener is not None:
+                with suppress(OSError):
+                    self._listener.shutdown(socket.SHUT_RDWR)
+                self._listener.close()
+                self._folder.leave(self._station, self._alive_lock)
 
     def abandon(self) -> None:
         """In the child of a fork: the parent alone is this station."""
@@ -366,7 +374,14 @@ class UnixTransport:
     def _accept_one(self) -> None:
         assert self._listener is not None
         assert self._on_connection is not None
-        sock, _ = self._listener.accept()
+        listener = self._listener
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            if listener is self._listener:
+                raise
+            listener.close()  # another has taken its place
+            return
         with on_failure(sock.close):
             connection = UnixConnection(sock, "a caller", self._callers)
         with on_failure(connection.close):
@@ -393,14 +408,18 @@ class UnixTransport:
     def _look(self) -> None:
         """Dial every station that is there and not linked; say which ones are gone."""
         assert self._on_gone is not None
-        alive = self._folder.alive() - {self._station}
+        with self._files:
+            if not self._closed:
+                self._keep_files()
+        alive = self._alive()
         with self._lock:
             gone = self._known - alive
             self._known &= alive
-            self._linked -= gone
+            for station in gone:
+                self._linked.pop(station, None)
             self._refused &= alive
             new = alive - self._known
-            to_dial = alive - self._linked - self._refused
+            to_dial = alive - self._linked.keys() - self._refused
             self._known |= alive
         for station in gone:
             self._on_gone(station)
@@ -410,11 +429,45 @@ class UnixTransport:
             elif station in new:
                 self._knock(station)
 
+    def _alive(self) -> set[int]:
+        """The other stations whose processes live."""
+        with self._lock:
+            linked = dict(self._linked)
+        # First: the next line removes what dead stations have left, and those are not missing by mistake.
+        swept = {station for station in linked if self._folder.is_missing(station)}
+        alive = self._folder.alive() | {station for station in swept if linked[station].is_running()}
+        return alive - {self._station}
+
+    def _listen(self) -> None:
+        path = self._folder.socket_path(self._station)
+        self._listener, old = _listening(path), self._listener
+        self._bound = path.lstat()
+        if old is not None:
+            with suppress(OSError):
+                old.shutdown(socket.SHUT_RDWR)  # whoever accepts goes over to the new one
+
+    def _keep_files(self) -> None:
+        """Make again what was swept from the meeting folder; else nobody would meet this station any more."""
+        self._looks += 1
+        if self._looks % KEEP_YOUNG_EVERY == 0:
+            self._folder.keep_young(self._station)
+        path = self._folder.socket_path(self._station)
+        has_socket = self._bound is not None and is_same_file(path, self._bound)
+        if has_socket and self._folder.holds_lock(self._station, self._alive_lock):
+            return
+        log.warning("the files of this station in %s were removed; they are made again", self._folder.path)
+        self._folder.make_again()
+        if not has_socket:
+            path.unlink(missing_ok=True)
+            self._listen()
+        old, self._alive_lock = self._alive_lock, self._folder.enter(self._station, self.secret)
+        os.close(old)
+
     def _dial(self, station: int) -> None:
         assert self._on_connection is not None
         connection = self._connect(station)
         if connection is not None:
-            self.linked(station)
+            self.linked(station, connection.process)
             try:
                 self._on_connection(connection, station)
             except BaseException:
