@@ -26,7 +26,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -39,6 +38,7 @@ import msgspec
 from heliograph.channel.pools import CALLBACK_LIMIT
 from heliograph.channel.settling import ALONE
 from heliograph.channel.stamp import check_timeout
+from heliograph.childprocess import import_path_for, python_command
 from heliograph.errors import (
     NotPossible,
     WorkerDied,
@@ -339,7 +339,7 @@ class BandWorker:
             self._wire, theirs = socket.socketpair()
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module, run by our own interpreter
-                    [sys.executable, "-m", "heliograph.bandprocess", str(theirs.fileno())],
+                    python_command("heliograph.bandprocess", str(theirs.fileno())),
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
                 )
@@ -496,7 +496,7 @@ def new_order(
         priority,
         fifo,
         core,
-        tuple(sys.path),
+        tuple(import_path_for(path.partition(":")[0])),
         supervisor,
         is_relayed,
         hang_after,

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from heliograph.journal.seal import end_process
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -28,6 +30,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 60.0
 """How often ages are looked at, and how soon a failed seal is tried again."""
+CLOSE_SECONDS: Final = 5.0
+"""How long closing waits for a process that seals before it is ended: nothing of its work is lost."""
 SEALS_PER_REWRITE: Final = 8
 """While more waits to be sealed than gets done."""
 
@@ -103,12 +107,14 @@ class Keeper:
             self._partition.retain(places)
 
     def close(self) -> None:
-        """Finish the segment that is being sealed, if any, and stop."""
+        """Finish the segment that is being sealed, if any, and stop; one that takes long is made later."""
         self._stopping = True
         with self._turn:
             if self._timer is not None:
                 self._timer.cancel()
-            self._at_rest.wait_for(lambda: not self._serving)
+            if not self._at_rest.wait_for(lambda: not self._serving, CLOSE_SECONDS):
+                end_process(self._disk, self._partition.folder)
+                self._at_rest.wait_for(lambda: not self._serving)
 
     def _serve(self) -> None:
         """Take one look, in a maintenance task. Partitions take turns: what is left to do is another look."""

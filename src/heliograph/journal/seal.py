@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from heliograph.childprocess import python_command
 from heliograph.errors import BadJournalFile, DiskError
 from heliograph.formats import FormatRegistry
 from heliograph.journal.frames import checksum
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 NICENESS: Final = 10
 SECONDS: Final = 600.0
 """A seal takes seconds; one that takes so long is hanging."""
+
+_running: Final[dict[tuple[str, str], subprocess.Popen[bytes]]] = {}
+"""By the folder of a station and that of a partition in it."""
 
 
 def seal(disk: Disk, job: SealJob) -> Segment:
@@ -86,7 +90,9 @@ def seal_in_process(disk: Disk, job: SealJob) -> Segment:
     """As `seal`, in another process if the disk is one that another process can open."""
     if not isinstance(disk, LocalDisk):
         return seal(disk, job)
-    answer = _in_process("heliograph.journal.seal", disk, msgspec.msgpack.encode(job), job.segment)
+    answer = _in_process(
+        "heliograph.journal.seal", disk, job.folder, msgspec.msgpack.encode(job), job.segment
+    )
     return msgspec.msgpack.decode(answer, type=Segment)
 
 
@@ -96,23 +102,37 @@ def rewrite_in_process(disk: Disk, job: RewriteJob) -> tuple[Segment, ...]:
         from heliograph.journal.rewriting import rewrite  # noqa: PLC0415 - Arrow is for sealing only
 
         return rewrite(disk, job)
-    answer = _in_process("heliograph.journal.rewriting", disk, msgspec.msgpack.encode(job), job.folder)
+    answer = _in_process(
+        "heliograph.journal.rewriting", disk, job.folder, msgspec.msgpack.encode(job), job.folder
+    )
     return msgspec.msgpack.decode(answer, type=tuple[Segment, ...])
 
 
-def _in_process(module: str, disk: LocalDisk, job: bytes, what: str) -> bytes:
-    done = subprocess.run(  # noqa: S603 - our own module, run by our own interpreter
-        [sys.executable, "-m", module, disk.folder],
-        input=job,
-        capture_output=True,
-        check=False,
-        timeout=SECONDS,
+def end_process(disk: Disk, folder: str) -> None:
+    """End the process that seals or rewrites files of a partition, if one does: it changes nothing then."""
+    process = _running.get((getattr(disk, "folder", ""), folder))
+    if process is not None:
+        process.kill()
+
+
+def _in_process(module: str, disk: LocalDisk, folder: str, job: bytes, what: str) -> bytes:
+    with subprocess.Popen(  # noqa: S603 - our own module, run by our own interpreter
+        python_command(module, disk.folder),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C in a terminal is for the program, not for its sealing
-    )
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise BadJournalFile(what, f"sealing ended with {done.returncode}: {' '.join(reason)}")
-    return done.stdout
+    ) as process:
+        _running[disk.folder, folder] = process
+        try:
+            answer, errors = process.communicate(job, SECONDS)
+        finally:
+            process.kill()
+            del _running[disk.folder, folder]
+    if process.returncode:
+        reason = errors.decode(errors="replace").strip().splitlines()[-1:]
+        raise BadJournalFile(what, f"sealing ended with {process.returncode}: {' '.join(reason)}")
+    return answer
 
 
 def _pieces(disk: Disk, job: SealJob, formats: FormatRegistry) -> Iterator[Piece]:

@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from heliograph.childprocess import import_path
+
 _WORKER_PYTHON: Final = """\
 #!/bin/sh
 # Spark has workers import its modules from a zip, where each process compiles them anew; the installed ones,
@@ -29,7 +31,9 @@ for part in $PYTHONPATH; do
     esac
 done
 unset IFS
-PYTHONPATH=$kept exec {python} "$@"
+# Spark starts workers with -m, in whatever folder its program was started: nothing is imported from there.
+# They import what the driver does.
+PYTHONPATH=$kept${{HELIO_WORKER_PATH:+${{kept:+:}}$HELIO_WORKER_PATH}} exec {python} -P "$@"
 """
 
 
@@ -45,6 +49,11 @@ def worker_python() -> str:
     script = _WORKER_PYTHON.format(python=shlex.quote(sys.executable))
     home = home_of("python", script)
     return sys.executable if home is None else str(home / "bin" / "python")
+
+
+def worker_path() -> str:
+    """Where workers on this machine import from, behind what Spark tells them: where this process does."""
+    return os.pathsep.join(import_path(for_user=True))
 
 
 def home_of(program: str, script: str) -> Path | None:

@@ -101,11 +101,14 @@ def _local() -> dict[str, Setting]:
 
 def _prepare_environment(*, is_local: bool) -> None:
     from heliograph.spark.java import find_java  # noqa: PLC0415 - not needed when a JVM runs already
-    from heliograph.spark.programs import worker_python  # noqa: PLC0415 - as above
+    from heliograph.spark.programs import worker_path, worker_python  # noqa: PLC0415 - as above
 
     os.environ["JAVA_HOME"] = str(find_java().home)
     # This program is Python: the driver is this process, and only on one machine is its path the workers'.
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local:
         os.environ.setdefault("PYSPARK_PYTHON", worker_python())
+        os.environ["HELIO_WORKER_PATH"] = worker_path()
+        if os.environ["PYSPARK_PYTHON"] == sys.executable:  # there is no script that would see to it
+            os.environ.setdefault("PYTHONSAFEPATH", "1")
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -307,3 +308,29 @@ def test_a_sealing_process_that_fails_is_reported_and_changes_nothing(tmp_path: 
         seal_in_process(disk, job)
     disk.rename(f"{FOLDER}/elsewhere", f"{FOLDER}/{job.heads[0].name}")
     assert history(disk) == tracks(0, 3)
+
+
+def test_closing_does_not_wait_long_for_a_sealing_process_that_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ended, and what it should have sealed is sealed by the next writer."""
+    disk = LocalDisk(tmp_path)
+    monkeypatch.setattr("heliograph.journal.keeper.CLOSE_SECONDS", 0.05)
+    started = threading.Event()
+
+    def hanging(*_: str) -> list[str]:
+        started.set()
+        return [sys.executable, "-c", "import time; time.sleep(600)"]
+
+    limits = Limits(head_events=3)
+    with monkeypatch.context() as stuck:
+        stuck.setattr("heliograph.journal.seal.python_command", hanging)
+        writer = PartitionWriter(system_ports(tmp_path), FOLDER, FORMATS, limits=limits)
+        for first in (0, 3):
+            writer.append(tracks(first, 3)).result(10.0)
+        assert started.wait(10.0)
+        closing = threading.Thread(target=writer.close, daemon=True)
+        closing.start()
+        closing.join(30.0)
+        assert not closing.is_alive()
+    assert history(disk) == tracks(0, 6)

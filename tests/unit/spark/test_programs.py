@@ -37,6 +37,32 @@ def test_workers_import_what_is_installed_and_keep_all_else_that_they_were_given
     assert asked.stdout.strip().split("|") == expected
 
 
+def test_workers_import_nothing_from_the_folder_they_are_started_in(tmp_path: Path) -> None:
+    """Spark starts them with -m, wherever its program was started."""
+    (tmp_path / "pyspark.py").write_text("raise SystemExit('somebody else was run')")
+    asked = subprocess.run(
+        [worker_python(), "-m", "pyspark.cloudpickle"],
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "somebody else" not in asked.stderr
+    other = tmp_path / "of the driver"
+    other.mkdir()
+    (other / "helper.py").write_text("print('found')")
+    found = subprocess.run(
+        [worker_python(), "-m", "helper"],
+        env={**os.environ, "PYTHONPATH": "", "HELIO_WORKER_PATH": str(other)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "found\n", "what the driver imports"
+
+
 def test_where_no_script_can_stand_workers_are_started_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     monkeypatch.setattr("tempfile.tempdir", "/dev/null")
