@@ -20,6 +20,7 @@ import fcntl
 import mmap
 import os
 import stat
+import weakref
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
@@ -277,6 +278,8 @@ class LocalDisk:
             if create and not os.path.isdir(self.folder):  # noqa: PTH112 - as above
                 self._make_root()
             self._root = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._let_go = weakref.finalize(self, os.close, self._root)
+        """Closes the folder, once: with the disk at the latest, which not everybody closes."""
 
     def _make_root(self) -> None:
         """Level by level, each name synced in the folder that holds it."""
@@ -409,9 +412,8 @@ class LocalDisk:
             return space.f_bavail * space.f_frsize
 
     def close(self) -> None:
-        root, self._root = self._root, -1
-        if root >= 0:
-            os.close(root)
+        self._root = -1
+        self._let_go()
 
     def __enter__(self) -> Self:
         return self

@@ -39,7 +39,7 @@ from heliograph.journal.keeping import Keeping
 from heliograph.journal.limits import Limits
 from heliograph.link import PEER_LIMIT, Carrier, Identity, check_joining, join
 from heliograph.options import insist_on_known, names_options
-from heliograph.ports import Ports, seconds_until, system_ports
+from heliograph.ports import LocalDisk, Ports, seconds_until, system_ports
 from heliograph.qos import QoS, differences
 from heliograph.timers import Timers
 from heliograph.trouble import reporter, run_all
@@ -121,6 +121,8 @@ class Station:
         priority = self._configuration.priority or priority
         modules = self._configuration.modules
         self.ports = ports or system_ports(folder)
+        self._disk = self.ports.disk if ports is None else None
+        """What was opened here, and is closed with the station."""
         self.id = self.ports.random.id64()
         station_seq = count(1).__next__
         self._keeping: Keeping | None = None
@@ -392,6 +394,7 @@ class Station:
                 self._pools.close,
                 lambda: None if self._keeping is None else self._keeping.close(),
                 partial(self._loop.stop, timeout),
+                lambda: self._disk.close() if isinstance(self._disk, LocalDisk) else None,
             ]
         )
         return left

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
+
+
+GROUP: Final = "group:"
+KEPT_BESIDE: Final = (GROUP, "supplier:")
+"""How the names begin under which others keep how far they are, beside durable consumers."""
 
 
 class Asked(NamedTuple):
@@ -129,6 +134,12 @@ class Asking(Generic[T]):
 
     def _open_durable(self, name: str, how: Asked, selection: Selection, terms: Terms) -> Consumer[T]:
         assert self._journal is not None
+        if name.startswith(KEPT_BESIDE):
+            raise NotPossible(
+                self._channel.name,
+                f"name={name!r}: the cursors of groups and the leases of suppliers are kept under names that "
+                f"begin with {' and '.join(map(repr, KEPT_BESIDE))}; for a member of a group write group=",
+            )
         self._members.claim_name(name, insist=True)
         try:
             self._journal.meet_keepers()
@@ -251,7 +262,7 @@ class Asking(Generic[T]):
             )
         cursors: Cursors | None = None
         if self._journal is not None:
-            selection, cursors = self._journal.resume(selection, f"group:{group}")
+            selection, cursors = self._journal.resume(selection, f"{GROUP}{group}")
         # The group is one receiver: to the channel it is a consumer like any other.
         shared = Shared(
             self._channel,

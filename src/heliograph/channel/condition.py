@@ -50,16 +50,21 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
 
         return self.sources is not None or any(column.header for column in columns(self.checked.node))
 
-    @cached_property
+    @property
     def split(self) -> tuple[Condition, Condition]:
         """What can be asked before an event has its place, and the rest: it holds when both do."""
+        return self._halves or (self, Condition())
+
+    @cached_property
+    def _halves(self) -> tuple[Condition, Condition] | None:
+        """Both; None when all can be asked before. Not itself, or it would never be let go of."""
         if self.checked is None:
-            return self, Condition()
+            return None
         from heliograph.expr.schema import around_the_place  # noqa: PLC0415 - only channels with filters do
 
         early, late = around_the_place(self.checked.node)
         if late is None:
-            return self, Condition()
+            return None
         return Condition(self._of(early), self.sources), Condition(self._of(late))
 
     def _of(self, node: Node | None) -> Checked | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import msgspec
@@ -123,3 +124,11 @@ def test_of_alternatives_none_is_asked_before_if_one_cannot_be(text: str) -> Non
     assert either.split == (Condition(), either)
     receivers = AnyOf((when("n > 3"), when(text)))
     assert receivers.split == (Condition(), receivers)
+
+
+def test_a_condition_that_can_be_asked_before_does_not_hold_on_to_itself() -> None:
+    """Without a filter it is none of the objects that the garbage collector looks at."""
+    condition = Condition()
+    before = sys.getrefcount(condition)
+    assert condition.split == (condition, Condition())
+    assert sys.getrefcount(condition) == before

@@ -167,3 +167,12 @@ def test_threads_share_a_stream_without_loss_or_repetition() -> None:
         for thread in threads:
             thread.join(LIMIT)
     assert sorted(int(text) for mine in seen for text in mine) == list(range(2_000))
+
+
+@pytest.mark.parametrize("name", ["group:workers", "supplier:radar-1"])
+def test_a_durable_consumer_cannot_have_the_cursor_of_a_group_or_the_lease_of_a_supplier(
+    name: str, helio: Rig
+) -> None:
+    tracks = helio.station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+    with pytest.raises(hg.NotPossible, match="group="):
+        tracks.consumer(name=name)

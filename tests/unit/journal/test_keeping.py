@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +22,6 @@ from heliograph.ports import system_ports
 from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from heliograph.formats import Format
 
 PERSISTENT = hg.QoS(durability="persistent")
@@ -204,3 +204,17 @@ def test_a_folder_keeps_the_formats_of_the_classes_with_which_a_channel_was_open
     with hg.Station(tmp_path) as station:
         station.channel("totals", class_for(format_of(Total)))
         assert kept() == [format_of(Wider)], "a class that was made of an old event declares nothing new"
+
+
+def test_a_station_that_is_closed_has_no_file_of_its_folder_open(tmp_path: Path) -> None:
+    def opened() -> list[str]:
+        links = Path("/proc/self/fd").iterdir()
+        return [str(link.readlink()) for link in links if link.is_symlink()]
+
+    with hg.Station(tmp_path) as station:
+        station.channel("totals", Total, qos=PERSISTENT).push(Total(1))
+    assert [name for name in opened() if name.startswith(str(tmp_path))] == []
+    with hg.Station(tmp_path), pytest.raises(FolderInUse):
+        hg.Station(tmp_path)
+    gc.collect()
+    assert [name for name in opened() if name.startswith(str(tmp_path))] == []
