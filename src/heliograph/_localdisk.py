@@ -33,6 +33,7 @@ from heliograph.errors import (
     FileLocked,
     InvalidFileName,
     NoSuchFile,
+    NotPossible,
 )
 
 if TYPE_CHECKING:
@@ -269,11 +270,24 @@ def _forget_locks() -> None:
 os.register_at_fork(after_in_child=_forget_locks)
 
 
+def _expanded(folder: str | os.PathLike[str]) -> str:
+    """The path with `~` and `~user` as a shell has them; NotPossible for a user who is not there."""
+    path = os.fspath(folder)
+    found = os.path.expanduser(path)  # noqa: PTH111 - a Path would raise a RuntimeError without the remedy
+    if found.startswith("~"):
+        user = path.partition("/")[0][1:]
+        reason = (
+            f"there is no user {user!r} whose home it could be in; a folder of that name is {'./' + path!r}"
+        )
+        raise NotPossible(f"folder {path!r:.60}", reason)
+    return found
+
+
 class LocalDisk:
     """One folder of this machine as a `Disk`; made, with mode 0700, unless `create=False`."""
 
     def __init__(self, folder: str | os.PathLike[str], *, create: bool = True) -> None:
-        self.folder = os.path.abspath(folder)  # noqa: PTH100 - an absolute path that keeps symbolic links
+        self.folder = os.path.abspath(_expanded(folder))  # noqa: PTH100 - an absolute path that keeps symbolic links
         with _translated("open", self.folder):
             if create and not os.path.isdir(self.folder):  # noqa: PTH112 - as above
                 self._make_root()

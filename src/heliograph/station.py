@@ -15,7 +15,7 @@ import os
 import weakref
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, Unpack, get_args, overload
 
 from heliograph.channel.core import Channel
 from heliograph.channel.naming import PatternSubscription, check_channel, types_needed
@@ -249,6 +249,13 @@ class Station:
         for channel in channels:
             subscription.meet(channel)
         return subscription
+
+    def __reduce__(self) -> Never:
+        raise NotPossible(
+            "pickle",
+            "a station has threads, locks and sockets of this process; open one where it is needed: "
+            "hg.Station(domain=...), for example inside of the function that the other process runs",
+        )
 
     def _together(self, pattern: Pattern, callback: Callable[[Any], object], **options: Any) -> Together:
         if not self._configuration.modules.correlation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import threading
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,16 @@ class Reading(hg.Event, name="mistakes.reading"):
         (lambda c: c.push(Reading(1), timeout=1.0), "elsewhere QoS(max_blocking=...)"),
         (lambda c: hg.all_of(a=c, withn=2), "did you mean within=?"),
         (lambda _: hg.QoS(queue=0), "from 1 to 2,147,483,648"),
+        (
+            lambda c: hg.none_of(a=c, within=1.0, by="value"),
+            "for the all_of around it, hg.all_of(first=..., rest=hg.none_of(...), within=..., by='value')",
+        ),
+        (lambda c: hg.any_of(a=c, within=1.0), "hg.all_of(first=..., rest=hg.any_of(...), within=1.0)"),
+        (lambda c: c.subscribe(print, where=lambda e: e.value > 1), 'hg.col("speed") > 300'),
+        (lambda c: c.consumer(where=lambda e: e.value > 1), "not a function that only this process has"),
+        (lambda c: c.where(lambda e: e.value > 1), "where= is text"),
+        (lambda c: c.subscribe(print, where="value = :v", params={"v": [1]}), "but after IN: x IN :v"),
+        (pickle.dumps, "station.channel('readings', ...) there"),
     ],
 )
 def test_the_sentence_says_what_to_write(mistake: Callable[[Any], object], sentence: str) -> None:
@@ -39,6 +50,63 @@ def test_the_sentence_says_what_to_write(mistake: Callable[[Any], object], sente
         readings = station.channel("readings", Reading)
         with pytest.raises(hg.HeliographError, match=re.escape(sentence)):
             mistake(readings)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (lambda s: s.subscribe("air.*", print, where=lambda e: True), "where= is text"),
+        (lambda s: s.subscribe("air.*", print, where="value >"), "value >"),
+        (pickle.dumps, "open one where it is needed: hg.Station(domain=...)"),
+    ],
+)
+def test_a_station_says_what_to_write(mistake: Callable[[Any], object], sentence: str) -> None:
+    with hg.Station() as station, pytest.raises(hg.HeliographError, match=re.escape(sentence)):
+        mistake(station)
+
+
+def test_a_callback_without_an_argument_is_refused_where_it_is_written() -> None:
+    with hg.Station() as station:
+        readings = station.channel("readings", Reading)
+        for subscribe in (readings.subscribe, lambda call: station.subscribe("other.*", call)):
+            with pytest.raises(TypeError, match=r"called with the event; write `lambda event: ...`, or"):
+                subscribe(lambda: None)
+        with pytest.raises(TypeError, match=r"called with the match; write `lambda match: ...`"):
+            station.subscribe(hg.all_of(a=readings, b=readings), lambda: None)  # type: ignore[arg-type,misc] # the mistake
+
+
+def test_a_list_is_what_in_looks_into(helio: Rig) -> None:
+    readings = helio.station.channel("readings", Reading)
+    got: dict[str, list[int]] = {"in": [], "not in": [], "nothing": [], "not nothing": [], "beside": []}
+    for name, where, ids in [
+        ("in", "value IN :ids", [1, 3]),
+        ("not in", "value NOT IN (:ids)", {1, 3}),
+        ("nothing", "value IN :ids", []),
+        ("not nothing", "value NOT IN :ids", ()),
+        ("beside", "value IN (0, :ids)", range(2, 4)),
+    ]:
+        readings.subscribe(lambda e, to=got[name]: to.append(e.value), where=where, params={"ids": ids})
+    readings.push_many([Reading(n) for n in range(5)])
+    helio.settle()
+    assert got == {
+        "in": [1, 3],
+        "not in": [0, 2, 4],
+        "nothing": [],
+        "not nothing": [0, 1, 2, 3, 4],
+        "beside": [0, 2, 3],
+    }
+    with pytest.raises(hg.ExpressionError, match=r"at most 4,096 values"):
+        readings.subscribe(print, where="value IN :ids", params={"ids": range(5000)})
+
+
+def test_a_tilde_is_the_home_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with hg.Station("~/data"):
+        assert (tmp_path / "data" / "channels").is_dir()
+    with pytest.raises(hg.NotPossible, match=r"no user 'nobody-of-that-name'.*'\./~nobody-of-that-name/x'"):
+        hg.Station("~nobody-of-that-name/x")
+    assert not list(tmp_path.glob("~*"))
 
 
 def test_a_plain_type_is_a_field_and_no_event() -> None:

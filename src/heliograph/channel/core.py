@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from heliograph.channel.accounts import Accounts
@@ -547,6 +547,13 @@ class Channel(Generic[T]):
         """In the child of a fork: no lock can be trusted, so only plain stores are made."""
         for supplier in self._members.suppliers:
             supplier.retire(partial(ForkedStation, f"channel {self.name}"))
+
+    def __reduce__(self) -> Never:
+        raise NotPossible(
+            "pickle",
+            f"a channel belongs to the station of this process; open a station in the other one, "
+            f"hg.Station(domain=...), and station.channel({self.name!r}, ...) there",
+        )
 
     def add_types(self, types: tuple[type[T], ...]) -> None:
         """Carry further event types. Receivers that named no types get them where their condition fits."""

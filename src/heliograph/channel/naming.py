@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from heliograph.channel.members import Access
-from heliograph.channel.selection import check_options
+from heliograph.channel.receiver import takes_header
+from heliograph.channel.selection import check_options, parsed
 from heliograph.errors import ExpressionError, NotPossible, WrongEventType
 from heliograph.event import info_of
 from heliograph.qos import QoS
@@ -76,6 +77,10 @@ class PatternSubscription:
         self._options = options
         self._regex = re.compile(pattern_regex(pattern))
         check_options("subscribe", options, "inline", "views", "name", "start")
+        # What no channel could take is refused here: perhaps none is there yet.
+        takes_header(callback)
+        if options.get("where") is not None:
+            parsed(options["where"], options.get("params"))
         self._met: dict[Channel[Any], Receiver] = {}
 
     def meet(self, channel: Channel[Any]) -> None:

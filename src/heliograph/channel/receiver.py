@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack
 
 from heliograph.channel.lane import Lane
 from heliograph.channel.ledger import LaneCounts
@@ -54,8 +54,8 @@ def _signature(callback: Callable[..., object]) -> inspect.Signature:
         return inspect.signature(callback)
 
 
-def takes_header(callback: Callable[..., object]) -> bool:
-    """Whether a callback wants (event, header) rather than (event)."""
+def takes_header(callback: Callable[..., object], given: Literal["event", "match"] = "event") -> bool:
+    """Whether a callback wants (event, header) rather than (event); TypeError says what it is called with."""
     try:
         parameters = _signature(callback).parameters.values()
     except (TypeError, ValueError):
@@ -63,7 +63,8 @@ def takes_header(callback: Callable[..., object]) -> bool:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
     if len(required) > 2 or (not positional and not any(p.kind is p.VAR_POSITIONAL for p in parameters)):
-        raise TypeError(f"{callback!r} must take (event) or (event, header)")
+        header = ", or with the event and its header: `lambda event, header: ...`" if given == "event" else ""
+        raise TypeError(f"{callback!r} is called with the {given}; write `lambda {given}: ...`{header}")
     return len(required) == 2
 
 

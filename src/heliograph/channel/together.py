@@ -92,7 +92,7 @@ class Together:
         check(pattern)
         if replayable:
             _check_replayable(name, pattern, services)
-        if takes_header(callback):
+        if takes_header(callback, "match"):
             raise TypeError(f"{callback!r} must take one argument: the match")
         own_name: str = getattr(callback, "__name__", type(callback).__name__)
         self.name = name or own_name

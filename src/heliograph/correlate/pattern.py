@@ -202,6 +202,11 @@ def _nodes(kind: str, parts: tuple[Mapping[str, Any], ...], more: Mapping[str, A
 def _node(kind: str, name: str, part: Any) -> Node:
     if isinstance(part, Leaf | Every | After | AllOf | AnyOf | NoneOf):
         return part
+    if not hasattr(part, "as_stream") and name in OPTIONS and kind != "all_of":
+        said = {"within": "..."} | {name: repr(part)} if name != "within" else {name: repr(part)}
+        options = ", ".join(f"{option}={value}" for option, value in said.items())
+        around = f"hg.all_of(first=..., rest=hg.{kind}(...), {options})"
+        raise InvalidPattern(kind, f"has no {name}=: it is for the all_of around it, {around:.200}")
     if not hasattr(part, "as_stream"):
         raise InvalidPattern(
             kind,

@@ -13,6 +13,7 @@ as well.
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from heliograph.errors import ExpressionError
@@ -283,6 +284,11 @@ def case(*branches: tuple[object, object], otherwise: object = None, of: object 
 
 def tree_of(expression: object) -> t.Expr:
     """A built expression as the checker takes it; a plain value stands for itself."""
+    if inspect.isroutine(expression):
+        raise _error(
+            'where= is text such as "speed > 300", or hg.col("speed") > 300, not a function that only this '
+            "process has: filters are sent to other stations; what Python must decide goes into the callback"
+        )
     return t.Expr(_built(expression).tree_, _BUILT)
 
 

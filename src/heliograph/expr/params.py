@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,9 @@ from heliograph.wording import brief, listed
 
 Params: TypeAlias = Mapping[str, Any] | Mapping[int, Any] | Mapping[str | int, Any] | Sequence[Any]
 """Values by name for `:name`, by number (or as a list) for `%0`."""
+
+LISTS: Final = (list, tuple, set, frozenset, range)
+"""What a parameter of IN may be, besides one value."""
 
 _LONGEST_NAME = 60
 """Characters of a parameter's name in an error."""
@@ -124,11 +127,36 @@ class _Binder:
     def bound(self, tree: t.Tree) -> t.Tree:
         """The tree with values for its parameters."""
         if isinstance(tree, t.Param):
+            if isinstance(found := self._values.get(tree.name), LISTS):
+                kind = type(found).__name__
+                raise self._error(
+                    f"a {kind} is no value for an expression, but after IN: x IN {tree}", tree.at
+                )
             return constant(self._look_up(tree), self._text, tree.at)
+        if isinstance(tree, t.In):
+            return self._bound_in(tree)
         if not t.children(tree):
             return tree
         parts = {name: self._bound_part(getattr(tree, name)) for name in tree.__struct_fields__}
         return msgspec.structs.replace(tree, **parts)
+
+    def _bound_in(self, tree: t.In) -> t.Tree:
+        """With the values of a list in place of the parameter that it was given for."""
+        of = self.bound(tree.of)
+        items: list[t.Tree] = []
+        for item in tree.items:
+            found = self._look_up(item) if isinstance(item, t.Param) else None
+            if isinstance(found, LISTS):
+                if len(found) > t.MAX_IN:
+                    raise self._error(f"an IN list holds at most {t.MAX_IN:,} values", item.at)
+                items += (constant(value, self._text, item.at) for value in found)
+            else:
+                items.append(self.bound(item))
+        if len(items) > t.MAX_IN:
+            raise self._error(f"an IN list holds at most {t.MAX_IN:,} values", tree.at)
+        if not items:  # nothing is in an empty list, not even what is not known
+            return t.Value(value=False, kind="bool", at=tree.at)
+        return msgspec.structs.replace(tree, of=of, items=tuple(items))
 
     def insist_on_use(self) -> None:
         """Refuse values that nothing asked for: a slip in a name must not go unnoticed."""

@@ -2,6 +2,7 @@
 
     expression  = expression OR expression | expression AND expression | NOT expression | predicate
     predicate   = sum [ comparison sum | [NOT] BETWEEN sum AND sum | [NOT] IN ( constant, … )
+                      | [NOT] IN parameter
                       | [NOT] LIKE constant [ESCAPE constant] | IS [NOT] NULL ]
     sum         = sum (+ | -) product | product
     product     = product (* | / | %) unary | unary
@@ -201,6 +202,8 @@ class _Parser:
         return self._made(t.Between(left, low, self._sum(), at))
 
     def _in(self, left: t.Tree, at: t.At) -> t.Tree:
+        if self.here.kind == "param":  # IN :ids, with a list for its value
+            return self._made(t.In(left, (self._constant("the list of IN"),), at))
         self.expect_symbol("(", "open the list of IN")
         items = [self._constant("the list of IN")]
         while self.take_symbol(","):
