@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.event import Header
 from tests.e2e.event_versions import (
     AddedNew,
     AddedOld,
@@ -243,6 +244,36 @@ def test_several_keepers_may_have_several_versions(tmp_path: Path) -> None:
         assert called in ([], [ExtendedOld(1, OldMode.A)])
         assert old.stats().balanced
         assert new.stats().balanced
+
+
+def test_a_keeper_hands_out_of_another_keepers_partition_in_the_version_in_which_it_was_pushed(
+    tmp_path: Path,
+) -> None:
+    with (
+        open_keeper(tmp_path / "one", DroppedNew) as first,
+        open_keeper(tmp_path / "two", DroppedNew) as second,
+        hg.Station(domain="v") as one,
+    ):
+        # The one whose partition comes first hands out to groups.
+        kept = {channel.store.partition: channel for channel in _stores(first, second)}  # type: ignore[union-attr]  # it is kept
+        later = kept[max(kept)]
+        consumed = opened(one, DroppedOld)
+        with consumed.consumer(group="crew", start="now") as member:
+            assert member.pull(0) is None
+            for number in range(3):
+                _append_as(later, DroppedOld(number, "north"))
+                assert member.pull(LIMIT) == DroppedOld(number, "north")
+
+
+def _stores(*stations: hg.Station) -> list[hg.Channel[Any]]:
+    return [opened(station, DroppedNew) for station in stations]
+
+
+def _append_as(channel: hg.Channel[Any], event: hg.Event) -> None:
+    """Have a keeper keep an event of another version, as it does for a station without a folder."""
+    header = Header(channel.name, "v.dropped", "old", 1, event.id + 1, 1, hg.format_of(type(event)).id, 3)  # type: ignore[attr-defined]  # they have one
+    assert channel.store is not None
+    channel.store.append([(event, header, 0)], "synced").result(LIMIT)
 
 
 def test_a_program_without_the_classes_gets_every_event_with_all_its_fields(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
+from heliograph.channel.condition import Condition
 from heliograph.channel.lane import BATCH, Item, Lane
 from heliograph.channel.lives import parted_at
 from heliograph.channel.places import FairBand, Place
@@ -42,7 +43,7 @@ from heliograph.event import info_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from heliograph.channel.condition import AnyOf, Condition
+    from heliograph.channel.condition import AnyOf
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.pipeline import Found, Route
     from heliograph.channel.places import Begin
@@ -126,6 +127,18 @@ class Feed:
                 found += [_find(routes, item) for item in items[len(found) : len(found) + how_many]]
         return routes, zip(items, found, strict=True)
 
+    def read_as_pushed(self, partition: str, offset: int) -> None:
+        """Events that another station keeps come in this station's class, which is another version.
+
+        Lanes that hand them on as they were pushed read them from there on.
+        """
+        rings: list[JournalLane] = []
+        with self.lock:
+            for reader in self._lanes:
+                if reader.as_kept:
+                    reader.fall_behind(partition, offset, rings)
+        ring_all(rings)
+
     def _routes_of(self, partition: str) -> Mapping[type, Route]:
         # What another station keeps was sent to the others by that one.
         return self._routes if partition == self._own else self._arriving
@@ -170,9 +183,9 @@ class Feed:
                 if offset >= reached:
                     following[partition] = offset
                 if route is None:
-                    # Another version of a class: each lane reads it, as its own or as it was pushed.
+                    # Another version of a class: who hands it on has it as it was pushed, others read it.
                     for reader in self._lanes:
-                        reader.fall_behind(partition, offset, rings)
+                        self._matched += reader.accept_version(item, rings)
                     following[partition] = max(reached, offset + 1)
                     continue
                 # Not by a call where what was found is lanes only: as most of it is, of most events.
@@ -430,6 +443,20 @@ class JournalLane(Lane):
             self._append_extra(item)
             self._watch(rings)
             return True
+
+    def accept_version(self, item: Item, rings: list[JournalLane]) -> bool:
+        """The same for a live event of a version that the channel has no class of.
+
+        A lane that hands events on as they were pushed takes it, unless a filter is to be asked, which may be
+        slow, and whoever calls this holds the feed. Others read it.
+        """
+        cls = item[0].__class__
+        condition = self._versions.get(cls) or self._wanted_version(cls) if self.as_kept else None
+        if isinstance(condition, Condition) and condition.is_open:
+            return self.accept(item, rings)
+        assert item[1].offset is not None
+        self.fall_behind(str(item[1].partition), item[1].offset, rings)
+        return False
 
     def passed(self, partition: str, offset: int, rings: list[JournalLane]) -> bool:
         """The feed has come to this offset; True when that was all the lane waits for, or it is closed."""

@@ -17,7 +17,7 @@ from heliograph.channel.bulk import Lot
 from heliograph.channel.lane import BATCH
 from heliograph.channel.supplier import TOGETHER, Supplier
 from heliograph.errors import Closed, ForkedStation
-from heliograph.event import Event
+from heliograph.event import Event, info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,6 +62,9 @@ class FeedIntake:
         if self._comes_from_elsewhere(partition):
             items = [i for i in arrived if i[1].partition == partition and i[1].offset is not None]
             if items:
+                event, header, _ = items[0]  # all are of one format: a run is
+                if header.format_id != info_of(event.__class__).format.id:
+                    self._feed.read_as_pushed(partition, header.offset)
                 self._feed.durable(partition, items, items[-1][1].offset + 1)
         self.pushed += len(arrived)
         return len(arrived)
