@@ -19,10 +19,12 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import stat
 import weakref
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
 from weakref import WeakSet
 
@@ -54,6 +56,8 @@ _COUNT_IN_BYTES: Final = frozenset({bytes, bytearray})
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
 SYNC_FAILED: Final = (
     "an earlier sync of this file failed, so the system may have dropped what was written; "
     "write it again, to a new file"
@@ -61,13 +65,14 @@ SYNC_FAILED: Final = (
 """After a failed fsync Linux marks the pages clean; a second fsync would succeed and prove nothing."""
 
 
+@lru_cache(maxsize=4096)  # the same few names come again and again, and a look at one costs more than a file
 def checked_name(name: str) -> tuple[str, ...]:
     """Split a relative name into its parts, or raise `InvalidFileName`."""
     parts = tuple(name.split("/"))
     for part in parts:
         if part in {"", ".", ".."}:
             raise InvalidFileName(name, f"{part!r} is no name" if part else "it has an empty part")
-        if any(ord(character) < 32 or ord(character) == 127 for character in part):
+        if _CONTROL.search(part):
             raise InvalidFileName(name, "it has a control character")
         try:
             size = len(part.encode())

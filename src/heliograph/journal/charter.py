@@ -9,23 +9,25 @@ with which it was last opened, by a program or for another station. Before the f
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from heliograph.classes import is_made
-from heliograph.errors import BadJournalFile, FormatError, InvalidQoS, NoSuchFile
+from heliograph.errors import BadJournalFile, FileExists, FormatError, InvalidQoS, NoSuchFile
 from heliograph.event import info_of
 from heliograph.formats import FormatRegistry
-from heliograph.journal.names import CHANNELS, TEMPORARY, escaped
-from heliograph.journal.recovery import make_folder
+from heliograph.journal.names import CHANNELS, HEADS, SEALED, TEMPORARY, escaped
 from heliograph.qos import QoS, policies_of, qos_of
 
 if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.formats import Format
     from heliograph.ports import Disk
+
+log = logging.getLogger(__name__)
 
 CHARTER: Final = "charter"
 
@@ -59,13 +61,34 @@ def read_charter(disk: Disk, channel: str) -> Charter:
     except NoSuchFile:
         return Charter()
     except (msgspec.DecodeError, InvalidQoS, FormatError) as error:
+        if not _has_events(disk, channel):
+            # It is synced before the first event: until then a power loss may leave anything of it.
+            log.warning("%s cannot be read, and is passed over: the channel has no events yet", name)
+            return Charter()
         reason = f"{error}; remove it and say qos= when the channel is opened"
         raise BadJournalFile(name, reason) from error
     return charter
 
 
-def keep_charter(disk: Disk, channel: str, qos: QoS, types: tuple[type[Event], ...]) -> None:
+def _has_events(disk: Disk, channel: str) -> bool:
+    folder = f"{CHANNELS}/{escaped(channel)}"
+    partitions = [f"{folder}/{name}" for name in disk.list(folder) if name.endswith("/")]
+    inner = [f"{partition}{name}" for partition in partitions for name in (HEADS, SEALED)]
+    return any(disk.exists(name) and disk.list(name) for name in inner)
+
+
+def sync_charter(disk: Disk, channel: str) -> None:
+    """Make durable what was kept without a sync, if anything was."""
+    with suppress(NoSuchFile), disk.open(f"{CHANNELS}/{escaped(channel)}/{CHARTER}") as file:
+        file.sync()
+
+
+def keep_charter(
+    disk: Disk, channel: str, qos: QoS, types: tuple[type[Event], ...], *, sync: bool = True
+) -> None:
     """Remember how a channel is and what it carries, if that is news.
+
+    Without `sync` it survives a power loss after `sync_charter`, which comes before the first event.
 
     Of a class that was made of a format, what is known under its name stays: a tool that opens a channel for
     its old events does not take the place of the program's own class.
@@ -78,12 +101,17 @@ def keep_charter(disk: Disk, channel: str, qos: QoS, types: tuple[type[Event], .
     if charter == known:
         return
     folder = f"{CHANNELS}/{escaped(channel)}"
-    make_folder(disk, folder)
+    with suppress(FileExists):
+        disk.make_folder(folder)
+    if sync:
+        disk.sync_folder(CHANNELS)
     temporary = f"{folder}/{CHARTER}{TEMPORARY}"
     with suppress(NoSuchFile):
         disk.remove(temporary)
     with disk.create(temporary) as file:
         file.append(msgspec.json.encode(charter))
-        file.sync()
+        if sync:
+            file.sync()
     disk.rename(temporary, f"{folder}/{CHARTER}")
-    disk.sync_folder(folder)
+    if sync:
+        disk.sync_folder(folder)

@@ -42,29 +42,37 @@ class Commit(NamedTuple):
 NOTHING: Final = Commit(0, 0, 0, 0)
 
 
-def create(disk: Disk, folder: str, partition: bytes) -> None:
+def create(disk: Disk, folder: str, partition: bytes, *, sync: bool = True) -> None:
     """A commit file that promises nothing, synced except for its name. One that is there is overwritten in
     place, so that those who have it mapped see what comes."""
     name = f"{folder}/{COMMIT}"
     with disk.open(name) if disk.exists(name) else disk.create(name) as file:
         file.write_at(0, _HEADER.pack(MAGIC, VERSION, SIZE, 0, partition).ljust(SIZE, b"\0"))
-        file.sync()
+        if sync:
+            file.sync()
 
 
 class CommitWriter:
     """Writes the slots in turn."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
-        self._file: File = disk.open(f"{folder}/{COMMIT}")
+        self._disk = disk
+        self._name = f"{folder}/{COMMIT}"
+        self._file: File | None = None
         self._turn = 0
 
     def publish(self, commit: Commit) -> None:
+        if self._file is None:
+            self._file = self._disk.open(self._name)
         plain = _SLOT.pack(*commit, 0)[:-4]
         self._file.write_at(SLOTS[self._turn], plain + checksum(plain).to_bytes(4, "little"))
         self._turn ^= 1
 
     def close(self) -> None:
-        self._file.close()
+        """Let go of the file; the next `publish` opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 class CommitView:

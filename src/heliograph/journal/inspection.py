@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from heliograph.errors import BadJournalFile, DiskError, HistoryDamaged, HistoryGone
 from heliograph.journal.frames import Frame, HeadFile
-from heliograph.journal.manifest import Head
+from heliograph.journal.manifest import Head, files_in
 from heliograph.journal.names import HEADS, MANIFEST, SEALED
 from heliograph.journal.reader import PartitionReader
 
@@ -122,7 +122,7 @@ def verify(disk: Disk, folder: str) -> Report:
         sources = manifest.sources
         remarks = tuple(filter(None, map(reader.remark, sources)))
     listed = {file.name for file in (*sources, *manifest.retired)}
-    found = [f"{inner}/{name}" for inner in (HEADS, SEALED) for name in disk.list(f"{folder}/{inner}")]
+    found = [f"{inner}/{name}" for inner in (HEADS, SEALED) for name in files_in(disk, folder, inner)]
     return Report(
         folder=folder,
         epoch=manifest.epoch,

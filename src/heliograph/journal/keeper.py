@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heliograph.journal.manifest import Segment
     from heliograph.journal.partition import Partition, SealJob
     from heliograph.journal.retention import Place
-    from heliograph.journal.threads import JournalThreads
+    from heliograph.journal.shared import Shared
     from heliograph.journal.tidying import RewriteJob
     from heliograph.ports import Disk, Lock, Ports
     from heliograph.timers import Timer
@@ -45,7 +45,7 @@ class Keeper:
         partition: Partition,
         files: Lock,
         sealer: Sealer | None,
-        threads: JournalThreads,
+        shared: Shared,
         *,
         rewriter: Rewriter | None = None,
         places: Callable[[], Sequence[Place]] = tuple,
@@ -61,7 +61,7 @@ class Keeper:
         self._places = places
         self._sealing = ports.tasks.lock("journal sealing")
         self._seals = 0
-        self._threads = threads
+        self._shared = shared
         # Guards who works; held for moments only.
         self._turn = ports.tasks.lock("journal maintenance")
         self._at_rest = ports.tasks.condition(self._turn, "journal maintenance at rest")
@@ -83,7 +83,7 @@ class Keeper:
         with self._turn:
             self._wanted = True
             if not self._scheduled and not self._stopping:
-                self._threads.maintenance.submit(self._serve)
+                self._shared.maintenance.submit(self._serve)
                 self._scheduled = True
 
     def seal_all(self) -> int:
@@ -153,10 +153,10 @@ class Keeper:
             self._timer.cancel()
             self._timer = None
         if busy or self._wanted:
-            self._threads.maintenance.submit(self._serve)
+            self._shared.maintenance.submit(self._serve)
             self._scheduled = True
         elif self._partition.has_files:
-            self._timer = self._threads.timers.after(LOOK_SECONDS, self.look)
+            self._timer = self._shared.timers.after(LOOK_SECONDS, self.look)
 
     def _seal_one(self, *, ripe: bool) -> bool:
         """Make one segment of closed heads; False when there are none, or none that are ripe."""

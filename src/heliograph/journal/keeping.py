@@ -14,22 +14,24 @@ partition that it opens for that, and keeps until somebody wants the channel.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import AdoptionTimeout, BatchRefused, FileLocked, FolderInUse, NoHistory
+from heliograph.errors import AdoptionTimeout, BatchRefused, FileExists, FileLocked, FolderInUse, NoHistory
 from heliograph.formats import FormatRegistry
 from heliograph.journal import staging
 from heliograph.journal.adoption import Inbox, Target
-from heliograph.journal.charter import Charter, keep_charter, read_charter
+from heliograph.journal.charter import Charter, keep_charter, read_charter, sync_charter
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.identity import own_partition
 from heliograph.journal.limits import DAY, Limits
 from heliograph.journal.names import ACTIVITY, CHANNELS, CONSUMERS, DELAYED, escaped
 from heliograph.journal.recovery import make_folder
+from heliograph.journal.shared import Shared
 from heliograph.journal.staging import BATCH, READY
 from heliograph.journal.store import JournalStore
-from heliograph.journal.threads import JournalThreads
 from heliograph.journal.writer import PartitionWriter
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class Keeping:
         except BaseException:
             self._lock.release()
             raise
-        self._threads = JournalThreads(ports)
+        self._shared = Shared(ports)
         # Guards which partitions are open; held while one is opened.
         self._opening = ports.tasks.lock("partitions")
         self._stores: dict[str, JournalStore] = {}
@@ -116,7 +118,7 @@ class Keeping:
     ) -> JournalStore:
         self.check_types(channel, types())  # before anything is written
         with self._opening:
-            keep_charter(self._disk, channel, qos, types())
+            keep_charter(self._disk, channel, qos, types(), sync=self.has(channel))
             unclaimed = self._unclaimed.pop(channel, None)
             if unclaimed is not None:
                 unclaimed.writer.close()
@@ -135,7 +137,8 @@ class Keeping:
                     tombstone_seconds=qos.tombstones,
                 ),
                 missing=qos.missing,
-                threads=self._threads,
+                settle=partial(sync_charter, self._disk, channel),
+                shared=self._shared,
             )
         return store
 
@@ -168,7 +171,7 @@ class Keeping:
             types=lambda: types,
             on_durable=lambda *_: None,
             limits=limits,
-            threads=self._threads,
+            shared=self._shared,
         )
 
     def charter(self, channel: str) -> Charter:
@@ -200,7 +203,7 @@ class Keeping:
             self._watcher.join()
         for target in self._unclaimed.values():
             target.writer.close()
-        self._threads.close()
+        self._shared.close()
         self._lock.release()
 
     def _target(self, batch: Batch) -> Target:
@@ -218,7 +221,8 @@ class Keeping:
 
     def _unclaimed_partition(self, channel: str) -> Target:
         formats = FormatRegistry()
-        make_folder(self._disk, f"{CHANNELS}/{escaped(channel)}")
+        with suppress(FileExists):
+            self._disk.make_folder(f"{CHANNELS}/{escaped(channel)}")
         place = f"{CHANNELS}/{escaped(channel)}/{self.partition}"
         writer = PartitionWriter(
             self._ports,
@@ -227,7 +231,7 @@ class Keeping:
             limits=self._limits_of(channel),
             places=lambda: self._places(channel),
             note=f"channel {channel}, for batches",
-            threads=self._threads,
+            shared=self._shared,
         )
         carried = tuple(fmt.name for fmt in read_charter(self._disk, channel).known_formats())
         return Target(writer, formats, self._station_seq, carried)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from heliograph.channel.lives import Lives  # noqa: TC001 - msgspec reads the annotations of a manifest
+from heliograph.errors import NoSuchFile
 from heliograph.journal import wholefile
 from heliograph.journal.frames import HeadHeader
 from heliograph.journal.marks import Mark  # noqa: TC001 - msgspec reads the annotations of a manifest
@@ -131,13 +132,26 @@ def load(disk: Disk, folder: str) -> Manifest:
     return wholefile.load(_KIND, disk, f"{folder}/{MANIFEST}", Manifest)
 
 
-def publish(disk: Disk, folder: str, manifest: Manifest) -> None:
-    """Replace the manifest. When this raises, the old or the new one may be found afterwards."""
+def files_in(disk: Disk, folder: str, inner: str) -> tuple[str, ...]:
+    """The names in one of a partition's own folders, which is made before its first row."""
+    try:
+        return disk.list(f"{folder}/{inner}")
+    except NoSuchFile:
+        return ()
+
+
+def publish(disk: Disk, folder: str, manifest: Manifest, *, sync: bool = True) -> None:
+    """Replace the manifest. When this raises, the old or the new one may be found afterwards.
+
+    Without `sync`, for a partition that has promised nothing yet, a power loss may leave anything of it.
+    """
     temporary = f"{folder}/{MANIFEST}-{manifest.generation:08x}{TEMPORARY}"
     if disk.exists(temporary):
         disk.remove(temporary)  # left by an attempt that failed
     with disk.create(temporary) as file:
         file.append(*wholefile.pack(_KIND, manifest))
-        file.sync()
+        if sync:
+            file.sync()
     disk.rename(temporary, f"{folder}/{MANIFEST}")
-    disk.sync_folder(folder)
+    if sync:
+        disk.sync_folder(folder)

@@ -3,6 +3,7 @@
 `PartitionWriter` puts the group commit on top. What happens on disk, in which order, is decided here:
 
     commit   1 write one frame behind the head, 2 sync it, 3 publish the watermark
+    begin    0 sync the names of the partition and of the folders that hold it, once, before its first head
     rotate   1 close the head (in memory), 2 create the next and sync it and its name,
              3 publish a manifest that closes the one and lists the other
     seal     1 a sealed file is synced and named (heliograph.journal.seal), 2 publish a manifest that lists it
@@ -27,27 +28,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from heliograph.channel.lives import with_next
-from heliograph.errors import DiskError, FileLocked, PartitionInUse
+from heliograph.errors import DiskError, FileExists, FileLocked, PartitionInUse
 from heliograph.faultpoints import reach
 from heliograph.journal import manifest as manifests
 from heliograph.journal.commitfile import Commit, CommitWriter
 from heliograph.journal.frames import CONTINUED, HEAD_SIZE, ROWS, RUNS, FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.marks import Mark, encode_marks, remembered
-from heliograph.journal.names import HEADS, LOCK, head_name, segment_name
+from heliograph.journal.names import COMMIT, HEADS, LOCK, SEALED, head_name, segment_name
 from heliograph.journal.records import rows_payload
-from heliograph.journal.recovery import Recovery, found_or_made, make_folder, recover, sweep
+from heliograph.journal.recovery import Recovery, found_or_made, is_settled, recover, sweep
 from heliograph.journal.repeats import WINDOW
 from heliograph.journal.retention import decide, retire
 from heliograph.journal.tidying import Compaction, RewriteJob, is_complete, largest, to_compact, to_merge
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from heliograph.formats import FormatRegistry
     from heliograph.journal.limits import Limits
     from heliograph.journal.retention import Place
-    from heliograph.ports import Clock, Disk, File, Ports
+    from heliograph.ports import Clock, Disk, File, FileLock, Ports
 
 log = logging.getLogger(__name__)
 
@@ -99,10 +100,23 @@ class OpenHead:
 
 
 class Partition:
-    """Opens a partition for writing, recovering it first. The caller sees to it that calls do not overlap."""
+    """Opens a partition for writing, recovering it first. The caller sees to it that calls do not overlap.
+
+    A new one survives a power loss as soon as it is open. With `settle`, that is only before its first row,
+    and until then nothing is synced: a station may open thousands. `settle` itself syncs what else belongs to
+    the partition. `on_open` is told when files were opened, now and after `let_go`.
+    """
 
     def __init__(
-        self, ports: Ports, folder: str, formats: FormatRegistry, limits: Limits, note: str = ""
+        self,
+        ports: Ports,
+        folder: str,
+        formats: FormatRegistry,
+        limits: Limits,
+        note: str = "",
+        *,
+        settle: Callable[[], object] | None = None,
+        on_open: Callable[[], object] = lambda: None,
     ) -> None:
         if ports.disk is None:
             raise ValueError("a partition needs ports with a disk")
@@ -116,38 +130,107 @@ class Partition:
         self._serial = 0
         self._generation = 0
         self.recovery = Recovery()
+        self._has_let_go = False
         self._unsynced: list[tuple[Written, Sequence[Chunk]]] = []
         self._garbage: list[str] = []
-        make_folder(self._disk, folder)
-        try:
-            self._lock = self._disk.lock(f"{folder}/{LOCK}", note=note)
-        except FileLocked as error:
-            raise PartitionInUse(folder, error.holder) from error
+        self._settle_others = settle
+        self._on_open = on_open
+        self._note = note
+        with suppress(FileExists):
+            self._disk.make_folder(folder)
+        self._lock = self._locked()
         try:
             self._open()
+            if settle is None:
+                self.settle()
         except BaseException:
             self._lock.release()
             raise
+        on_open()
+
+    def _locked(self) -> FileLock:
+        try:
+            return self._disk.lock(f"{self.folder}/{LOCK}", note=self._note)
+        except FileLocked as error:
+            raise PartitionInUse(self.folder, error.holder) from error
 
     def _open(self) -> None:
-        found = found_or_made(self._disk, self.folder, self._random)
+        found, is_new = found_or_made(self._disk, self.folder, self._random)
+        self._settled = is_settled(found)
+        if is_new:
+            self._begin(found)
+            return
         closed, self.recovery = recover(self._disk, self.folder, found, self._random)
         for damage in self.recovery.damage:
             log.error(
                 "%s: offsets %d to %d are damaged: %s", self.folder, damage.first, damage.next - 1, damage
             )
-        self.manifest = msgspec.structs.replace(
-            closed, epoch=closed.epoch + 1, lives=with_next(closed.lives, closed.next, self._random)
-        )
-        self.watermark = self.next = closed.next
-        self._generation = closed.generation
-        self._last_ts = closed.last_ts
-        self.marks = {mark.writer: mark for mark in closed.marks}
-        """The newest of each writer from outside; all of them durable."""
-        self._commit = CommitWriter(self._disk, self.folder)
+        lives = with_next(closed.lives, closed.next, self._random)
+        self._begin(msgspec.structs.replace(closed, epoch=closed.epoch + 1, lives=lives))
         self._publish(self.manifest)
         removed = sweep(self._disk, self.folder, self.manifest)
         self.recovery = replace(self.recovery, removed=removed)
+
+    def _begin(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.watermark = self.next = manifest.next
+        self._generation = manifest.generation
+        self._last_ts = manifest.last_ts
+        self.marks = {mark.writer: mark for mark in manifest.marks}
+        """The newest of each writer from outside; all of them durable."""
+        self._commit = CommitWriter(self._disk, self.folder)
+
+    def let_go(self) -> bool:
+        """Close the files and free the lock until the next change; False while rows wait for a sync.
+
+        Nobody else writes meanwhile whoever keeps to the lock of the station's folder; that is checked.
+        """
+        if self._unsynced or self._has_let_go:
+            return not self._unsynced
+        self._has_let_go = True
+        if self._head is not None:
+            self._head.file.close()
+        self._commit.close()
+        self._lock.release()
+        return True
+
+    def _take_again(self) -> None:
+        """Open again what `let_go` closed."""
+        lock = self._locked()
+        try:
+            epoch = manifests.load(self._disk, self.folder).epoch
+            if epoch != self.manifest.epoch:
+                holder = f"a writer of epoch {epoch}"
+                raise PartitionInUse(self.folder, holder)  # noqa: TRY301 - the lock is freed in one place
+            if self._head is not None:
+                file = self._disk.open(f"{self.folder}/{self._head.entry.name}")
+                if file.size() != self._head.end:
+                    file.truncate(self._head.end)  # a part of a frame that the disk refused
+                self._head.file = file
+        except BaseException:
+            lock.release()
+            raise
+        self._lock = lock
+        self._has_let_go = False
+        self._on_open()
+
+    def settle(self) -> None:
+        """Sync what a new partition consists of, and where it is: from then on it survives a power loss."""
+        if self._settled:
+            return
+        if self._settle_others is not None:
+            self._settle_others()
+        with self._disk.open(f"{self.folder}/{COMMIT}") as commit:
+            commit.sync()
+        for inner in (HEADS, SEALED):
+            with suppress(FileExists):
+                self._disk.make_folder(f"{self.folder}/{inner}")
+        self._publish(self.manifest)
+        above = self.folder
+        while above:
+            above = above.rpartition("/")[0]
+            self._disk.sync_folder(above)
+        self._settled = True
 
     @property
     def epoch(self) -> int:
@@ -172,6 +255,8 @@ class Partition:
 
     def write(self, chunks: Sequence[Chunk]) -> Written:
         """Append the chunks as one frame, not yet synced. When this raises, nothing was appended."""
+        if self._has_let_go:
+            self._take_again()
         if not self._unsynced and self._rotation_due():
             self._close_head()
         head = self._head or self._open_head()
@@ -205,6 +290,8 @@ class Partition:
         whoever has the batch tries again.
         """
         assert not self._unsynced, "a batch from outside is committed by itself"
+        if self._has_let_go:
+            self._take_again()
         if self._rotation_due():
             self._close_head()
         head = self._head or self._open_head()
@@ -383,7 +470,8 @@ class Partition:
             if self._head is not None:
                 self._head.file.close()
             self._commit.close()
-            self._lock.release()
+            if not self._has_let_go:
+                self._lock.release()
 
     def _damaged(self, head: Head) -> bool:
         return any(damage.file == head.name for damage in self.manifest.damage)
@@ -451,6 +539,7 @@ class Partition:
 
     def _open_head(self) -> OpenHead:
         """A new head that starts at the watermark, listed in the manifest."""
+        self.settle()  # 0
         self._serial += 1
         salt = self._random.bytes(8)
         name = head_name(self.watermark, self.epoch, self._serial)
@@ -496,6 +585,8 @@ class Partition:
 
         Each attempt has a generation of its own: one that failed may have reached the disk.
         """
+        if self._has_let_go:
+            self._take_again()
         self._generation += 1
         manifest = msgspec.structs.replace(
             manifest,

@@ -20,7 +20,7 @@ from heliograph.errors import BadJournalFile, FormatError, NoSuchFile
 from heliograph.journal import commitfile
 from heliograph.journal.footer import formats_in
 from heliograph.journal.frames import HEAD_SIZE, HeadHeader, checksum
-from heliograph.journal.manifest import Damage, Head, Manifest, Segment
+from heliograph.journal.manifest import Damage, Head, Manifest, Segment, files_in
 from heliograph.journal.names import HEADS, SEALED
 from heliograph.journal.survey import Survey
 
@@ -62,7 +62,7 @@ def rebuilt(disk: Disk, folder: str, random: Random) -> Rebuilt:
         marks=tuple(heads.marks.values()),
     )
     listed = {source.name for source in sources}
-    there = (f"{inner}/{name}" for inner in (HEADS, SEALED) for name in disk.list(f"{folder}/{inner}"))
+    there = (f"{inner}/{name}" for inner in (HEADS, SEALED) for name in files_in(disk, folder, inner))
     return Rebuilt(manifest, tuple(name for name in there if name not in listed))
 
 
@@ -85,7 +85,7 @@ def last_promise(disk: Disk, folder: str) -> Promise:
 def _found_heads(disk: Disk, folder: str) -> dict[str, HeadHeader]:
     """Heads by name in the order of their making; those without a good header have no rows for us."""
     found = {}
-    for name in sorted(disk.list(f"{folder}/{HEADS}"), key=lambda name: name.split("-")[1:]):
+    for name in sorted(files_in(disk, folder, HEADS), key=lambda name: name.split("-")[1:]):
         with suppress(BadJournalFile), disk.open(f"{folder}/{HEADS}/{name}", readonly=True) as file:
             found[f"{HEADS}/{name}"] = HeadHeader.decode(file.read_at(0, HEAD_SIZE), name)
     return found
@@ -93,7 +93,7 @@ def _found_heads(disk: Disk, folder: str) -> dict[str, HeadHeader]:
 
 def _found_segments(disk: Disk, folder: str) -> list[Segment]:
     found = []
-    for name in disk.list(f"{folder}/{SEALED}"):
+    for name in files_in(disk, folder, SEALED):
         with suppress(BadJournalFile):
             found.append(described(f"{SEALED}/{name}", bytes(disk.map(f"{folder}/{SEALED}/{name}"))))
     return found

@@ -10,6 +10,10 @@ appended; it is copied into a new head and synced there. The old file is neither
 Only the frames of a batch from outside whose last one is missing do not count: nobody was told of them.
 
 Recovery changes nothing that it could not do again: it may be interrupted anywhere and repeated.
+
+A new partition is made without a single sync: nobody was promised anything yet. Its writer syncs all names
+before it lists the first head. So a power loss may leave any part of one, and a manifest that cannot be read;
+where there are no files and no promise beside it, it is made anew.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from heliograph.channel.lives import with_next
 from heliograph.errors import BadJournalFile, FileExists, NoSuchFile
 from heliograph.journal import commitfile
 from heliograph.journal import manifest as manifests
@@ -52,20 +57,40 @@ def make_folder(disk: Disk, name: str) -> None:
     disk.sync_folder(name.rpartition("/")[0])
 
 
-def found_or_made(disk: Disk, folder: str, random: Random) -> Manifest:
-    """The manifest of a partition, which is made if there is none yet."""
-    for name in (f"{folder}/{HEADS}", f"{folder}/{SEALED}"):
-        make_folder(disk, name)
+def found_or_made(disk: Disk, folder: str, random: Random) -> tuple[Manifest, bool]:
+    """The manifest of a partition, and whether it was made, because there was none yet."""
     try:
-        return manifests.load(disk, folder)
+        return manifests.load(disk, folder), False
     except NoSuchFile:
-        pass
-    if disk.list(f"{folder}/{HEADS}") or disk.list(f"{folder}/{SEALED}"):
-        raise BadJournalFile(f"{folder}/{MANIFEST}", "it is missing, but there are files that it should list")
-    first = Manifest(partition=random.bytes(16))
-    commitfile.create(disk, folder, first.partition)
-    manifests.publish(disk, folder, first)
-    return first
+        if _has_files(disk, folder):
+            reason = "it is missing, but there are files that it should list"
+            raise BadJournalFile(f"{folder}/{MANIFEST}", reason) from None
+    except BadJournalFile:
+        if _has_files(disk, folder) or _promised(disk, folder):
+            raise
+    first = Manifest(partition=random.bytes(16), generation=1, epoch=1, lives=with_next((), 0, random))
+    commitfile.create(disk, folder, first.partition, sync=False)
+    manifests.publish(disk, folder, first, sync=False)
+    return first, True
+
+
+def is_settled(manifest: Manifest) -> bool:
+    """Whether the partition has had rows, and its names were synced; else it may be as it was made."""
+    return bool(manifest.next or manifest.heads or manifest.segments or manifest.marks)
+
+
+def _has_files(disk: Disk, folder: str) -> bool:
+    return bool(manifests.files_in(disk, folder, HEADS) or manifests.files_in(disk, folder, SEALED))
+
+
+def _promised(disk: Disk, folder: str) -> int:
+    """The watermark in the commit file; 0 when that is lost or was never written."""
+    try:
+        view = commitfile.CommitView(disk, folder)
+    except (NoSuchFile, BadJournalFile):
+        return 0
+    with closing(view):
+        return view.watermark()
 
 
 def recover(disk: Disk, folder: str, manifest: Manifest, random: Random) -> tuple[Manifest, Recovery]:
@@ -135,7 +160,7 @@ def sweep(disk: Disk, folder: str, manifest: Manifest) -> tuple[str, ...]:
     listed = {source.name for source in manifest.sources} | {file.name for file in manifest.retired}
     found = [name for name in disk.list(folder) if name.endswith(TEMPORARY)]
     for inner in (HEADS, SEALED):
-        names = (f"{inner}/{name}" for name in disk.list(f"{folder}/{inner}"))
+        names = (f"{inner}/{name}" for name in manifests.files_in(disk, folder, inner))
         found += [name for name in names if name not in listed]
     for name in found:
         with suppress(NoSuchFile):

@@ -196,7 +196,7 @@ def repair(ports: Ports, folder: str) -> RepairPlan:
 def _relocated(disk: Disk, folder: str, manifest: Manifest) -> tuple[Manifest, list[str]]:
     """The manifest with each file under the name that it really has: files may have been swapped."""
     salts = {salt: name for name, salt in _salts(disk, folder)}
-    sealed = [f"{SEALED}/{name}" for name in disk.list(f"{folder}/{SEALED}")]
+    sealed = [f"{SEALED}/{name}" for name in manifests.files_in(disk, folder, SEALED)]
     moved: dict[str, str] = {}
     for head in manifest.heads:
         if salts.get(head.salt, head.name) != head.name:
@@ -215,7 +215,7 @@ def _relocated(disk: Disk, folder: str, manifest: Manifest) -> tuple[Manifest, l
 
 
 def _salts(disk: Disk, folder: str) -> Iterator[tuple[str, bytes]]:
-    for name in disk.list(f"{folder}/{HEADS}"):
+    for name in manifests.files_in(disk, folder, HEADS):
         with suppress(BadJournalFile), disk.open(f"{folder}/{HEADS}/{name}", readonly=True) as file:
             yield f"{HEADS}/{name}", HeadHeader.decode(file.read_at(0, HEAD_SIZE), name).salt
 

@@ -7,7 +7,7 @@ that the channel carries under that name.
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 from heliograph.channel.bulk import Bulk, Pushed
 from heliograph.channel.durable import NOTHING
 from heliograph.codec import decoder, encoder
-from heliograph.errors import AppendTimeout, DecodeError, FormatError, HistoryDamaged, IncompatibleFormats
+from heliograph.errors import (
+    AppendTimeout,
+    DecodeError,
+    FileExists,
+    FormatError,
+    HistoryDamaged,
+    IncompatibleFormats,
+    JournalClosed,
+)
 from heliograph.event import Header, info_of
 from heliograph.evolution import defaults_of, why_apart
 from heliograph.formats import FormatRegistry
@@ -26,7 +34,6 @@ from heliograph.journal.named import NamedSuppliers
 from heliograph.journal.names import escaped
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.records import EVENT, TOMBSTONE, JournalRecord, Record, Run
-from heliograph.journal.recovery import make_folder
 from heliograph.journal.repeats import WINDOW, Repeats
 from heliograph.journal.writer import PartitionWriter
 
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     from heliograph.journal.named import SupplierLease
     from heliograph.journal.receipt import Receipt
     from heliograph.journal.retention import Place
-    from heliograph.journal.threads import JournalThreads
+    from heliograph.journal.shared import Shared
     from heliograph.ports import Ports
     from heliograph.qos import Missing
 
@@ -122,7 +129,8 @@ class JournalStore:
         types: gives the event classes that the channel carries at this moment.
         on_durable: told, in the order of offsets, what has been synced, and the offset behind it.
         missing: whether events may lack fields that have a default.
-        threads: what the partitions of a station share; without, it has its own.
+        settle: as in `Partition`.
+        shared: what the partitions of a station share.
     """
 
     kept_here = True
@@ -141,7 +149,8 @@ class JournalStore:
         on_durable: OnDurable,
         limits: Limits | None = None,
         missing: Missing = "default",
-        threads: JournalThreads | None = None,
+        settle: Callable[[], object] | None = None,
+        shared: Shared,
     ) -> None:
         assert ports.disk is not None
         self.partition = partition
@@ -152,8 +161,10 @@ class JournalStore:
         self._tell = on_durable
         self._formats = FormatRegistry()
         self._format_ids: dict[type[Event], bytes] = {}
-        make_folder(ports.disk, f"{folder}/{escaped(channel)}")
-        place = f"{folder}/{escaped(channel)}/{partition}"
+        with suppress(FileExists):
+            ports.disk.make_folder(f"{folder}/{escaped(channel)}")
+        place = self._place = f"{folder}/{escaped(channel)}/{partition}"
+        self._files = shared.files
         # Most channels never have a durable consumer; those of earlier lives hold what they have not read.
         self._cursor_folder = f"{cursor_folder}/{escaped(channel)}"
         self._owner = owner
@@ -170,12 +181,13 @@ class JournalStore:
                     on_durable=self._on_durable,
                     places=self._places,
                     note=f"channel {channel}",
-                    threads=threads,
+                    settle=settle,
+                    shared=shared,
                 )
             )
             # One reader for all lanes of this process that are behind, one at a time.
             self._reading = ports.tasks.lock(f"reader of {channel}")
-            self._reader = PartitionReader(ports.disk, place, formats=self._formats)
+            self._open_reader: PartitionReader | None = None
             self._suppliers = NamedSuppliers(
                 self._known_cursors, self._rows, lambda: self.watermark, self._writer.between
             )
@@ -207,8 +219,7 @@ class JournalStore:
 
     @property
     def earliest(self) -> int:
-        with self._reading:
-            return self._reader.earliest
+        return self._writer.earliest
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Its disk is here; `append` waits for room in the line."""
@@ -303,7 +314,7 @@ class JournalStore:
         there: dict[int, Record | LeftOut] = dict(self._numbered_rows(start))
         # After the rows: what is compacted meanwhile is in both.
         with self._reading:
-            gone = {one.offset: one for one in self._reader.left_out(start)}
+            gone = {one.offset: one for one in self._reader().left_out(start)}
         return [one for _, one in sorted({**gone, **there}.items())]
 
     def _note(self, items: Sequence[Item], receipt: Receipt) -> None:
@@ -313,6 +324,28 @@ class JournalStore:
         repeats.note(items, receipt)
         # In the writer's own task, so without the lock: whoever has it may wait for the writer.
         receipt.add_final_callback(lambda final: repeats.settled(items, kept=final.lost is None))
+
+    def _reader(self) -> PartitionReader:
+        """Under the lock of the readers."""
+        if self._open_reader is None:
+            if self.closed:
+                raise JournalClosed(self._place)
+            assert self._ports.disk is not None
+            self._open_reader = PartitionReader(self._ports.disk, self._place, formats=self._formats)
+            self._files.opened(self._let_go)
+        return self._open_reader
+
+    def _let_go(self) -> bool:
+        """Have no files open for reading, unless somebody reads just now."""
+        if not self._reading.acquire(blocking=False):
+            return False
+        try:
+            if self._open_reader is not None:
+                self._open_reader.close()
+                self._open_reader = None
+        finally:
+            self._reading.release()
+        return True
 
     def _rows(self, start: int) -> Iterator[Record]:
         """What is durable from an offset on."""
@@ -326,7 +359,7 @@ class JournalStore:
         while start < end:
             try:
                 with self._reading:
-                    runs, reached = self._reader.read_on(start, READ_ROWS, below=end)
+                    runs, reached = self._reader().read_on(start, READ_ROWS, below=end)
             except HistoryDamaged as gap:
                 if on_gap is None:
                     raise
@@ -407,8 +440,10 @@ class JournalStore:
         as_kept: bool = False,
         only: Collection[str] | None = None,
     ) -> tuple[list[Item], int]:
+        if start >= self.watermark:
+            return [], start  # as most who join: no file is opened for them
         with self._reading:
-            runs, reached = self._reader.read_on(start, most, below=below)
+            runs, reached = self._reader().read_on(start, most, below=below)
         items: list[Item] = []
         if only is not None and all(info_of(cls).name in only for cls in self._types()):
             only = None  # most want all types: then nothing is asked of each event
@@ -449,12 +484,12 @@ class JournalStore:
     def is_lost(self, first: int, behind: int) -> bool:
         """Whether somebody has repaired the history, knowing that these offsets cannot be read any more."""
         with self._reading:
-            damage = self._reader.manifest.damage
+            damage = self._reader().manifest.damage
         return any(known.accepted and known.first <= first and behind <= known.next for known in damage)
 
     def offset_at(self, append_ts: int) -> int:
         with self._reading:
-            return self._reader.offset_at(append_ts)
+            return self._reader().offset_at(append_ts)
 
     def cursor(self, name: str, owner: str | None = None, epoch: int | None = None) -> PartitionCursor:
         cursors = self._known_cursors()
@@ -464,6 +499,7 @@ class JournalStore:
     def _known_cursors(self) -> CursorStore:
         with self._reading:
             if self._cursors is None:
+                self._writer.settle()  # nobody has a position in a partition that may be gone
                 self._cursors = CursorStore(self._ports, self._cursor_folder)
             return self._cursors
 
@@ -503,7 +539,10 @@ class JournalStore:
     def close(self) -> None:
         self.finish()
         with self._reading:
-            self._reader.close()
+            if self._open_reader is not None:
+                self._files.closed(self._let_go)
+                self._open_reader.close()
+                self._open_reader = None
             if self._cursors is not None:
                 self._cursors.close()
                 self._cursors = None

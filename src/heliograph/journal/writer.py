@@ -33,7 +33,7 @@ from heliograph.journal.partition import Chunk, Partition
 from heliograph.journal.receipt import Adoption, Level, Receipt
 from heliograph.journal.records import Run, encode_rows
 from heliograph.journal.seal import rewrite_in_process, seal_in_process
-from heliograph.journal.threads import JournalThreads
+from heliograph.journal.shared import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,7 +99,7 @@ class WriterStats:
 class PartitionWriter:
     """Opens a partition for writing; PartitionInUse when another writer has it.
 
-    Without `threads`, which partitions share, it has some of its own.
+    Without `shared`, what partitions share, it has some of its own.
     """
 
     def __init__(
@@ -114,12 +114,26 @@ class PartitionWriter:
         rewriter: Rewriter | None = rewrite_in_process,
         places: Callable[[], Sequence[Place]] = tuple,
         note: str = "",
-        threads: JournalThreads | None = None,
+        settle: Callable[[], object] | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self._tasks = ports.tasks
         self._folder = folder
         self._formats = formats
-        self._partition = Partition(ports, folder, formats, limits or Limits(), note)
+        self._owns_shared = shared is None
+        self._shared = shared or Shared(ports)
+        # Guards the files; held while they are written.
+        self._files = ports.tasks.lock("journal files")
+        with self._files:
+            self._partition = Partition(
+                ports,
+                folder,
+                formats,
+                limits or Limits(),
+                note,
+                settle=settle,
+                on_open=lambda: self._shared.files.opened(self._close_files),
+            )
         self._on_durable = on_durable
         self._known: set[frozenset[bytes]] = set()
         # Guards what is in line; held for moments only.
@@ -131,14 +145,10 @@ class PartitionWriter:
         self._closed = False
         self._let_go = False
         """Whether `close` was called: the writer is closed without that when its task has ended by a bug."""
-        # Guards the files; held while they are written.
-        self._files = ports.tasks.lock("journal files")
         self._commits = 0
         self._failed = 0
         self._opened_at = self._partition.watermark
-        self._owns_threads = threads is None
-        self._threads = threads or JournalThreads(ports)
-        self._committers = self._threads.committers
+        self._committers = self._shared.committers
         self._scheduled = False
         """Whether the committers have `_serve`, or one is inside of it: it comes to what is put in line."""
         self._serving = 0
@@ -146,7 +156,7 @@ class PartitionWriter:
         self._ended = ports.tasks.event("journal end")
         self._rotation: Timer | None = None
         self._keeper = Keeper(
-            ports, self._partition, self._files, sealer, self._threads, rewriter=rewriter, places=places
+            ports, self._partition, self._files, sealer, self._shared, rewriter=rewriter, places=places
         )
 
     @property
@@ -167,6 +177,11 @@ class PartitionWriter:
     def watermark(self) -> int:
         """Every row below this offset is on disk."""
         return self._partition.watermark
+
+    @property
+    def earliest(self) -> int:
+        """The first offset that retention has left."""
+        return self._partition.manifest.earliest
 
     @property
     def closed(self) -> bool:
@@ -239,6 +254,11 @@ class PartitionWriter:
             self._partition.rotate()
         self._keeper.look()
 
+    def settle(self) -> None:
+        """See to it that a new partition survives a power loss, though it has no row yet."""
+        with self._files:
+            self._partition.settle()
+
     def retain(self) -> None:
         """Drop what exceeds the limits, now."""
         self._keeper.retain()
@@ -290,16 +310,26 @@ class PartitionWriter:
             self._ended.wait()
         finally:
             self._keeper.close()
+            self._shared.files.closed(self._close_files)
             with self._files:
                 self._partition.close()
-            if self._owns_threads:
-                self._threads.close()
+            if self._owns_shared:
+                self._shared.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _close_files(self) -> bool:
+        """Have no files open until the next append, unless one is just being written."""
+        if not self._files.acquire(blocking=False):
+            return False
+        try:
+            return self._partition.let_go()
+        finally:
+            self._files.release()
 
     def _encoded(self, records: Sequence[Record] | Run) -> Chunk:
         if not 1 <= len(records) <= MAX_APPEND_EVENTS:
@@ -375,7 +405,7 @@ class PartitionWriter:
                 rotated = self._partition.rotate_if_due()
         except DiskError as error:
             log.warning("%s: %s; the head is closed later", self._folder, error)
-            self._rotation = self._threads.timers.after(TRY_AGAIN, self._age_reached)
+            self._rotation = self._shared.timers.after(TRY_AGAIN, self._age_reached)
         else:
             if rotated:
                 self._keeper.look()
@@ -384,7 +414,7 @@ class PartitionWriter:
         """Under the lock: see to it that the head is closed when it is old, whether more comes or not."""
         due = self._partition.rotation_due_in()
         if due is not None:
-            self._rotation = self._threads.timers.after(due, self._age_reached)
+            self._rotation = self._shared.timers.after(due, self._age_reached)
 
     def _age_reached(self) -> None:
         with self._lock:

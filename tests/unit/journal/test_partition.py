@@ -144,7 +144,7 @@ def test_when_the_new_head_fails_too_nothing_is_acknowledged_and_offsets_are_giv
     assert partition(disk).next == 3
 
 
-@pytest.mark.parametrize("fault", [Fails("rename", at=4), Fails("sync_folder", at=8)])
+@pytest.mark.parametrize("fault", [Fails("rename", at=4), Fails("sync_folder", at=5)])
 def test_a_manifest_that_could_not_be_published_is_not_relied_on(fault: Fails) -> None:
     disk = SimDisk(faults=[fault])
     writer = partition(disk, Limits(head_events=2))

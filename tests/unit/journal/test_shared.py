@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 import heliograph as hg
-from heliograph.journal.threads import COMMITTERS, JournalThreads
+from heliograph.errors import PartitionInUse
+from heliograph.journal.shared import COMMITTERS, MAX_OPEN, Shared
 from heliograph.journal.writer import PartitionWriter
 from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks, system_ports
 from heliograph.sim import SimDisk
-from tests.unit.journal.helpers import FORMATS, track
+from tests.unit.journal.helpers import FORMATS, chunk, commit, history, partition, track, tracks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,9 +55,9 @@ def test_a_partition_whose_sync_hangs_holds_up_no_other() -> None:
     go_on, hangs = threading.Event(), threading.Event()
 
     ports = Ports(SystemClock(), ThreadTasks(), SystemRandom(), SimDisk())
-    threads = JournalThreads(ports)
+    shared = Shared(ports)
     writers = [
-        PartitionWriter(ports, f"p{n}", FORMATS, sealer=None, threads=threads) for n in range(COMMITTERS)
+        PartitionWriter(ports, f"p{n}", FORMATS, sealer=None, shared=shared) for n in range(COMMITTERS)
     ]
     slow = writers[0]
     sync = slow._partition.sync
@@ -74,21 +78,21 @@ def test_a_partition_whose_sync_hangs_holds_up_no_other() -> None:
     assert held.result(LIMIT) == 0
     for writer in writers:
         writer.close()
-    threads.close()
+    shared.close()
 
 
 def test_what_is_told_of_durable_rows_may_wait_for_what_other_partitions_commit(tmp_path: Path) -> None:
     """As many as there are committers, and each waits for a commit of another."""
     ports = system_ports(tmp_path)
-    threads = JournalThreads(ports)
-    target = PartitionWriter(ports, "target", FORMATS, sealer=None, threads=threads)
+    shared = Shared(ports)
+    target = PartitionWriter(ports, "target", FORMATS, sealer=None, shared=shared)
     writers = [
         PartitionWriter(
             ports,
             f"p{n}",
             FORMATS,
             sealer=None,
-            threads=threads,
+            shared=shared,
             on_durable=lambda _: target.append([track(1)]).result(LIMIT),
         )
         for n in range(2 * COMMITTERS)
@@ -98,4 +102,48 @@ def test_what_is_told_of_durable_rows_may_wait_for_what_other_partitions_commit(
     assert target.watermark == len(writers)
     for writer in (*writers, target):
         writer.close()
-    threads.close()
+    shared.close()
+
+
+def test_few_partitions_have_files_open_and_all_can_be_written_and_read(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        channels = [station.channel(f"scale.n{n}", Reading, qos=PERSISTENT) for n in range(3 * MAX_OPEN)]
+        for round_ in range(2):
+            receipts = [channel.push_nowait(Reading(id=round_)) for channel in channels]
+            assert all(receipt.result(LIMIT) for receipt in receipts)
+        for channel in channels:
+            with channel.consumer(until="now") as consumer:
+                assert [reading.id for reading in consumer] == [0, 1]
+        # Lock, commit file and head of each, and a few more of what is just being committed.
+        assert len(os.listdir("/proc/self/fd")) < 4 * MAX_OPEN  # noqa: PTH208 - the names are counted only
+
+
+def test_a_writer_that_let_go_of_its_files_finds_out_that_another_has_written() -> None:
+    disk = SimDisk()
+    writer = partition(disk)
+    commit(writer, tracks(0, 2))
+    assert writer.let_go()
+    assert writer.let_go()
+    other = partition(disk)
+    commit(other, tracks(2, 1))
+    with pytest.raises(PartitionInUse):
+        commit(writer, tracks(2, 1))
+    other.close()
+    with pytest.raises(PartitionInUse, match="epoch 2"):
+        commit(writer, tracks(2, 1))
+    assert history(disk) == tracks(0, 3)
+
+
+def test_a_head_is_written_on_after_its_writer_let_go_of_it() -> None:
+    disk = SimDisk()
+    writer = partition(disk)
+    commit(writer, tracks(0, 2))
+    assert writer.let_go()
+    assert commit(writer, tracks(2, 3)) == 2
+    writer.write([chunk([track(5)])])
+    assert not writer.let_go(), "rows wait for a sync"
+    writer.sync()
+    assert writer.let_go()
+    writer.close()
+    assert len(writer.manifest.heads) == 1
+    assert history(disk) == tracks(0, 6)
