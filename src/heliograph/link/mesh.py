@@ -715,11 +715,12 @@ class Mesh:
         found: list[Link] = []
 
         def is_known(mesh: Mesh) -> bool:
-            with mesh._lock:
-                for peer in mesh._peers.values():
-                    state = peer.channels.get(name)
-                    if state is not None and state.keeper == partition:
-                        found.append(peer.link)
+            # A copy, made at once, and no lock: a supplier asks while it holds its own, and whoever has the
+            # lock of the mesh may wait for a channel that waits for that supplier.
+            for peer in tuple(mesh._peers.values()):
+                state = peer.channels.get(name)
+                if state is not None and state.keeper == partition:
+                    found.append(peer.link)
             return bool(found)
 
         self.wait_for(is_known, timeout)
