@@ -22,9 +22,14 @@ MEMORY: Final = Path("/dev/shm")  # noqa: S108 - what is made below it is privat
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
+def is_domain(name: str) -> bool:
+    """Whether a domain can have this name."""
+    return _DOMAIN.fullmatch(name) is not None
+
+
 def domain_folder(base: Path, domain: str) -> Path:
     """The folder of one domain; made, with its parent, where it is missing."""
-    if not _DOMAIN.fullmatch(domain):
+    if not is_domain(domain):
         raise NotPossible(
             f"domain {domain[:70]!r}", "a domain is 1 to 64 letters, digits, dots, dashes or underscores"
         )

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,40 @@ def test_ls_lists_stations_channels_types_and_consumers(station: hg.Station) -> 
     table = CliRunner().invoke(app, ["ls", "--domain", "cli"]).stdout
     assert "air.tracks" in table
     assert "tower" in table
+
+
+def test_ls_without_a_domain_lists_those_that_there_are_and_says_how_to_join(
+    station: hg.Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HELIO_DOMAIN", raising=False)
+    with hg.Station(domain="weather"), hg.Station(domain="weather"):
+        found = msgspec.json.decode(CliRunner().invoke(app, ["ls", "--json"]).stdout)
+        assert found == [{"domain": "cli", "stations": 1}, {"domain": "weather", "stations": 2}]
+        assert "hg.Station(domain='NAME') joins" in CliRunner().invoke(app, ["ls"]).stdout
+    station.close()
+    assert "no station of this user is there" in CliRunner().invoke(app, ["ls"]).stdout
+
+
+def test_ls_fits_into_a_terminal_of_eighty_columns(station: hg.Station) -> None:
+    station.channel("air.approach.tracks", Track, qos=hg.QoS(durability="transient-local"))
+    station.channel("air.weather", Track)
+    ours, theirs = os.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-c", "from heliograph.cli import main; main()", "ls", "--domain", "cli"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80", "TERM": "dumb"},
+        stdout=theirs,
+    )
+    os.close(theirs)
+    printed = b""
+    with suppress(OSError):  # which is how a terminal says that nobody writes any more
+        while part := os.read(ours, 4096):
+            printed += part
+    os.close(ours)
+    assert program.wait(30) == 0
+    lines = printed.decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == f"station {station.id:016x} (tower), process {os.getpid()}"
+    assert any("air.approach.tracks" in line and "transient-local" in line for line in lines)
 
 
 def test_ls_says_when_nobody_is_there() -> None:

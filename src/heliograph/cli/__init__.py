@@ -32,6 +32,7 @@ app = typer.Typer(
     name="helio",
     help="Heliograph: a real-time event service for Python.",
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.add_typer(formats.app, name="formats")

@@ -25,6 +25,7 @@ from heliograph.cli.output import (
     JsonFlag,
     counted,
     print_json,
+    print_json_line,
     print_line,
     print_problem,
     print_table,
@@ -173,8 +174,6 @@ def cat(
     as_json: JsonFlag = False,
 ) -> None:
     """Print events, one JSON object per line, in the order in which they were appended."""
-    import msgspec  # noqa: PLC0415 - as above
-
     from heliograph.cli.history import History, shown  # noqa: PLC0415 - as above
 
     rows = islice(History(folder, channel, point(start), point(until), where).rows(), limit)
@@ -183,7 +182,7 @@ def cat(
         print_json(list(documents))
         return
     for document in documents:
-        typer.echo(msgspec.json.encode(document))
+        print_json_line(document)
 
 
 @app.command()

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 """The `--json` that every command takes."""
 
+FRAME: Final = 3
+"""Characters that a drawn table has around each cell."""
+
 
 class CommandFailed(Exception):
     """A command cannot be carried out; the message is for the user."""
@@ -29,7 +32,29 @@ def print_json(document: Any) -> None:
     """One JSON document, indented."""
     import msgspec  # noqa: PLC0415 - `helio --help` needs none
 
-    typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+    typer.echo(_escaped(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()))
+
+
+def print_json_line(document: Any) -> None:
+    """One JSON document on a line of its own."""
+    import msgspec  # noqa: PLC0415 - as above
+
+    typer.echo(_escaped(msgspec.json.encode(document).decode()))
+
+
+def _escaped(text: str) -> str:
+    """JSON that means the same, without what a terminal would obey: values come from outside.
+
+    Outside of its texts JSON has nothing but what can be printed and line ends, so JSON's own escapes do.
+    """
+    if text.isascii() and "\x7f" not in text:  # below space msgspec has escaped all
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def print_line(text: str) -> None:
@@ -42,7 +67,11 @@ def print_problem(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table: drawn on a terminal, plain columns that never wrap where another program reads along."""
+    """A table: drawn on a terminal, plain columns that never wrap where another program reads along.
+
+    What is too wide for the terminal is printed row by row, each value behind the name of its column: cells
+    that are folded in the middle of a name or number cannot be read or copied.
+    """
     cells = [[printable("" if cell is None else str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_drawn(columns, cells)
@@ -56,15 +85,30 @@ def printable(text: str) -> str:
 
 
 def _print_drawn(columns: Sequence[str], rows: list[list[str]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - only terminals need it
+    from rich.cells import cell_len  # noqa: PLC0415 - only terminals need it
+    from rich.console import Console  # noqa: PLC0415 - as above
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
+    widths = [max(cell_len(line[at]) for line in (columns, *rows)) for at in range(len(columns))]
+    console = Console()
+    if sum(widths) + FRAME * len(columns) + 1 > console.width:
+        _print_stacked(columns, rows)
+        return
     table = Table(*columns)
     for row in rows:
         # As Text, because square brackets in a plain cell would be markup.
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console.print(table)
+
+
+def _print_stacked(columns: Sequence[str], rows: list[list[str]]) -> None:
+    width = max(map(len, columns))
+    for number, row in enumerate(rows):
+        if number:
+            typer.echo()
+        for name, cell in zip(columns, row, strict=True):
+            typer.echo(f"{name.rjust(width)}  {cell}".rstrip())
 
 
 def _print_plain(columns: Sequence[str], rows: list[list[str]]) -> None:

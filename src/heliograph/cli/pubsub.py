@@ -22,9 +22,9 @@ from heliograph.cli.output import (
     counted,
     header_document,
     print_json,
+    print_json_line,
     print_line,
     print_problem,
-    printable,
 )
 from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
 
@@ -121,8 +121,6 @@ def sub(
     """
     if as_json and number is None and timeout is None:
         raise CommandFailed("--json prints one document, so it needs --count or --timeout")
-    import msgspec  # noqa: PLC0415 - as above
-
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
     place = point(start or "now")
@@ -135,7 +133,7 @@ def sub(
                 if as_json:
                     documents.append(document)
                 else:
-                    typer.echo(printable(msgspec.json.encode(document).decode()))
+                    print_json_line(document)
                     sys.stdout.flush()
                 count += 1
                 if count == number:

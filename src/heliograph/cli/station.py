@@ -7,7 +7,9 @@ helio ls --domain airspace                        stations, their channels, type
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import contextmanager
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -83,8 +85,22 @@ def _until_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def ls(*, domain: Domain = "default", as_json: JsonFlag = False) -> None:
-    """List the stations of a domain, their channels, types and consumers."""
+def ls(
+    *,
+    domain: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HELIO_DOMAIN",
+            help="The domain; without one, which domains there are.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the stations of a domain, their channels, types and consumers; or the domains that there are."""
+    if domain is None:
+        _list_domains(as_json=as_json)
+        return
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
     with Station(domain=domain, name="helio ls") as here:
@@ -92,10 +108,48 @@ def ls(*, domain: Domain = "default", as_json: JsonFlag = False) -> None:
         rows = list(_rows(mesh))
     if as_json:
         print_json(rows)
-    elif rows:
-        print_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
-    else:
+    elif not rows:
         print_line(f"no station of domain {domain} is there")
+    elif sys.stdout.isatty():
+        _print_by_station(rows)
+    else:
+        print_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+
+
+def _list_domains(*, as_json: bool) -> None:
+    from heliograph.link.meeting import domains  # noqa: PLC0415 - as above
+
+    rows = [{"domain": name, "stations": stations} for name, stations in domains().items()]
+    if as_json:
+        print_json(rows)
+        return
+    if rows:
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        print_line("no station of this user is there")
+    print_line(
+        "hg.Station(domain='NAME') joins a domain or begins it, and so does `helio station --domain NAME`; "
+        "`helio ls --domain NAME` lists its stations"
+    )
+
+
+def _print_by_station(rows: list[dict[str, Any]]) -> None:
+    """Who it is once, and below that what it has: one line with all of it is wider than most terminals."""
+    for number, (who, of_one) in enumerate(
+        groupby(rows, lambda row: (row["station"], row["name"], row["pid"]))
+    ):
+        station, name, pid = who
+        print_line(
+            ("\n" if number else "") + f"station {station}{f' ({name})' if name else ''}, process {pid}"
+        )
+        channels = [list(row.items())[len(who) :] for row in of_one if row["channel"] is not None]
+        if channels:
+            print_table(
+                [column for column, _ in channels[0]],
+                [[_cell(value) for _, value in row] for row in channels],
+            )
+        else:
+            print_line("no channels")
 
 
 def meet_all(here: Station) -> Mesh:

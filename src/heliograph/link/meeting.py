@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from heliograph.link.credentials import PeerProcess, pid_namespace, this_process
-from heliograph.privatefolder import domain_folder, make_private, runtime_base
+from heliograph.privatefolder import domain_folder, is_domain, make_private, runtime_base
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +56,17 @@ class Record(msgspec.Struct, array_like=True, frozen=True):
 
 
 _read_record: Final = msgspec.msgpack.Decoder(Record).decode
+
+
+def domains() -> dict[str, int]:
+    """The domains of this user in which stations live, and how many there are."""
+    base = runtime_base()
+    try:
+        names = sorted(os.listdir(base))  # noqa: PTH208 - names are all
+    except FileNotFoundError:
+        return {}
+    counts = {name: len(MeetingFolder(name).alive()) for name in names if is_domain(name)}
+    return {name: count for name, count in counts.items() if count}
 
 
 class MeetingFolder:

@@ -26,6 +26,13 @@ def test_a_command_alone_explains_itself(arguments: list[str]) -> None:
     assert "Usage: helio" in result.stdout
 
 
+@pytest.mark.parametrize("arguments", [[], ["sub"], ["journal"], ["journal", "cat"], ["formats", "show"]])
+def test_every_command_explains_itself_with_a_short_option(arguments: list[str]) -> None:
+    short, long = (CliRunner().invoke(app, [*arguments, flag]) for flag in ("-h", "--help"))
+    assert short.exit_code == 0
+    assert short.stdout == long.stdout
+
+
 def test_every_command_takes_json() -> None:
     groups = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # get_command gives a group here
     commands = [
