@@ -18,6 +18,10 @@ from tests.ring_support import needs_rings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+BY_BROADCAST = hg.QoS()
+"""On rings, where both stations use them."""
+BY_LINK = hg.QoS(durability="transient-local", history=1)
+"""What is kept goes by the link, on rings too."""
 SOCKET_AND_RING = ["socket", pytest.param("ring", marks=needs_rings)]
 
 
@@ -56,10 +60,10 @@ def seen_by(program: Program) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.parametrize("qos", [BY_BROADCAST, BY_LINK], ids=["broadcast", "link"])
 def test_what_a_stopped_process_had_not_taken_in_when_it_is_killed_is_dropped_and_told(
-    run: Callable[..., Program],
+    run: Callable[..., Program], qos: hg.QoS
 ) -> None:
-    qos = hg.QoS(durability="transient-local", history=1)  # so that its events go by the link, on rings too
     lost: list[tuple[str, PeerLost]] = []
 
     def on_error(receiver: str, _: object, error: BaseException) -> None:
@@ -87,6 +91,31 @@ def test_what_a_stopped_process_had_not_taken_in_when_it_is_killed_is_dropped_an
         assert killed.total.dropped == {"peer-lost": 1_000}
         assert wait_until(lambda: lost)
         assert [(error.name, error.events) for _, error in lost] == [("x", 1_000)]
+
+
+def test_of_a_killed_process_only_what_it_wanted_is_dropped_and_others_have_all(
+    run: Callable[..., Program],
+) -> None:
+    with (
+        hg.Station(domain="e2e", transport=transport(), on_error=lambda *_: None) as station,
+        hg.Station(domain="e2e", transport=transport()) as other,
+    ):
+        tracks, there = station.channel("x", Track), other.channel("x", Track)
+        seen: list[int] = []
+        there.subscribe(lambda track: seen.append(track.id), inline=True)
+        program = run("consume", "x", "1000000", "speed >= 900")
+        assert tracks.wait_matched(2, LIMIT)
+        stop(program)
+        for i in range(1_000):
+            tracks.push(Track(i, float(i)))
+        assert wait_until(lambda: len(seen) == 1_000)
+        program.process.send_signal(signal.SIGKILL)
+        assert wait_until(lambda: tracks.stats().total.dropped == {"peer-lost": 100}), tracks.stats()
+        assert wait_until(lambda: not tracks.stats().total.pending)
+        total = tracks.stats().total
+        assert tracks.stats().balanced
+        by_broadcast = transport() == "ring"  # both stations are one receiver there
+        assert total.delivered == (900 if by_broadcast else 1_000)
 
 
 def test_what_waits_for_room_in_another_station_is_pending_until_it_is_queued(
@@ -131,11 +160,12 @@ def test_what_a_closed_channel_elsewhere_refuses_is_dropped_at_the_source(
         assert stats.total.delivered == len(seen)
 
 
+@pytest.mark.parametrize("qos", [BY_BROADCAST, BY_LINK], ids=["broadcast", "link"])
 def test_a_peer_that_was_struck_off_and_comes_back_makes_the_counts_exact(
-    run: Callable[..., Program],
+    run: Callable[..., Program], qos: hg.QoS
 ) -> None:
     with hg.Station(domain="e2e", transport=transport(), peer_limit=1.0, on_error=lambda *_: None) as station:
-        tracks = station.channel("x", Track, qos=hg.QoS(durability="transient-local", history=1))
+        tracks = station.channel("x", Track, qos=qos)
         program = run("hear", "x")
         assert tracks.wait_matched(1, LIMIT)
         tracks.push(Track(0))

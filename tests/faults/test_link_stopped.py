@@ -59,6 +59,8 @@ def test_a_stopped_process_is_dropped_and_knows_how_many_events_of_which_channel
             first.push(Track(i))
             second.push(Track(i))
         assert wait_until(lambda: heard(hearer)[0] == {"x": 5, "y": 5} | NOTHING_LOSSY)
+        for channel in (first, second):
+            assert wait_until(lambda: not channel.stats().total.pending), "it has said so"  # noqa: B023 - called at once
 
         assert station.mesh is not None
         later = Later.of(station.mesh._airing._broadcasts[NORMAL].ring)

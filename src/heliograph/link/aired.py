@@ -11,20 +11,27 @@ when a channel first needs it.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from heliograph.channel.condition import AnyOf, Condition
+from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.selection import Selection
-from heliograph.link.airlane import AirLane
-from heliograph.link.gateway import Gateway
+from heliograph.link.airlane import OVERTAKEN, AirLane
+from heliograph.link.confirmation import Account
+from heliograph.link.gateway import ASK_AGAIN, Gateway
+from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from heliograph.channel.core import Channel
     from heliograph.channel.lane import Item
     from heliograph.event import Event
     from heliograph.link.broadcast import Broadcast
+    from heliograph.link.confirmation import Owed
     from heliograph.link.overtaken import Wishes
 
 NORMAL: Final = 1
@@ -67,11 +74,13 @@ NOT_SAID: Final = 1 << 63
 class Hearer:
     """One session of a station as reader of a lane; its next one is another, in a row of its own."""
 
-    __slots__ = ("is_ended", "is_over", "row", "sent", "station", "takes", "wishes")
+    __slots__ = ("hearings", "is_ended", "is_over", "row", "sent", "station", "takes", "wishes")
 
     def __init__(self, station: int, row: int) -> None:
         self.station = station
         self.row = row
+        self.hearings: list[Hearing] = []
+        """What it was sent of the channels that it takes or took last, and has confirmed."""
         self.takes: set[str] = set()
         """The channels of which it gets what is written behind all that has been made."""
         self.wishes: dict[str, Wishes] = {}
@@ -82,6 +91,51 @@ class Hearer:
         """Whether its session has ended; it may still read what was written till then."""
         self.is_ended = False
         """Whether it was overtaken."""
+
+
+class Hearing:
+    """What one session of a station was sent of one gateway's events, and has confirmed.
+
+    From when it takes the channel until it takes it no more; both stand in the ring, between the events.
+    """
+
+    sends_again = False
+
+    def __init__(self, gateway: Aired, hearer: Hearer, owed: Owed, ask: Callable[[], None]) -> None:
+        self.name = gateway.name
+        self.channel = gateway.channel
+        self.gateway = gateway
+        self.hearer = hearer
+        self.account = Account()
+        self.owed = owed
+        self.ask = ask
+        """Has the station say soon what it has taken in."""
+        self.missed = 0
+        """Events that it did not get, and that the queue of the gateway has counted."""
+        self._since: int | None = None
+        self._until: int | None = None
+
+    def begin(self, aired: int) -> None:
+        """It gets what is written behind so many events of the channel."""
+        if self._since is None:
+            self._since = aired
+
+    def end(self, aired: int) -> None:
+        """It gets nothing that is written behind so many."""
+        if self._until is None:
+            self._until = aired
+
+    def handed(self) -> int:
+        if self._since is None:
+            return 0
+        return (self.gateway.aired if self._until is None else self._until) - self._since
+
+    @property
+    def unconfirmed(self) -> int:
+        return self.account.unconfirmed(self.handed())
+
+    def counts(self) -> LaneCounts:
+        return LaneCounts(dropped={self.account.reason: self.missed + self.unconfirmed})
 
 
 class Aired(Gateway):
@@ -98,6 +152,7 @@ class Aired(Gateway):
         self.lane.line = sender
         self.lane.gateway = self
         self.lane.default_priority = channel.qos.priority
+        self._hearings: list[Hearing] = []
         self.wants: dict[Hearer, Mapping[type[Event], Any]] = {}
         """What each station wants."""
         self.paused_by: set[Hearer] = set()
@@ -115,8 +170,8 @@ class Aired(Gateway):
     @property
     def sent(self) -> int:
         """Events that were written."""
-        counts = self.lane.counts()
-        return counts.delivered + counts.dropped.get("overtaken", 0)
+        assert isinstance(self.lane, AirLane)
+        return self.lane.counts().delivered + self.lane.missed
 
     @property
     def aired(self) -> int:
@@ -133,14 +188,79 @@ class Aired(Gateway):
         assert isinstance(self.lane, AirLane)
         return self.lane.peek()
 
-    def count_overtaken(self, record: int, events: int) -> None:
+    def count_overtaken(self, record: int, events: int, reason: str = OVERTAKEN) -> int:
         """A station did not get these events of a record, a bit for each; those that others did not get
-        either count once."""
+        either count once. How many that are."""
         assert isinstance(self.lane, AirLane)
-        if record >= self.begins_at:
-            before = self._overtaken.get(record, 0)
-            self._overtaken[record] = before | events
-            self.lane.count_overtaken((events & ~before).bit_count())
+        if record < self.begins_at:
+            return 0
+        before = self._overtaken.get(record, 0)
+        self._overtaken[record] = before | events
+        new = (events & ~before).bit_count()
+        self.lane.count_overtaken(new, reason)
+        return new
+
+    def hear(self, hearer: Hearer, owed: Owed, ask: Callable[[], None]) -> None:
+        """A station reads the channel's events from now on, and says what it has taken in."""
+        self._hearings = [one for one in self._hearings if one.unconfirmed or one.hearer in self.wants]
+        hearing = Hearing(self, hearer, owed, ask)
+        self._hearings.append(hearing)
+        hearer.hearings = [one for one in hearer.hearings if one.channel.name != self.channel.name]
+        hearer.hearings.append(hearing)
+        owed.open(self.channel.name, hearing)
+
+    def hearings_of(self, hearer: Hearer) -> list[Hearing]:
+        return [one for one in self._hearings if one.hearer is hearer]
+
+    def said(self, hearer: Hearer, aired: int, *, takes: bool) -> None:
+        """It stands in the ring, behind so many events, that a station takes the channel, or no more."""
+        for hearing in self.hearings_of(hearer)[-1:]:
+            (hearing.begin if takes else hearing.end)(aired)
+
+    def counts(self) -> LaneCounts:
+        """As the queue counts what was written; it is delivered when all who take it have said so."""
+        counts = self.lane.counts()
+        lost: Counter[str] = Counter()
+        pending = 0
+        for hearing in tuple(self._hearings):
+            left = hearing.unconfirmed
+            if hearing.account.reason:
+                lost[hearing.account.reason] += left
+            else:
+                pending = max(pending, left)
+        # An event may be lost for one station and on its way to another: it counts once.
+        written = counts.delivered
+        for reason in tuple(lost):
+            lost[reason] = min(lost[reason], written)
+            written -= lost[reason]
+        pending = min(pending, written)
+        return msgspec.structs.replace(
+            counts,
+            delivered=written - pending,
+            dropped=dict(+(lost + Counter(counts.dropped))),
+            pending=counts.pending + pending,
+        )
+
+    @property
+    def is_final(self) -> bool:
+        return all(hearing.account.is_final or not hearing.unconfirmed for hearing in tuple(self._hearings))
+
+    def wait_confirmed(self, timeout: float) -> bool:
+        clock = self.channel.ports.clock
+        until = clock.monotonic_ns() + round(timeout * 1e9)
+        for hearing in tuple(self._hearings):
+            while not hearing.account.reason and hearing.unconfirmed:
+                left = seconds_until(clock, until)
+                if left <= 0:
+                    return False
+                hearing.ask()
+                hearing.owed.wait(hearing, min(ASK_AGAIN, left))
+        return True
+
+    def lose(self, events: int, reason: str) -> None:
+        """So many of those that wait to be written will not reach a station that wanted them."""
+        assert isinstance(self.lane, AirLane)
+        self.lane.count_overtaken(events, reason)
 
     def count_outrun(self) -> None:
         """Not everybody who takes the channel has got an event that was written."""

@@ -23,7 +23,9 @@ import msgspec
 from heliograph.errors import RingError
 from heliograph.link import messages as m
 from heliograph.link.aired import BEST_EFFORT, HIGH, NORMAL, carries, lane_of
+from heliograph.link.airlane import OVERTAKEN as BY_STANDING_STILL
 from heliograph.link.broadcast import Broadcast
+from heliograph.link.confirmation import CLOSED, PEER_LOST
 from heliograph.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -236,6 +238,7 @@ class Airing:
             on_ended=lambda: self._end_reading(peer),
             left_out=peer.left_out,
             unreadable=peer.tally(),
+            refuse=peer.reports.taken.refuse,
             turn=self._new_reader(f"broadcast of {peer.link.name}", is_direct=True),
         )
 
@@ -247,17 +250,23 @@ class Airing:
 
     def admit(self, peer: Peer, channel: Channel[Any], conditions: Mapping[type[Event], Any]) -> Aired:
         lane = lane_of(channel)
-        return self._broadcasts[lane].admit(peer.reads[lane], channel, conditions)
+        # Of the best-effort lane nobody confirms anything: who falls behind there knows what it missed.
+        owed = None if lane == BEST_EFFORT else peer.reports.owed
+        return self._broadcasts[lane].admit(peer.reads[lane], channel, conditions, owed, peer.link.ask)
 
     def change(self, peer: Peer, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
         gateway.broadcast.change(peer.reads[gateway.broadcast.lane], gateway, conditions)
 
-    def leave(self, peer: Peer, gateway: Aired) -> None:
+    def leave(self, peer: Peer, gateway: Aired, reason: str = CLOSED) -> None:
+        """A station wants nothing more of a channel, or is gone; what waits for nobody else is dropped so."""
         broadcast, name = gateway.broadcast, gateway.channel.name
         hearer = peer.reads[broadcast.lane]
-        waiting = broadcast.leave(hearer, gateway)
+        waiting = broadcast.leave(hearer, gateway, BY_STANDING_STILL if peer.is_expelled else reason)
         if waiting and peer.is_expelled:
-            self._add_missed(peer.link.station, +Counter({name: broadcast.wanted_by(hearer, name, waiting)}))
+            missed = broadcast.wanted_by(hearer, name, waiting)
+            self._add_missed(peer.link.station, +Counter({name: missed}))
+            if not gateway.lane.closed:  # they are written for others
+                gateway.lose(missed, BY_STANDING_STILL)
 
     def pause(self, peer: Peer, gateway: Aired, *, paused: bool) -> None:
         hearer = peer.reads.get(gateway.broadcast.lane)
@@ -298,8 +307,9 @@ class Airing:
 
     # A session ends
 
-    def finish(self, peer: Peer) -> None:
+    def finish(self, peer: Peer, *, is_dead: bool) -> None:
         """The other station is gone: what it has written is taken in, however long that takes."""
+        self._bury(peer, is_dead=is_dead)
         self._end_session(peer, is_gone=True)
         for listening in tuple(peer.listening.values()):
             listening.finish()
@@ -353,6 +363,7 @@ class Airing:
 
     def forget(self, peer: Peer, *, is_dead: bool) -> None:
         """A station is gone; while it lives it may come back, and is to hear what it missed."""
+        self._bury(peer, is_dead=is_dead)
         self._end_session(peer, is_gone=True)
         if is_dead:
             self._missed.pop(peer.link.station, None)
@@ -402,6 +413,12 @@ class Airing:
         """Known to others when the station has left its channels: till then there is more to come."""
         with self._lock:
             self._leaving[station] = self._leaving.get(station, Counter()) + missed
+
+    def _bury(self, peer: Peer, *, is_dead: bool) -> None:
+        """Nobody reads what is in the rings for a process that has ended."""
+        if is_dead:
+            for lane, hearer in tuple(peer.reads.items()):
+                self._broadcasts[lane].bury(hearer, peer.reports.owed.reason or PEER_LOST)
 
     def _end_session(self, peer: Peer, *, is_gone: bool) -> None:
         """A station has left all channels: what it hears from now on is another session."""

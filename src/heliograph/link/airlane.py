@@ -10,6 +10,7 @@ Rows are added under the lock of the channel's entry, and leave under that of th
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.link.runs import EventWriter, Said
 
+OVERTAKEN: Final = "overtaken"
+"""The reason of events that a station did not get because it stood still."""
 MOST_ROWS: Final = 256
 """Rows of all suppliers from which on they are queued, and queues from which on there are rows at all."""
 
@@ -160,7 +163,7 @@ class AirLane(GatewayLane):
         self._suppliers: dict[tuple[str, int], SupplierRows] = {}
         self.written = 0
         """Events that pushing threads wrote, each under the lock of the channel's entry."""
-        self._overtaken = 0
+        self._missed: Counter[str] = Counter()
         self.left: list[Item] = []
         """What waited when it was closed."""
         self.takes_rows = self.limit >= MOST_ROWS
@@ -229,14 +232,19 @@ class AirLane(GatewayLane):
     def count_one_written(self) -> None:
         self.count_written(1)
 
-    def count_overtaken(self, events: int) -> None:
-        """Of what was written, a station did not get so many: it stood still.
+    def count_overtaken(self, events: int, reason: str = OVERTAKEN) -> None:
+        """Of what was written, or will be, a station did not get so many: it stood still, or was killed.
 
         They are told apart when they are asked for: pushing threads count what is delivered without the
         lane's lock.
         """
         with self._lock:
-            self._overtaken += events
+            self._missed[reason] += events
+
+    @property
+    def missed(self) -> int:
+        """Events that were written, and that some station did not get."""
+        return min(self._missed.total(), self._delivered + self.written)
 
     def spill(self) -> None:
         """Let rows wait as items, before those that come now. Under the lock of the channel's entry."""
@@ -286,10 +294,14 @@ class AirLane(GatewayLane):
 
     def _counts(self, from_history: int = 0) -> LaneCounts:
         counts = super()._counts(from_history)
-        delivered = counts.delivered + self.written - self._overtaken
-        pending, dropped = counts.pending + self._count_rows(), counts.dropped
-        if self._overtaken:
-            dropped = {**dropped, "overtaken": self._overtaken}
+        delivered = counts.delivered + self.written
+        pending, dropped = counts.pending + self._count_rows(), dict(counts.dropped)
+        for reason, events in self._missed.items():
+            # Some of them may still wait to be written for the others.
+            some = min(events, delivered)
+            delivered -= some
+            if some:
+                dropped[reason] = dropped.get(reason, 0) + some
         return msgspec.structs.replace(counts, delivered=delivered, pending=pending, dropped=dropped)
 
     def _count_rows(self) -> int:

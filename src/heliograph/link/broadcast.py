@@ -40,10 +40,11 @@ from heliograph.link import messages as m
 from heliograph.link.aired import BEST_EFFORT, NOT_SAID, Aired, Hearer
 from heliograph.link.airlane import AirLane
 from heliograph.link.apart import LARGE
+from heliograph.link.confirmation import CLOSED
 from heliograph.link.gateway import GatewayLane
 from heliograph.link.link import BURST, QUIET_NS
 from heliograph.link.messages import encode
-from heliograph.link.overtaken import Judge, count_missed, events_in, would_miss
+from heliograph.link.overtaken import Judge, count_missed, events_by_channel, events_in, would_miss
 from heliograph.link.pacing import Pacing
 from heliograph.link.packing import MOST_AT_ONCE, made_or_none
 from heliograph.link.records import RecordMaker
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.event import Event
     from heliograph.link.airlane import RowGateway, SupplierRows
+    from heliograph.link.confirmation import Owed
     from heliograph.link.gateway import Gateway
     from heliograph.link.runs import EventWriter, Said
     from heliograph.ports import Buffer, Ports
@@ -132,8 +134,23 @@ class Broadcast:
         self.ring.hurry(row, hurried=False)
         return hearer if self.ring.is_read_by(row) else None
 
-    def admit(self, hearer: Hearer, channel: Channel[Any], conditions: Mapping[type[Event], Any]) -> Aired:
-        """From here on a station that reads the ring gets what it wants of a channel."""
+    def admit(
+        self,
+        hearer: Hearer,
+        channel: Channel[Any],
+        conditions: Mapping[type[Event], Any],
+        owed: Owed | None = None,
+        ask: Callable[[], None] = lambda: None,
+    ) -> Aired:
+        """From here on a station that reads the ring gets what it wants of a channel.
+
+        Args:
+            hearer: its session.
+            channel: of this station.
+            conditions: what it wants.
+            owed: where it says what it has taken in; None: nowhere.
+            ask: has it say so soon.
+        """
         with self._joining:
             gateway = self._gateways.get(channel.name)
             is_new = gateway is None or gateway.channel is not channel
@@ -141,6 +158,8 @@ class Broadcast:
                 gateway = Aired(channel, conditions, self)
             gateway.wants[hearer] = hearer.wishes[channel.name] = conditions
             gateway.sent_before[hearer] = gateway.sent
+            if owed is not None:
+                gateway.hear(hearer, owed, ask)
             self._tell(hearer, gateway, takes=True)
             if is_new:
                 channel.neighbours.join_gateway(gateway)
@@ -165,8 +184,11 @@ class Broadcast:
             gateway.wants[hearer] = hearer.wishes[gateway.channel.name] = conditions
             gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
 
-    def leave(self, hearer: Hearer, gateway: Aired) -> list[Item]:
-        """A station wants nothing more of a channel, or is gone; what waited then, for whomever."""
+    def leave(self, hearer: Hearer, gateway: Aired, reason: str = CLOSED) -> list[Item]:
+        """A station wants nothing more of a channel, or is gone; what waited then, for whomever.
+
+        If nobody else wants it, that is dropped under the reason.
+        """
         self.pause(hearer, gateway, paused=False)
         assert isinstance(gateway.lane, AirLane)
         with self._joining:
@@ -179,7 +201,8 @@ class Broadcast:
                 return gateway.channel.neighbours.change_gateway(gateway, wants, peek)
             if self._gateways.get(gateway.channel.name) is gateway:
                 del self._gateways[gateway.channel.name]
-            gateway.close()  # before another one may take its name and place
+            # Before another one may take its name and place.
+            gateway.drop(reason)
             return gateway.lane.left
 
     def wanted_by(self, hearer: Hearer, channel: str, waiting: list[Item]) -> int:
@@ -210,6 +233,28 @@ class Broadcast:
                 self._left.pop(key, None)
         if is_gone and self._readers.get(hearer.row) is hearer:
             self.ring.hurry(hearer.row)
+
+    def bury(self, hearer: Hearer, reason: str) -> None:
+        """The process of a reader has ended: what it had not read is dropped under the reason.
+
+        So that only what it wanted counts, and what another station did not get either counts once. If the
+        ring was faster and has forgotten the reader, all that it had not confirmed does.
+        """
+        if not self._sending.acquire(timeout=FLUSH_LIMIT):
+            return
+        try:
+            known = self._readers.get(hearer.row)
+            ended = self.ring.end_reader(hearer.row) if known is hearer and not self._closed else None
+            if ended is None:
+                return
+            del self._readers[hearer.row]
+            hearer.is_ended = True
+            first, unread = ended
+            records = [*unread, *self._unsent]
+            count_missed(records, first, hearer, self._judge(hearer), _heard(hearer), reason=reason)
+            self._settle(records, hearer)
+        finally:
+            self._sending.release()
 
     def sent_to(self, hearer: Hearer) -> int:
         """Events of channels of which a station wants some, or did in this session."""
@@ -456,7 +501,10 @@ class Broadcast:
             return  # it has not said who it is: then it gets nothing yet, and will be told that it is late
         hearer.is_ended = True
         records = [*unread, *self._unsent]
-        missed = count_missed(records, first, hearer, self._judge(hearer), self._gateways)
+        # A session that is over may have been the last one that wanted a channel.
+        gateways = {**self._gateways, **_heard(hearer)}
+        missed = count_missed(records, first, hearer, self._judge(hearer), gateways)
+        self._settle(records, hearer)
         for gateway in tuple(self._gateways.values()):
             # Who is ended later has read at least as far.
             gateway.forget_overtaken(first if self._readers else first + len(records))
@@ -464,6 +512,13 @@ class Broadcast:
         # While something is to be told nobody writes events past it.
         self._told.extend((hearer, channel, False, 0) for channel in hearer.takes)
         self._on_overtaken(hearer, missed)
+
+    def _settle(self, records: list[bytes], hearer: Hearer) -> None:
+        """What a reader did not get of these records is counted; nobody waits for it to confirm them."""
+        unread = events_by_channel(records, self._maker.streams)
+        for hearing in hearer.hearings:
+            events = min(unread[hearing.channel.name], hearing.unconfirmed)
+            hearing.owed.settle(hearing.account, events)
 
     def _flush(self, timeout: float | None) -> bool:
         """Write all that waits; False when there was no room for it, or it must not be written yet."""
@@ -533,6 +588,7 @@ class Broadcast:
             (hearer.takes.add if takes else hearer.takes.discard)(channel)
             if isinstance(sent, Aired):
                 gateway, sent = sent, sent.aired
+                gateway.said(hearer, sent, takes=takes)
                 if takes:
                     said += [m.encode(self._maker.announced(gateway, cls)) for cls in gateway.heads]
                 if gateway.begins_at == NOT_SAID:
@@ -544,3 +600,8 @@ class Broadcast:
             told = m.Takes(hearer.station, channel, takes, sent, hearer.row)
             said.append(m.encode(told))
         return m.run_bytes(m.RECORDS, m.MESSAGES, len(said), m.array_of(said))
+
+
+def _heard(hearer: Hearer) -> dict[str, Aired]:
+    """The gateways of the channels that a session takes, or took last."""
+    return {hearing.channel.name: hearing.gateway for hearing in hearer.hearings}

@@ -180,6 +180,12 @@ class Owed:
         with self._lock:
             gateway.account.refused += events
 
+    def settle(self, account: Account, events: int) -> None:
+        """So many of those that were handed over are counted elsewhere, or were not for the station."""
+        with self._lock:
+            account.taken += events
+            self._changed.notify_all()
+
     def give_up(self, reason: str) -> None:
         """Wait for no further report: what is unconfirmed counts as dropped from now on.
 

@@ -360,12 +360,12 @@ class Gates:
             # Before the lock is let go: the next gateway to this station has the same name.
             for gateway in gateways.values():
                 if isinstance(gateway, Aired):
-                    self.airing.leave(peer, gateway)
+                    self.airing.leave(peer, gateway, reason)
                 elif isinstance(gateway, KeepingGateway):
                     if gateway.link is peer.link:  # else the next process has it already
                         gateway.paused = True  # what is pushed meanwhile waits for that
                 else:
-                    gateway.channel.drop_receiver(gateway, reason)
+                    gateway.drop(reason)
         peer.reports.owed.give_up(reason)
         for name in names:
             channel = self._channel(name)

@@ -172,6 +172,10 @@ class Gateway(QueuedReceiver):
             self.lane.send_now = partial(sender.send_now, self)
             self.lane.send_bulk = partial(sender.send_bulk, self)
 
+    def drop(self, reason: str) -> None:
+        """Close it; what waits is dropped under the reason."""
+        self.channel.drop_receiver(self, reason)
+
     def report_in(self, owed: Owed) -> None:
         """The session in which the other station says what it has taken in."""
         if self.owed is not None:

@@ -65,6 +65,7 @@ class Listening:
         on_ended: told, last, that nothing more comes.
         left_out: where to count what came too late to be handed on, by channel.
         unreadable: likewise what does not fit this station's class.
+        refuse: told of events of a channel that nobody here will get.
         turn: the reading, which another thread may take over.
     """
 
@@ -84,6 +85,7 @@ class Listening:
         on_ended: Callable[[], None],
         left_out: Counter[str],
         unreadable: Counter[str],
+        refuse: Callable[[str, int], None],
         turn: Reader,
     ) -> None:
         self._turn = turn
@@ -112,6 +114,7 @@ class Listening:
         """Events for this station."""
         self._left_out = left_out
         self._unreadable = unreadable
+        self._refuse = refuse
         self._late_before = left_out.total()
         # What was read and not taken in yet: whoever takes the reading over goes on with it.
         self._records: Iterator[bytes] = iter(())
@@ -250,6 +253,7 @@ class Listening:
         take = make(stream, arrivals, apart=form == APART)
         if take is None:
             stream.undecodable += 1
+            self._refuse(stream.channel, 1)
         else:
             takers[head] = take
         return take
@@ -279,6 +283,7 @@ class Listening:
                 channel.meet_version(stream.wire)
             items = stream.read(run, channel.types, self._peer, 0, channel.qos.missing)
             self.taken += run.length
+            self._refuse(stream.channel, run.length - len(items))
             self._run = arrivals, items
             if stream.refused:
                 arrivals.refuse(items, stream.refused, until)
@@ -319,4 +324,7 @@ class Listening:
         if self._given_up:
             self._left_out[stream.channel] += events
             return None
-        return self._arrivals(stream.channel)
+        arrivals = self._arrivals(stream.channel)
+        if arrivals is None:
+            self._refuse(stream.channel, events)
+        return arrivals

@@ -547,7 +547,7 @@ class Mesh:
             is_read = peer.readers > 0
         if is_read:
             self._leave(peer, None)
-            self._airing.finish(peer)
+            self._airing.finish(peer, is_dead=peer.link.station not in self._transport.others())
         else:
             self._drop_peer(peer, None)
 
@@ -695,12 +695,13 @@ class Mesh:
                 channel.meet_version(stream.wire)
                 types = channel.types
             items = stream.read(run, types, link.name, skip, channel.qos.missing)
+            # First: who takes them in may be relieved of the reading, and does not come back here.
+            peer.reports.taken.refuse(stream.channel, run.length - skip - len(items))
             if stream.refused:
                 self.gates.refused(peer, channel, [one.header.id for one in stream.refused])
                 arrivals.refuse(items, stream.refused)
             else:
                 arrivals.add(items)
-            peer.reports.taken.refuse(stream.channel, run.length - skip - len(items))
 
     def _name_of(self, station: int) -> str:
         peer = self._peers.get(station)

@@ -21,10 +21,11 @@ from heliograph.channel.condition import Condition
 from heliograph.errors import BadFrame, DecodeError
 from heliograph.event import Event, info_of
 from heliograph.link import messages as m
+from heliograph.link.airlane import OVERTAKEN
 from heliograph.link.apart import APART, taken_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.condition import AnyOf
     from heliograph.channel.lane import Item
@@ -54,6 +55,28 @@ def events_in(record: bytes) -> int:
         return 1
     run = m.read_run(memoryview(record), SELF)
     return 0 if run.stream == m.MESSAGES else run.length
+
+
+def events_by_channel(records: Iterable[bytes], streams: Mapping[int, Stream]) -> Counter[str]:
+    """How many events of each channel records hold, whoever wants them; a large one with its last piece."""
+    found: Counter[str] = Counter()
+    parts: Counter[str] = Counter()
+    for record in records:
+        if record[0] in ALONE:
+            number, events = LONE_HEAD.unpack_from(record)[1], 1
+        else:
+            run = m.read_run(memoryview(record), SELF)
+            number, events = run.stream, run.length
+            if number != m.MESSAGES and run.form == m.PIECE:
+                whole, here = m.piece_sizes(run)
+                channel = streams[number].channel
+                parts[channel] += here
+                events = parts[channel] >= whole
+                if events:
+                    parts[channel] = 0
+        if number != m.MESSAGES and number in streams:
+            found[streams[number].channel] += events
+    return found + Counter(channel for channel, left in parts.items() if left)
 
 
 class Judge:
@@ -188,11 +211,17 @@ def would_miss(records: Sequence[bytes], hearer: Hearer, judge: Judge, gateways:
 
 
 def count_missed(
-    records: Sequence[bytes], first: int, hearer: Hearer, judge: Judge, gateways: Mapping[str, Aired]
+    records: Sequence[bytes],
+    first: int,
+    hearer: Hearer,
+    judge: Judge,
+    gateways: Mapping[str, Aired],
+    *,
+    reason: str = OVERTAKEN,
 ) -> Counter[str]:
     """How many events of each channel a reader did not get, with all records from the first one unread.
 
-    The ledgers of their gateways count them too.
+    The ledgers of their gateways count them too, under the reason.
     """
     missed: Counter[str] = Counter()
     reader = hearer.station, hearer.row
@@ -200,7 +229,9 @@ def count_missed(
         missed[channel] += events.bit_count()
         gateway = gateways.get(channel)
         if gateway is not None:
-            gateway.count_overtaken(first + place, events)
+            new = gateway.count_overtaken(first + place, events, reason)
+            for hearing in gateway.hearings_of(hearer)[-1:]:
+                hearing.missed += new
     if judge.gave_up:
         log.warning("asking the filters of station %016x took too long: %s", hearer.station, IN_DOUBT)
     return missed

@@ -286,6 +286,20 @@ class RingWriter:
         else:
             self._hurried.discard(row)
 
+    def end_reader(self, row: int) -> tuple[int, list[bytes]] | None:
+        """Wait no longer for the reliable reader in that row, whose process has ended.
+
+        Returns:
+            The sequence of the first record that it has not read, and all from there on; None when there is
+            no such reader: it has been forgotten already.
+        """
+        with self._locked(None):
+            if not self._rows.is_reliable(row):
+                return None
+            unread = self._end(row)
+            self._rows.reap()  # its row is free for another
+            return unread
+
     def is_read_by(self, row: int) -> bool:
         """Whether there is a reliable reader in that row, which has not been overtaken."""
         return 0 <= row < MAX_READERS and self._rows.is_reliable(row)
@@ -516,11 +530,11 @@ class RingWriter:
         if is_short and self.is_missed_by(row, self._unread(row)):
             standing.patience_ns = self._lease_ns
             return
-        self._end(row, on_ended)
+        on_ended(row, *self._end(row))
         waited = (self._clock.monotonic_ns() - standing.since_ns) / 1e9
         raise RingFull(str(self.path), waited, self._rows.process(row))
 
-    def _end(self, row: int, on_ended: Callable[[int, int, list[bytes]], None]) -> None:
+    def _end(self, row: int) -> tuple[int, list[bytes]]:
         cursor = self._rows.end(row)
         if not self._position - self._mask - 1 <= cursor <= self._position:
             cursor = self._position  # it says what cannot be, so nobody knows what it has read
@@ -530,7 +544,7 @@ class RingWriter:
         self._rows.settle(row, cursor, len(unread))
         if self._words[SLEEPERS]:
             self._wake()
-        on_ended(row, first, unread)
+        return first, unread
 
     def _unread(self, row: int) -> list[bytes]:
         return self._records_from(self._rows.cursor(row))

@@ -391,7 +391,7 @@ def test_what_is_read_as_the_lease_ends_counts_for_both_or_for_none(
                     if sees:
                         words[at] = value
                     assert on_ended is not None
-                    writer._end(reader.row, on_ended)
+                    on_ended(reader.row, *writer._end(reader.row))
                 words[at] = value
 
         reader._words = cast("memoryview", Words())
