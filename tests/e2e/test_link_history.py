@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -451,6 +452,20 @@ def test_who_reads_until_now_gets_what_every_station_has_kept_in_memory(durabili
             ):
                 with nothing as consumer:
                     assert list(consumer) == []
+
+
+def test_who_joins_late_gets_what_each_of_several_stations_has_kept_in_memory() -> None:
+    qos = hg.QoS(durability="transient")
+    with ExitStack() as stack:
+        stations = [stack.enter_context(hg.Station(domain="air")) for _ in range(5)]
+        for number, station in enumerate(stations[1:]):
+            station.channel("air.tracks", Track, qos=qos).push(Track(number))
+        joined = stations[0].channel("air.tracks", Track, qos=qos)
+        consumer = joined.consumer()
+        assert sorted(ids(consumer, 4)) == [0, 1, 2, 3]
+        stations[1].channel("air.tracks", Track).push(Track(9))
+        assert ids(consumer, 1) == [9]
+        assert joined.stats().total.dropped == {}
 
 
 def test_what_was_kept_in_memory_goes_with_its_supplier_or_its_station() -> None:

@@ -330,6 +330,17 @@ def test_a_program_without_the_classes_gets_versions_that_appear_later_live(tran
         assert tool.channel("live").stats().balanced
 
 
+@pytest.mark.parametrize("durability", ["transient", "transient-local"])
+def test_a_program_without_the_classes_that_joins_late_gets_what_was_kept_in_memory(durability: Any) -> None:
+    qos = hg.QoS(durability=durability)
+    with hg.Station(domain="v") as one, hg.Station(domain="v") as other, hg.Station(domain="v") as tool:
+        one.channel("live", AddedOld, qos=qos).push(AddedOld(1))
+        other.channel("live", AddedNew, qos=qos).push(AddedNew(2, 0.5))
+        consumer: hg.Consumer[Any] = tool.channel("live", qos=qos).consumer()
+        found = _taken(consumer, 2)
+        assert sorted(found, key=lambda event: event["id"]) == [{"id": 1}, {"id": 2, "battery": 0.5}]
+
+
 def test_what_a_keeper_has_otherwise_is_refused_with_the_field_both_types_and_both_stations(
     tmp_path: Path,
 ) -> None:

@@ -50,8 +50,9 @@ class LateLane(Lane):
                 self._drop_each(kept, "closed")
                 return
             self._floors = {**(self._floors or {}), **floors}
-            live = self._pop_all()
-            for item in (*kept, *self._above(live)):
+            # By what this station says alone: what others have kept may wait here too.
+            live = self._above(self._pop_all(), floors)
+            for item in (*kept, *live):
                 self._append_extra(item)
             if self._holds:
                 return
@@ -74,7 +75,7 @@ class LateLane(Lane):
     def put_many(self, items: Sequence[Item]) -> None:
         if self._floors is not None:
             with self._lock:
-                items = self._above(items)
+                items = self._above(items, self._floors)
         if items:
             super().put_many(items)
 
@@ -85,10 +86,9 @@ class LateLane(Lane):
             self._watched = False
         return []
 
-    def _above(self, items: Sequence[Item]) -> list[Item]:
+    def _above(self, items: Sequence[Item], floors: Floors) -> list[Item]:
         """What is live beyond what was kept. Under the lock."""
-        assert self._floors is not None
-        floor = self._floors.get
+        floor = floors.get
         above = [item for item in items if item[1].sequence > floor((item[1].supplier, item[1].epoch), 0)]
         if len(above) < len(items):
             kept = set(map(id, above))
