@@ -517,6 +517,7 @@ class Station:
             (lambda: None) if self.mesh is None else self.mesh.forget_dead,
             open_kept=self._open_kept,
             open_later=None if self._keeping is None else self._keeping.open_later,
+            suspended=(lambda _: None) if self._keeping is None else self._keeping.suspended,
             priority=priority,
             filtering=filtering,
             filters=self._configuration.filters_of,

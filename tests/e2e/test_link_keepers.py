@@ -382,3 +382,51 @@ def test_a_named_supplier_is_exclusive_among_keepers_and_goes_on_behind_its_last
                         other.supplier("radar-1")
     rows = [delivery.header.id for delivery in channels[0].consumer(until="now").deliveries()]
     assert len(set(rows)) == 12, "no id comes twice, in whatever partition"
+
+
+def test_a_suspended_channel_takes_nothing_from_any_station(stations: list[hg.Station]) -> None:
+    """Kept by the station with the manager, by another one, or by the first for one without a folder."""
+    managing, _, without = stations
+    manager = managing.manager
+    manager.create("air.managed", Track, owner="anna")
+    opened = [station.channel("air.managed", Track, qos=PERSISTENT) for station in stations]
+    assert all(meets(channel, 2) for channel in opened)
+    assert all(channel.push(Track(n)) for n, channel in enumerate(opened))
+    manager.suspend("air.managed", by="anna")
+
+    def refuses(channel: hg.Channel[Track]) -> bool:
+        try:
+            channel.push(Track(100))
+        except hg.Suspended as error:
+            return error.owner == "anna"
+        return False
+
+    assert refuses(opened[0])
+    # Others are told: what they push meanwhile came before.
+    assert wait_until(lambda: all(map(refuses, opened[1:])))
+    before = len(list(opened[0].consumer(until="now")))
+    assert all(map(refuses, opened))
+    with pytest.raises(hg.Suspended):
+        opened[2].push(Track(101), deliver_after=60.0)
+    late: hg.Supplier[Track] = without.channel("air.managed", Track).supplier()
+    with pytest.raises(hg.Suspended):
+        late.push(Track(102))
+    assert len(list(opened[0].consumer(until="now"))) == before
+    manager.restart("air.managed", by="anna")
+    assert wait_until(lambda: not any(map(refuses, opened)))
+    assert len(list(opened[0].consumer(until="now"))) > before
+
+
+def test_the_keeper_itself_refuses_what_a_station_pushes_that_has_not_been_told(
+    stations: list[hg.Station], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    managing, _, without = stations
+    managing.manager.create("air.managed", Track, owner="anna")
+    monkeypatch.setattr("heliograph.link.mesh._hear_suspension", lambda *_: None)
+    elsewhere = without.channel("air.managed", Track, qos=PERSISTENT)
+    assert elsewhere.push(Track(1))
+    managing.manager.suspend("air.managed", by="anna")
+    with pytest.raises(hg.Suspended, match="anna"):
+        elsewhere.push(Track(2))
+    with pytest.raises(hg.Suspended):
+        elsewhere.push(Track(3), deliver_after=60.0)

@@ -50,7 +50,7 @@ from heliograph.channel.selection import (
 from heliograph.channel.stamp import check_timeout
 from heliograph.channel.supplier import Supplier
 from heliograph.channel.watching import MonitoredDurableSupplier, MonitoredSupplier, Watching
-from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost
+from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
 from heliograph.event import Event, Header, info_of
 from heliograph.options import insist_on_known, names_options
 from heliograph.ports import seconds_until
@@ -113,7 +113,7 @@ class Channel(Generic[T]):
         self._accounts = Accounts()
         self._members: Members[T] = Members(name, types, qos, services.ports, self._accounts)
         self._opening = services.ports.tasks.lock(f"suppliers of {name}")
-        self.entry, self.suspend = self._members.entry, self._members.suspend
+        self.entry, self.suspended_by = self._members.entry, self._members.suspended_by
         self.add_supplier = self._members.add_supplier
         self._journal: Journalled | None = None
         if qos.journalled:
@@ -137,7 +137,14 @@ class Channel(Generic[T]):
         if access == "consume":
             with self._members.still():
                 self._members.refuse(not_allowed(name, access))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With what an earlier life has left: whether it was suspended, and what waits to be delivered."""
         try:
+            owner = None if self._journal is None else self._services.suspended(self.name)
+            if owner is not None:
+                self._members.suspend(lambda: partial(Suspended, self.name, owner))
             self.delayed.restore()
         except BaseException:
             self.close(0.0)  # else nobody could open it again
@@ -369,6 +376,23 @@ class Channel(Generic[T]):
         Nothing is lost or repeated, and suppliers keep their order. What cannot be is refused whole.
         """
         reconfigure(self, self._members, self._lanes, wanted)
+
+    def suspend(self, reason: Callable[[], Callable[[], Exception] | None], source: str = "") -> None:
+        """Take nothing in while there is a reason, whether it is pushed here or elsewhere, or falls due.
+
+        Args:
+            reason: asked for while the channel is held still; makes the error that pushes raise, or is None.
+            source: "" for this station's manager, else the partition whose keeper says so.
+        """
+        self._members.suspend(reason, source)
+        self.delayed.suspension_changed()
+        if not source:
+            self._services.changed(self)  # linked stations refuse what is pushed there
+
+    @property
+    def suspended(self) -> Callable[[], Exception] | None:
+        """Makes the error that every push raises; None when pushes are taken in."""
+        return self._members.suspended
 
     @names_options
     def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:

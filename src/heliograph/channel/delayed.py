@@ -219,6 +219,9 @@ class Delayed:
     def meet_types(self) -> None:
         """The channel carries further types."""
 
+    def suspension_changed(self) -> None:
+        """The channel was suspended, or goes on; only those with a history can be."""
+
     def close(self, timeout: float) -> int:
         """Deliver what is due, and give up the rest; how many that were."""
         with self._lock:
@@ -302,6 +305,8 @@ class DurableDelayed(Delayed):
         self._keeping = services.ports.tasks.lock(f"journal of delayed events of {channel.name}")
         self._unread: list[tuple[Waiting, Header]] = []
         """Of types that the channel does not carry, yet."""
+        self._held: list[_Entry] = []
+        """Due while the channel is suspended: handed on when it goes on."""
 
     def restore(self) -> None:
         self._later = self._open(create=False)
@@ -405,14 +410,13 @@ class DurableDelayed(Delayed):
             self._waits_no_more(entry)
             if not is_kept:
                 continue  # its push has raised: nobody is to get it
-            whole = self._now_pushed(header)
-            deadline = 0 if whole.lifetime_ns is None else self._clock.monotonic_ns() + whole.lifetime_ns
             try:
-                receipt = self._store.append_due((entry.event, whole, deadline), entry.push_id)  # (1)
+                receipt = self._append(entry, header)  # (1)
             except HeliographError as error:
                 self._try_again(entry, error)
             else:
-                appended.append((entry, receipt))
+                if receipt is not None:
+                    appended.append((entry, receipt))
         for entry, receipt in appended:
             try:
                 receipt.result()
@@ -420,6 +424,26 @@ class DurableDelayed(Delayed):
                 self._try_again(entry, error)
             else:
                 self._forget(entry)  # (2)
+
+    def _append(self, entry: _Entry, header: Header) -> StoreReceipt | None:
+        """Put it in line for the history; None while the channel is suspended: it waits on."""
+        with self._keeping:
+            if self._channel.suspended is not None:
+                self._waiting[entry.push_id] = entry
+                self._held.append(entry)
+                return None
+            whole = self._now_pushed(header)
+            deadline = 0 if whole.lifetime_ns is None else self._clock.monotonic_ns() + whole.lifetime_ns
+            return self._store.append_due((entry.event, whole, deadline), entry.push_id)
+
+    def suspension_changed(self) -> None:
+        """When this returns, nothing is on its way into the history that a suspension has come before."""
+        with self._keeping:
+            if self._channel.suspended is not None:
+                return
+            held, self._held = self._held, []
+        for entry in held:
+            self._ready(entry)
 
     def _waits_no_more(self, entry: _Entry) -> None:
         with self._keeping:  # another may wait under the id of one that was refused

@@ -83,7 +83,8 @@ class Members(Generic[T]):
         self.closed = False
         self.refuses: NotPossible | None = None
         """Why nothing may be pushed here: another station keeps the channel otherwise."""
-        self._suspended: Callable[[], Exception] | None = None
+        self._suspensions: dict[str, Callable[[], Exception]] = {}
+        """By whoever says so: this station's manager, or that of the station that keeps a partition."""
         self._channel = channel
         self._qos = qos
         self._accounts = accounts
@@ -158,8 +159,8 @@ class Members(Generic[T]):
             self.suppliers.append(supplier)
             if self.refuses is not None:
                 self.refuse(self.refuses)
-            elif self._suspended is not None:
-                supplier.retire(self._suspended)
+            elif self.suspended is not None:
+                supplier.retire(self.suspended)
 
     # While still:
 
@@ -258,7 +259,7 @@ class Members(Generic[T]):
         for supplier in self.suppliers:
             if not supplier.forwards:
                 supplier.use(arriving[supplier.home])
-            elif self.refuses is None and self._suspended is None:
+            elif self.refuses is None and not self._suspensions:
                 supplier.use(self._routes_of(supplier))
 
     def _relayed(self, gateways: Mapping[str, Target], home: object | None) -> list[Target]:
@@ -272,14 +273,29 @@ class Members(Generic[T]):
             if supplier.forwards:
                 supplier.retire(lambda: error)
 
-    def suspend(self, reason: Callable[[], Callable[[], Exception] | None]) -> None:
-        """Every push here raises an error, until there is none; what other stations push comes.
+    @property
+    def suspended(self) -> Callable[[], Exception] | None:
+        """Makes the error that every push raises; None when pushes are taken in."""
+        return next(iter(self._suspensions.values()), None)
+
+    def suspended_by(self, source: str) -> Exception | None:
+        """What one of those who may say so has said."""
+        reason = self._suspensions.get(source)
+        return None if reason is None else reason()
+
+    def suspend(self, reason: Callable[[], Callable[[], Exception] | None], source: str = "") -> None:
+        """Every push here raises an error, until nobody has one.
 
         The reason is asked for while still: of two who say so at once, the last has the last word. When this
         returns no push is half done: each was in line for the disk before, or has been refused.
         """
         with self.still():
-            error = self._suspended = reason()
+            said = reason()
+            if said is None:
+                self._suspensions.pop(source, None)
+            else:
+                self._suspensions[source] = said
+            error = self.suspended
             for supplier in self.suppliers if self.refuses is None and not self.closed else ():
                 if supplier.forwards and error is not None:
                     supplier.retire(error)

@@ -65,5 +65,7 @@ class Services(msgspec.Struct, frozen=True):
     """What the station's configuration lets into a channel of that name, and out of it."""
     settling: Callable[[QoS], Settling | None] = lambda _: None
     """Finds out which events of another station all receivers of a channel here are done with."""
+    suspended: Callable[[str], str | None] = lambda _: None
+    """The owner who suspended a persistent channel in an earlier life."""
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""

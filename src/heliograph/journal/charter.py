@@ -39,6 +39,8 @@ class Charter(msgspec.Struct):
     """Those that are not the default."""
     formats: list[tuple[bytes, bytes]] = []
     """Id and description of each."""
+    suspended: str | None = None
+    """The owner who has suspended the channel: nothing is taken in until that is undone."""
 
     def qos(self) -> QoS:
         return qos_of(self.policies)
@@ -97,9 +99,19 @@ def keep_charter(
     declared = {fmt.name: fmt for fmt in known.known_formats()}
     infos = ((info_of(cls), is_made(cls)) for cls in types)
     formats = [declared.get(info.name, info.format) if made else info.format for info, made in infos]
-    charter = Charter(policies_of(qos), [(fmt.id, fmt.description) for fmt in formats])
-    if charter == known:
-        return
+    charter = Charter(policies_of(qos), [(fmt.id, fmt.description) for fmt in formats], known.suspended)
+    if charter != known:
+        _write(disk, channel, charter)
+
+
+def keep_suspension(disk: Disk, channel: str, owner: str | None) -> None:
+    """Remember who has suspended a channel, for whoever takes in batches while no station has it open."""
+    known = read_charter(disk, channel)
+    if known.suspended != owner:
+        _write(disk, channel, msgspec.structs.replace(known, suspended=owner))
+
+
+def _write(disk: Disk, channel: str, charter: Charter) -> None:
     folder = f"{CHANNELS}/{escaped(channel)}"
     with suppress(FileExists):
         disk.make_folder(folder)

@@ -178,6 +178,10 @@ class Keeping:
         """How a channel was when it was last opened."""
         return read_charter(self._disk, channel)
 
+    def suspended(self, channel: str) -> str | None:
+        """The owner who has suspended a channel, as its manager has noted."""
+        return self.charter(channel).suspended
+
     def declare(self, channel: str, qos: QoS, types: tuple[type[Event], ...]) -> None:
         """An open channel carries further types."""
         with self._opening:
@@ -207,8 +211,15 @@ class Keeping:
         self._lock.release()
 
     def _target(self, batch: Batch) -> Target:
-        """The open partition of a batch's channel."""
+        """The open partition of a batch's channel; BatchRefused while that is suspended."""
         channel = batch.channel
+        owner = read_charter(self._disk, channel).suspended
+        if owner is not None:
+            raise BatchRefused(
+                batch.writer,
+                batch.number,
+                f"{channel!r} is suspended: write it again when its owner {owner!r} has restarted it",
+            )
         with self._opening:
             store = self._stores.get(channel)
             if store is not None and not store.closed:

@@ -57,6 +57,7 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
         tuple(wants.values()),
         store.partition if store is not None and store.kept_here else None,
         channel.monitor is not None,
+        suspended=getattr(channel.suspended_by(""), "owner", None),
         policies=policies_of(channel.qos) if store is not None and store.kept_here else None,
         groups=tuple(sorted({*channel.neighbours.groups(), *(g for state in behind for g in state.groups)})),
     )

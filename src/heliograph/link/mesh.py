@@ -26,6 +26,7 @@ from heliograph.errors import (
     NotPossible,
     NotVouched,
     QueryFailed,
+    Suspended,
 )
 from heliograph.link import messages as m
 from heliograph.link.airing import Airing
@@ -658,6 +659,8 @@ class Mesh:
                 channel = self._channel(message.name)
                 if channel is not None and (known is None or known.keeper != message.keeper):
                     self._keeper_came(channel, message)
+                elif channel is not None and known is not None and known.suspended != message.suspended:
+                    _hear_suspension(channel, message)
                 self._notify()
             case m.ChannelGone(name=name):
                 self.gates.channel_gone(peer, name)
@@ -756,7 +759,16 @@ class Mesh:
             channel.name, state.keeper, lambda: channel.types, self._way, channel.qos.missing, state.lives
         )
         channel.neighbours.partition_came(partition, state.watermark)
+        _hear_suspension(channel, state)
 
     def _notify(self) -> None:
         with self._lock:
             self._changed.notify_all()
+
+
+def _hear_suspension(channel: Channel[Any], state: m.ChannelState) -> None:
+    """What the manager of a keeper's station says holds in all of the domain, also while it is away."""
+    owner, source = state.suspended, state.keeper
+    known = None if source is None else channel.suspended_by(source)
+    if source is not None and getattr(known, "owner", None) != owner:
+        channel.suspend(lambda: None if owner is None else partial(Suspended, channel.name, owner), source)

@@ -137,6 +137,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Of a band worker, to the station that supervises it: it gets what others push by way of that one."""
     lives: Lives = ()
     """Of that partition: which writers wrote it."""
+    suspended: str | None = None
+    """Of a keeper with a manager: the owner who has suspended the channel."""
 
     def kept_as(self) -> QoS:
         """How its keeper has it; InvalidQoS when this program knows no such quality of service."""

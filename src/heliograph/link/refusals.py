@@ -33,6 +33,7 @@ NAMED: Final = {
         e.NotPossible,
         e.SupplierFenced,
         e.SupplierHeld,
+        e.Suspended,
         e.TooManyAcks,
     )
 }
@@ -57,7 +58,13 @@ def refusal_of(error: BaseException) -> Refusal | None:
         isinstance(fact, str | int | float | None) for fact in facts
     ):
         return None
-    return Refusal(type(error).__name__, tuple(f[:MAX_FACT] if isinstance(f, str) else f for f in facts))
+    return Refusal(type(error).__name__, tuple(map(_fact, facts)))
+
+
+def _fact(fact: Any) -> Any:
+    if isinstance(fact, str):
+        return fact[:MAX_FACT]
+    return int(fact) if isinstance(fact, bool) else fact
 
 
 def error_of(refusal: Refusal | None) -> e.HeliographError | None:

@@ -38,6 +38,7 @@ from heliograph.errors import (
     Suspended,
 )
 from heliograph.event import Event
+from heliograph.journal.charter import keep_suspension
 from heliograph.journal.names import ACTIVITY, GROUP_PLACE
 from heliograph.journal.store import READ_ROWS, JournalStore
 from heliograph.manager.member import Member
@@ -103,6 +104,8 @@ class Manager:
         """Event classes that this program gave."""
         self._ends: dict[int, WeakSet[Any]] = {}
         """What members have open, by the number of their membership."""
+        for managed in self._roster.channels():
+            self._note_suspension(managed.name)  # a crash may have come between a record and that
 
     # Channels
 
@@ -215,9 +218,10 @@ class Manager:
 
     @names_options
     def suspend(self, name: str, *, by: str) -> None:
-        """Every push raises Suspended until it is restarted; what is kept is still delivered."""
+        """Nothing is taken in until it is restarted, by whatever way; what is kept is still delivered."""
         with self._working():
             self._keep(self._roster.suspending(name, by, self._now()))
+            self._note_suspension(name)
             self._meet_open(name)
 
     @names_options
@@ -225,6 +229,7 @@ class Manager:
         """Let a suspended channel go on."""
         with self._working():
             self._keep(self._roster.restarting(name, by, self._now()))
+            self._note_suspension(name)
             self._meet_open(name)
 
     @names_options
@@ -289,7 +294,9 @@ class Manager:
         a record and that, and who leaves a channel that is not open can be forgotten only now.
         """
         managed = self._roster.get(channel.name)
-        if managed is not None:
+        if managed is None and channel.suspended_by("") is not None:
+            self._note_suspension(channel.name)  # its record is lost, and nobody could restart it
+        if managed is not None or channel.suspended_by("") is not None:
             channel.suspend(partial(self._reason, channel.name))
         if isinstance(channel.store, JournalStore):
             members = () if managed is None else managed.members.values()
@@ -327,6 +334,7 @@ class Manager:
                     self.meet(channel)
                 raise
             self._types.pop(name, None)
+            self._note_suspension(name)
         return managed, channel
 
     def _known(self) -> Roster:
@@ -409,6 +417,13 @@ class Manager:
         if types:
             self._types[name] = types
         return channel
+
+    def _note_suspension(self, name: str) -> None:
+        """Have it known where batches from outside are taken in, also while no station has the folder."""
+        assert self._ports.disk is not None
+        managed = self._roster.get(name)
+        is_suspended = managed is not None and managed.suspended
+        keep_suspension(self._ports.disk, name, managed.owner if managed and is_suspended else None)
 
     def _meet_open(self, name: str) -> None:
         channel = self._opened(name)

@@ -12,10 +12,10 @@ import pytest
 import heliograph as hg
 from heliograph.classes import class_for
 from heliograph.codec import encoder
-from heliograph.errors import FolderInUse
+from heliograph.errors import BatchRefused, FolderInUse
 from heliograph.event import format_of
 from heliograph.journal.folder import StationFolder
-from heliograph.journal.keeping import FOR_A_MOMENT, Keeping
+from heliograph.journal.keeping import FOR_A_MOMENT, Keeping, wait_until_taken_in
 from heliograph.journal.limits import Limits
 from heliograph.journal.staging import READY, Batch, Stage, hand_over, key_of, make_inbox
 from heliograph.ports import system_ports
@@ -218,3 +218,36 @@ def test_a_station_that_is_closed_has_no_file_of_its_folder_open(tmp_path: Path)
         hg.Station(tmp_path)
     gc.collect()
     assert [name for name in opened() if name.startswith(str(tmp_path))] == []
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_batch_for_a_suspended_channel_is_refused_with_the_reason_and_can_be_written_again(
+    tmp_path: Path, is_running: bool
+) -> None:
+    """Whether a station has the folder or the writer takes it in by itself."""
+
+    def hand_over_batch() -> None:
+        write(tmp_path, 0, 1, 2)
+        batch = Batch(channel="totals", writer="w", nonce="c", number=0, files=())
+        wait_until_taken_in(system_ports(tmp_path), batch, 10.0)
+
+    with hg.Station(tmp_path) as station:
+        totals = station.manager.create("totals", Total, owner="anna")
+        station.manager.suspend("totals", by="anna")
+        if is_running:
+            with pytest.raises(BatchRefused, match="restarted it"):
+                hand_over_batch()
+            assert totals.consumer(until="now").pull(0) is None
+    if not is_running:
+        with pytest.raises(BatchRefused, match="owner 'anna'"):
+            hand_over_batch()
+    with hg.Station(tmp_path) as station:
+        station.manager.restart("totals", by="anna")
+        totals = station.manager.find("totals", Total)
+        if is_running:
+            hand_over_batch()
+    if not is_running:
+        hand_over_batch()
+    with hg.Station(tmp_path) as station:
+        totals = station.channel("totals", Total)
+        assert [total.id for total in totals.consumer(until="now")] == [1, 2]

@@ -435,15 +435,47 @@ def test_of_many_who_push_none_is_late_when_a_channel_is_suspended(manager: Mana
     assert store.watermark == kept == sum(pushed)
 
 
-def test_what_was_accepted_for_later_comes_though_the_channel_is_suspended_by_then(
+def test_what_was_accepted_for_later_waits_while_the_channel_is_suspended(
     helio: Rig, manager: Manager
 ) -> None:
     bert = manager.join(WING, "bert")
-    manager.find(WING, Drawing).push(Drawing("flap", 1), deliver_after=60.0)
+    wing = manager.find(WING, Drawing)
+    wing.push(Drawing("flap", 1), deliver_after=60.0)
+    wing.push(Drawing("flap", 2), deliver_after=120.0)
     manager.suspend(WING, by="anna")
     with bert.consumer() as consumer:
         helio.clock.advance(61.0)
+        assert wing.delayed.lane.wait_empty(LIMIT)
+        assert consumer.pull(0) is None
+        assert wing.stats().delayed == 2
+        manager.restart(WING, by="anna")
         assert consumer.pull(LIMIT) == Drawing("flap", 1)
+        helio.clock.advance(60.0)
+        assert consumer.pull(LIMIT) == Drawing("flap", 2)
+
+
+def test_what_fell_due_while_a_channel_was_suspended_comes_in_the_next_life_once_it_is_restarted(
+    lost: Rig,
+) -> None:
+    manager = lost.station.manager
+    bert = manager.join(WING, "bert").user
+    wing = manager.find(WING, Drawing)
+    wing.push(Drawing("flap", 1), deliver_after=60.0)
+    manager.suspend(WING, by="anna")
+    lost.clock.advance(61.0)
+    assert wing.delayed.lane.wait_empty(LIMIT)
+    after = Rig(disk=lost.disk.crash(), seed=1)
+    after.clock.advance(100.0)
+    wing = after.station.channel(WING, Drawing)
+    with pytest.raises(Suspended):  # though nobody has asked for the manager yet
+        wing.push(Drawing("flap", 2))
+    manager = after.station.manager
+    with manager.member(WING, bert).consumer() as consumer:
+        assert wing.delayed.lane.wait_empty(LIMIT)
+        assert consumer.pull(0) is None
+        manager.restart(WING, by="anna")
+        assert consumer.pull(LIMIT) == Drawing("flap", 1)
+    after.station.close()
 
 
 @pytest.mark.parametrize("ack", ["synced", "delivered"])
