@@ -101,17 +101,17 @@ def keep_charter(
     formats = [declared.get(info.name, info.format) if made else info.format for info, made in infos]
     charter = Charter(policies_of(qos), [(fmt.id, fmt.description) for fmt in formats], known.suspended)
     if charter != known:
-        _write(disk, channel, charter)
+        _write(disk, channel, charter, sync=sync)
 
 
 def keep_suspension(disk: Disk, channel: str, owner: str | None) -> None:
     """Remember who has suspended a channel, for whoever takes in batches while no station has it open."""
     known = read_charter(disk, channel)
     if known.suspended != owner:
-        _write(disk, channel, msgspec.structs.replace(known, suspended=owner))
+        _write(disk, channel, msgspec.structs.replace(known, suspended=owner), sync=True)
 
 
-def _write(disk: Disk, channel: str, charter: Charter) -> None:
+def _write(disk: Disk, channel: str, charter: Charter, *, sync: bool) -> None:
     folder = f"{CHANNELS}/{escaped(channel)}"
     with suppress(FileExists):
         disk.make_folder(folder)
