@@ -21,6 +21,8 @@ from tests.e2e.link_support import LIMIT, Track, transport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.qos import Ack
+
 
 def say(*words: object) -> None:
     print(" ".join(map(str, words)), flush=True)  # at once, so that a kill cuts no word
@@ -123,6 +125,26 @@ def hang(channel: str, durability: Literal["volatile", "persistent"]) -> None:
         sys.stdin.read()
 
 
+def supply_at(level: Ack, *folder: str) -> None:
+    """Push at an ack level until killed, with a folder or to a keeper elsewhere; say each that was True."""
+    with hg.Station(*folder, domain="e2e", transport=transport(), name="supplier") as station:
+        tracks = station.channel("x", Track, qos=hg.QoS(durability="persistent", ack=level))
+        if level == "delivered":
+            tracks.subscribe(lambda _: None)
+        for i in count():
+            if tracks.push(Track(i)):
+                say("acked", i)
+
+
+def read_durably(level: Ack, name: str) -> None:
+    """As a durable consumer, say each event; one that is said may come again to the next of that name."""
+    with hg.Station(domain="e2e", transport=transport(), name="reader") as station:
+        tracks = station.channel("x", Track, qos=hg.QoS(durability="persistent", ack=level))
+        with tracks.consumer(name=name, start="earliest") as consumer:
+            for track in consumer:
+                say("got", track.id)
+
+
 def hear(*channels: str) -> None:
     """Count what comes of channels, and whenever a line comes say that, and what is known to be missed.
 
@@ -182,6 +204,8 @@ if __name__ == "__main__":
         "consume": consume,
         "hear": hear,
         "hang": hang,
+        "supply_at": supply_at,
+        "read_durably": read_durably,
         "starve": starve,
     }
     programs[sys.argv[1]](*sys.argv[2:])
