@@ -26,6 +26,7 @@ MODULES = (
     "bench.peers.seals",
     "bench.peers.spark_source",
     "bench.peers.recovery",
+    "bench.peers.scale",
     "bench.peers.links",
     "bench.peers.rings",
     "bench.peers.sizes",

@@ -35,7 +35,7 @@ class Journalling:
 
     def run(self, disk: SimDisk) -> None:
         writer = self._opened(disk)
-        for step in range(18):
+        for step in range(24):
             self._commit(writer, 1 + step % 3)
             if step == 4:
                 self._seal(writer, disk)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.classes import is_made
-from heliograph.errors import BadJournalFile, FileExists, FormatError, InvalidQoS, NoSuchFile
+from heliograph.errors import BadJournalFile, FormatError, InvalidQoS, NoSuchFile
 from heliograph.event import info_of
 from heliograph.formats import FormatRegistry
 from heliograph.journal.names import CHANNELS, HEADS, SEALED, TEMPORARY, escaped
+from heliograph.journal.recovery import made_folder
 from heliograph.qos import QoS, policies_of, qos_of
 
 if TYPE_CHECKING:
@@ -113,13 +114,13 @@ def keep_suspension(disk: Disk, channel: str, owner: str | None) -> None:
 
 def _write(disk: Disk, channel: str, charter: Charter, *, sync: bool) -> None:
     folder = f"{CHANNELS}/{escaped(channel)}"
-    with suppress(FileExists):
-        disk.make_folder(folder)
+    was_there = not made_folder(disk, folder)
     if sync:
         disk.sync_folder(CHANNELS)
     temporary = f"{folder}/{CHARTER}{TEMPORARY}"
-    with suppress(NoSuchFile):
-        disk.remove(temporary)
+    if was_there:
+        with suppress(NoSuchFile):
+            disk.remove(temporary)
     with disk.create(temporary) as file:
         file.append(msgspec.json.encode(charter))
         if sync:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from heliograph.errors import BadJournalFile
+from heliograph.errors import BadJournalFile, FileExists
 from heliograph.journal.frames import checksum
 from heliograph.journal.names import COMMIT
 
@@ -46,7 +46,11 @@ def create(disk: Disk, folder: str, partition: bytes, *, sync: bool = True) -> N
     """A commit file that promises nothing, synced except for its name. One that is there is overwritten in
     place, so that those who have it mapped see what comes."""
     name = f"{folder}/{COMMIT}"
-    with disk.open(name) if disk.exists(name) else disk.create(name) as file:
+    try:
+        there = disk.create(name)
+    except FileExists:
+        there = disk.open(name)
+    with there as file:
         file.write_at(0, _HEADER.pack(MAGIC, VERSION, SIZE, 0, partition).ljust(SIZE, b"\0"))
         if sync:
             file.sync()

@@ -116,9 +116,11 @@ class Keeping:
         on_durable: OnDurable,
         qos: QoS,
     ) -> JournalStore:
-        self.check_types(channel, types())  # before anything is written
+        is_kept = self.has(channel)
+        if is_kept:
+            self.check_types(channel, types())  # before anything is written
         with self._opening:
-            keep_charter(self._disk, channel, qos, types(), sync=self.has(channel))
+            keep_charter(self._disk, channel, qos, types(), sync=is_kept)
             unclaimed = self._unclaimed.pop(channel, None)
             if unclaimed is not None:
                 unclaimed.writer.close()

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from heliograph.channel.lives import Lives  # noqa: TC001 - msgspec reads the annotations of a manifest
-from heliograph.errors import NoSuchFile
+from heliograph.errors import FileExists, NoSuchFile
 from heliograph.journal import wholefile
 from heliograph.journal.frames import HeadHeader
 from heliograph.journal.marks import Mark  # noqa: TC001 - msgspec reads the annotations of a manifest
 from heliograph.journal.names import MANIFEST, TEMPORARY
 
 if TYPE_CHECKING:
-    from heliograph.ports import Disk
+    from heliograph.ports import Disk, File
 
 MAX_SIZE: Final = 64 << 20
 
@@ -132,6 +132,14 @@ def load(disk: Disk, folder: str) -> Manifest:
     return wholefile.load(_KIND, disk, f"{folder}/{MANIFEST}", Manifest)
 
 
+def _created(disk: Disk, name: str) -> File:
+    try:
+        return disk.create(name)
+    except FileExists:
+        disk.remove(name)  # left by an attempt that failed
+        return disk.create(name)
+
+
 def files_in(disk: Disk, folder: str, inner: str) -> tuple[str, ...]:
     """The names in one of a partition's own folders, which is made before its first row."""
     try:
@@ -146,9 +154,7 @@ def publish(disk: Disk, folder: str, manifest: Manifest, *, sync: bool = True) -
     Without `sync`, for a partition that has promised nothing yet, a power loss may leave anything of it.
     """
     temporary = f"{folder}/{MANIFEST}-{manifest.generation:08x}{TEMPORARY}"
-    if disk.exists(temporary):
-        disk.remove(temporary)  # left by an attempt that failed
-    with disk.create(temporary) as file:
+    with _created(disk, temporary) as file:
         file.append(*wholefile.pack(_KIND, manifest))
         if sync:
             file.sync()

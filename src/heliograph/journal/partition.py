@@ -37,7 +37,7 @@ from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.marks import Mark, encode_marks, remembered
 from heliograph.journal.names import COMMIT, HEADS, LOCK, SEALED, head_name, segment_name
 from heliograph.journal.records import rows_payload
-from heliograph.journal.recovery import Recovery, found_or_made, is_settled, recover, sweep
+from heliograph.journal.recovery import Recovery, found_or_made, is_settled, made_folder, recover, sweep
 from heliograph.journal.repeats import WINDOW
 from heliograph.journal.retention import decide, retire
 from heliograph.journal.tidying import Compaction, RewriteJob, is_complete, largest, to_compact, to_merge
@@ -136,11 +136,10 @@ class Partition:
         self._settle_others = settle
         self._on_open = on_open
         self._note = note
-        with suppress(FileExists):
-            self._disk.make_folder(folder)
+        is_new = made_folder(self._disk, folder)
         self._lock = self._locked()
         try:
-            self._open()
+            self._open(is_new=is_new)
             if settle is None:
                 self.settle()
         except BaseException:
@@ -154,8 +153,8 @@ class Partition:
         except FileLocked as error:
             raise PartitionInUse(self.folder, error.holder) from error
 
-    def _open(self) -> None:
-        found, is_new = found_or_made(self._disk, self.folder, self._random)
+    def _open(self, *, is_new: bool) -> None:
+        found, is_new = found_or_made(self._disk, self.folder, self._random, is_new=is_new)
         self._settled = is_settled(found)
         if is_new:
             self._begin(found)

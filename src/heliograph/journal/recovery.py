@@ -57,10 +57,33 @@ def make_folder(disk: Disk, name: str) -> None:
     disk.sync_folder(name.rpartition("/")[0])
 
 
-def found_or_made(disk: Disk, folder: str, random: Random) -> tuple[Manifest, bool]:
-    """The manifest of a partition, and whether it was made, because there was none yet."""
+def made_folder(disk: Disk, name: str) -> bool:
+    """See to it that a folder is there, unsynced; whether it was made."""
     try:
-        return manifests.load(disk, folder), False
+        disk.make_folder(name)
+    except FileExists:
+        return False
+    return True
+
+
+def found_or_made(disk: Disk, folder: str, random: Random, *, is_new: bool = False) -> tuple[Manifest, bool]:
+    """The manifest of a partition, and whether it was made, because there was none yet.
+
+    Nothing is looked for in a folder that is new: that would be most of what it costs to open one.
+    """
+    if not is_new:
+        found = _found(disk, folder)
+        if found is not None:
+            return found, False
+    first = Manifest(partition=random.bytes(16), generation=1, epoch=1, lives=with_next((), 0, random))
+    commitfile.create(disk, folder, first.partition, sync=False)
+    manifests.publish(disk, folder, first, sync=False)
+    return first, True
+
+
+def _found(disk: Disk, folder: str) -> Manifest | None:
+    try:
+        return manifests.load(disk, folder)
     except NoSuchFile:
         if _has_files(disk, folder):
             reason = "it is missing, but there are files that it should list"
@@ -68,10 +91,7 @@ def found_or_made(disk: Disk, folder: str, random: Random) -> tuple[Manifest, bo
     except BadJournalFile:
         if _has_files(disk, folder) or _promised(disk, folder):
             raise
-    first = Manifest(partition=random.bytes(16), generation=1, epoch=1, lives=with_next((), 0, random))
-    commitfile.create(disk, folder, first.partition, sync=False)
-    manifests.publish(disk, folder, first, sync=False)
-    return first, True
+    return None
 
 
 def is_settled(manifest: Manifest) -> bool:
