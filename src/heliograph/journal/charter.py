@@ -86,6 +86,13 @@ def sync_charter(disk: Disk, channel: str) -> None:
         file.sync()
 
 
+def settle_charter(disk: Disk, channel: str) -> None:
+    """Have it survive a power loss though the channel has no event yet: something durable speaks of it."""
+    sync_charter(disk, channel)
+    disk.sync_folder(f"{CHANNELS}/{escaped(channel)}")
+    disk.sync_folder(CHANNELS)
+
+
 def keep_charter(
     disk: Disk, channel: str, qos: QoS, types: tuple[type[Event], ...], *, sync: bool = True
 ) -> None:

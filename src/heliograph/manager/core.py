@@ -38,7 +38,7 @@ from heliograph.errors import (
     Suspended,
 )
 from heliograph.event import Event
-from heliograph.journal.charter import keep_suspension
+from heliograph.journal.charter import keep_suspension, settle_charter
 from heliograph.journal.names import ACTIVITY, GROUP_PLACE
 from heliograph.journal.store import READ_ROWS, JournalStore
 from heliograph.manager.member import Member
@@ -135,6 +135,8 @@ class Manager:
                 raise NameAlreadyUsed(name)
             channel: Channel[T] = self._open_channel(name, *types, qos=qos)
             try:
+                assert self._ports.disk is not None
+                settle_charter(self._ports.disk, name)  # before the record: it is to be opened as it is now
                 self._begin(channel, owner, access)
             except BaseException:
                 channel.close(0.0)
