@@ -122,6 +122,16 @@ def test_pub_says_how_many_consumers_there_are_and_which_field_is_missing(statio
     assert "air.track: field 'speed' is missing and has no default" in program.communicate(timeout=LIMIT)[1]
 
 
+def test_pub_pushes_an_event_in_the_version_whose_fields_it_has(station: hg.Station) -> None:
+    with hg.Station(domain="cli") as other:
+        old, new = station.channel("v", AddedOld).consumer(), other.channel("v", AddedNew).consumer()
+        program = helio("pub", "v", '{"id": 1}', '{"id": 2, "battery": 0.5}')
+        output, problem = program.communicate(timeout=LIMIT)
+        assert "pushed 2 to v" in output, problem
+        assert [old.pull(LIMIT), old.pull(LIMIT)] == [AddedOld(1), AddedOld(2)]
+        assert [new.pull(LIMIT), new.pull(LIMIT)] == [AddedNew(1, 1.0), AddedNew(2, 0.5)]
+
+
 def test_pub_reads_lines_from_standard_input(station: hg.Station) -> None:
     consumer = station.channel("air.tracks", Track).consumer()
     program = helio("pub", "air.tracks", "-")

@@ -76,13 +76,17 @@ def pub(
 
     with Station(domain=domain, name="helio pub") as here:
         classes = _classes(meet_all(here), channel, domain)
-        cls = _chosen(classes, type_name, channel) if target is None else _given(classes, target, channel)
-        opened = here.channel(channel, cls)  # reliable, or as it is kept: that meets whatever is asked for
+        versions = (
+            _chosen(classes, type_name, channel) if target is None else [_given(classes, target, channel)]
+        )
+        opened = here.channel(
+            channel, *versions
+        )  # reliable, or as it is kept: that meets whatever is asked for
         if deliver_after is not None and not opened.qos.journalled:
             raise CommandFailed(
                 f"--deliver-after: {channel} keeps nothing, and this command ends before that"
             )
-        made = _made(cls, events)
+        made = _made(versions, events)
         if "-" not in events:
             made = iter(list(made))  # all are read before the first is pushed
         pushed = 0
@@ -91,7 +95,8 @@ def pub(
             pushed += 1
         consumers = sum(state.consumers for _, state in _states(here.mesh, channel))
     if as_json:
-        told = {"channel": channel, "type": type_name or _name(cls), "pushed": pushed, "consumers": consumers}
+        type_name = type_name or _name(versions[0])
+        told = {"channel": channel, "type": type_name, "pushed": pushed, "consumers": consumers}
         print_json(told)
     else:
         print_line(f"pushed {pushed} to {channel}, which has {counted(consumers, 'consumer')}")
@@ -180,27 +185,32 @@ def _deliveries(
                 here.channel(name, *new)
 
 
-def _classes(mesh: Mesh, channel: str, domain: str) -> dict[str, type[Event]]:
-    """A class for each event type of a channel, by its name: of several versions the last that was told."""
+def _classes(mesh: Mesh, channel: str, domain: str) -> dict[str, list[type[Event]]]:
+    """The classes of each event type of a channel, by its name; of several versions the fullest first.
+
+    So an event that has all fields of a version is not pushed as one that has fewer.
+    """
     from heliograph.link.keepers import classes_of  # noqa: PLC0415 - as above
 
     mesh.wait_for(lambda known: bool(known.formats(channel)), MEET_LIMIT)
-    found = {_name(cls): cls for cls in classes_of(mesh, channel)}
+    found: dict[str, list[type[Event]]] = {}
+    for cls in sorted(classes_of(mesh, channel), key=lambda cls: -len(cls.__struct_fields__)):
+        found.setdefault(_name(cls), []).append(cls)
     if not found:
         raise CommandFailed(f"no station of domain {domain} has a channel {channel}; see: helio ls")
     return found
 
 
-def _chosen(classes: dict[str, type[Event]], name: str | None, channel: str) -> type[Event]:
+def _chosen(classes: dict[str, list[type[Event]]], name: str | None, channel: str) -> list[type[Event]]:
     if name is None and len(classes) == 1:
         return next(iter(classes.values()))
-    cls = classes.get(name or "")
-    if cls is None:
+    versions = classes.get(name or "")
+    if versions is None:
         raise CommandFailed(f"{channel} carries {', '.join(sorted(classes))}; choose one with --type")
-    return cls
+    return versions
 
 
-def _given(classes: dict[str, type[Event]], target: str, channel: str) -> type[Event]:
+def _given(classes: dict[str, list[type[Event]]], target: str, channel: str) -> type[Event]:
     """The class that the user has; its events must be of the format that the channel has."""
     from heliograph.event import format_of  # noqa: PLC0415 - as above
 
@@ -208,8 +218,7 @@ def _given(classes: dict[str, type[Event]], target: str, channel: str) -> type[E
     if not (module and name):
         raise CommandFailed(f"--class {target!r}: write module:Class")
     cls: type[Event] = import_class(module, name)
-    other = classes.get(_name(cls))
-    if other is None or format_of(other).id != format_of(cls).id:
+    if all(format_of(other).id != format_of(cls).id for other in classes.get(_name(cls), ())):
         carried = ", ".join(sorted(classes))
         raise CommandFailed(
             f"{channel} carries {carried}, in other formats than {target} (see: helio formats)"
@@ -242,19 +251,27 @@ def _states(mesh: Mesh | None, name: str) -> Iterator[tuple[int, Any]]:
                 yield other.station, state
 
 
-def _made(cls: type[Event], events: list[str]) -> Iterator[Event]:
+def _made(versions: list[type[Event]], events: list[str]) -> Iterator[Event]:
+    """Events of the first of these versions that each of them is one of."""
     from heliograph.errors import HeliographError  # noqa: PLC0415 - as above
 
     is_stream = "-" in events
     for number, text in enumerate(_texts(events), 1):
-        try:
-            event = cls.from_json(text)
-        except HeliographError as error:
+        problem: HeliographError | None = None
+        for cls in versions:
+            try:
+                event = cls.from_json(text)
+            except HeliographError as error:
+                problem = problem or error
+            else:
+                yield event
+                break
+        else:
+            assert problem is not None
             done = f"the {number - 1} before it are pushed" if is_stream else "nothing was pushed"
             raise CommandFailed(
-                f"event {number} is no {_name(cls)}, {done}: {error}{_hint(error)}"
-            ) from error
-        yield event
+                f"event {number} is no {_name(versions[0])}, {done}: {problem}{_hint(problem)}"
+            ) from problem
 
 
 def _hint(error: Exception) -> str:
