@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import heliograph as hg
@@ -145,6 +146,18 @@ def read_durably(level: Ack, name: str) -> None:
                 say("got", track.id)
 
 
+def tally(channel: str, path: str) -> None:
+    """Write the id of each event to a file as its callback is called: what is there survives a kill."""
+    with (
+        hg.Station(domain="e2e", transport=transport(), name="tally") as station,
+        Path(path).open("ab", 0) as file,
+    ):
+        tracks = station.channel(channel, Track)
+        tracks.subscribe(lambda track: file.write(b"%d\n" % track.id), inline=True)
+        say("ready")
+        sys.stdin.read()
+
+
 def hear(*channels: str) -> None:
     """Count what comes of channels, and whenever a line comes say that, and what is known to be missed.
 
@@ -204,6 +217,7 @@ if __name__ == "__main__":
         "consume": consume,
         "hear": hear,
         "hang": hang,
+        "tally": tally,
         "supply_at": supply_at,
         "read_durably": read_durably,
         "starve": starve,
