@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from heliograph.correlate.pattern import Pattern
     from heliograph.event import Header
     from heliograph.link.contract import Transport
+    from heliograph.link.discovery import ChannelDiscovery
     from heliograph.link.mesh import Mesh
     from heliograph.manager import Manager
     from heliograph.trouble import OnError
@@ -139,6 +140,7 @@ class Station:
         self._managing = self.ports.tasks.lock("opening of the manager")
         self._manager: Manager | None = None
         self._patterns: list[PatternSubscription] = []
+        self._discovery: ChannelDiscovery | None = None
         # What is open keeps itself alive through its streams and timers.
         self._togethers: weakref.WeakSet[Together] = weakref.WeakSet()
         self.timers = Timers(self.ports.clock, self.ports.tasks, limit=self._configuration.timers)
@@ -182,6 +184,20 @@ class Station:
         """
         self._check_usable()
         check_channel(name, types, qos, mode, access)
+        if self._discovery is None:
+            return self._opened(name, types, qos, mode, access)
+        as_it_is = not types and qos is None and mode is None and access is None
+        with self._discovery.given_up(name, as_it_is=as_it_is):
+            return self._opened(name, types, qos, mode, access)
+
+    def _opened(
+        self,
+        name: str,
+        types: tuple[type[Any], ...],
+        qos: QoS | None,
+        mode: str | None,
+        access: Access | None,
+    ) -> Channel[Any]:
         recorded = self._recorded(name, qos)
         types = types or self._learned_types(name)
         with self._lock:
@@ -206,12 +222,51 @@ class Station:
                 channel.add_types(types)
                 if new and self._keeping is not None and channel.qos.journalled:
                     self._keeping.declare(name, channel.qos, channel.types)
+            channel.discovered = False
+        self._announce(channel)
+        return channel
+
+    def _announce(self, channel: Channel[Any]) -> None:
+        """Tell others of a channel that was opened, and patterns of names that want it."""
+        with self._lock:
             patterns = list(self._patterns)
         self._channel_changed(channel)
         self._recorder.start()
         for pattern in patterns:
             pattern.meet(channel)
+
+    def _open_discovered(self, name: str, types: tuple[type[Any], ...], qos: QoS | None) -> Channel[Any]:
+        """Open a channel that other stations have, for the patterns that fit its name."""
+        recorded = self._recorded(name, qos)
+        with self._lock:
+            self._check_usable()
+            channel = self._create(name, types, qos or recorded, None, "both")
+            channel.discovered = True
+        self._announce(channel)
         return channel
+
+    def _is_wanted(self, name: str) -> bool:
+        with self._lock:
+            return any(pattern.wants(name) for pattern in self._patterns)
+
+    def _discover(self) -> None:
+        """Look for channels of other stations from now on, and have those open that are there."""
+        from heliograph.link.discovery import ChannelDiscovery  # noqa: PLC0415 - few programs have patterns
+        from heliograph.link.keepers import MEET_LIMIT  # noqa: PLC0415 - as above
+
+        assert self.mesh is not None
+        with self._lock:
+            if self._discovery is None:
+                self._discovery = ChannelDiscovery(
+                    self.mesh,
+                    self.ports.clock,
+                    self.ports.tasks,
+                    wants=self._is_wanted,
+                    opened=self._channels.get,
+                    open_channel=self._open_discovered,
+                )
+        self.mesh.meet_all(MEET_LIMIT)
+        self._discovery.look()
 
     @overload
     def subscribe(
@@ -232,8 +287,9 @@ class Station:
 
         Args:
             pattern: of names: `*` stands for one part of a name, `**` for any number: "air.*" fits
-                "air.tracks", "**" fits all. Or of events: `hg.all_of(...)`, `any_of`, `none_of`, `every`,
-                `after`; the callback then gets a match that has the events by name.
+                "air.tracks", "**" fits all; channels that only other stations of the domain have, too. Or of
+                events: `hg.all_of(...)`, `any_of`, `none_of`, `every`, `after`; a callback then gets a match
+                that has the events by name.
             callback: as in `channel.subscribe`.
             **options: as in `channel.subscribe`; `name`, `priority` and `replayable` for a pattern of events.
         """
@@ -248,6 +304,8 @@ class Station:
             channels = list(self._channels.values())
         for channel in channels:
             subscription.meet(channel)
+        if self.mesh is not None:
+            self._discover()
         return subscription
 
     def __reduce__(self) -> Never:
@@ -388,6 +446,7 @@ class Station:
         others = [channel for channel in channels if channel not in about]
         run_all(
             [
+                lambda: None if self._discovery is None else self._discovery.close(),
                 *(partial(self._close_channel, channel, deadline, left) for channel in others),
                 *(partial(self._close_together, together, deadline, left) for together in togethers),
                 self._recorder.close,
@@ -430,6 +489,8 @@ class Station:
         with self._lock:
             if subscription in self._patterns:
                 self._patterns.remove(subscription)
+        if self._discovery is not None:
+            self._discovery.wake()
 
     def _forget_worker(self, worker: BandWorker) -> None:
         with self._lock:

@@ -354,6 +354,30 @@ def test_sub_prints_headers_and_ends_when_none_came_in_time(station: hg.Station)
     assert "1 of 2 events came before none had for 4 s" in problem
 
 
+def test_sub_of_a_pattern_prints_events_of_channels_that_are_there_and_of_those_that_come(
+    station: hg.Station,
+) -> None:
+    there = station.channel("air.tracks", Track)
+    program = helio("sub", "air.*", "--count", "2", "--headers")
+    assert there.wait_matched(consumers=1, timeout=30.0)
+    assert there.push(Track(1, 2.0, "north"))
+    later = station.channel("air.later", Track)
+    assert later.wait_matched(consumers=1, timeout=30.0)
+    assert later.push(Track(2, 2.0, "north"))
+    output, problems = program.communicate(timeout=30)
+    assert (program.returncode, problems) == (0, "")
+    found = [msgspec.json.decode(line) for line in output.splitlines()]
+    assert [(one["header"]["channel"], one["event"]["id"]) for one in found] == [
+        ("air.tracks", 1),
+        ("air.later", 2),
+    ]
+
+
+def test_sub_of_a_pattern_that_nothing_fits_says_that_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sub", "air.*", "--domain", "cli", "--timeout", "0.05"]) == 0
+    assert "has a channel that fits air.*; waiting for one" in capsys.readouterr().err
+
+
 def test_sub_gives_up_waiting_for_a_channel_when_its_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sub", "nowhere", "--domain", "cli", "--timeout", "0.1", "--json"]) == 0
     told = capsys.readouterr()

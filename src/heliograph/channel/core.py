@@ -88,6 +88,9 @@ class ConsumerOptions(Options, Acking, total=False):
 class Channel(Generic[T]):
     """Opened with `station.channel(name, *event_types)`."""
 
+    discovered = False
+    """Whether it is open only because other stations have it and a pattern of names fits it."""
+
     def __init__(
         self, name: str, types: tuple[type[T], ...], qos: QoS, services: Services, access: Access = "both"
     ) -> None:

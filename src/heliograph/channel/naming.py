@@ -83,13 +83,16 @@ class PatternSubscription:
             parsed(options["where"], options.get("params"))
         self._met: dict[Channel[Any], Receiver] = {}
 
+    def wants(self, name: str) -> bool:
+        """Whether it fits the name of a channel; channels about channels are meant by name only."""
+        is_about = name.startswith(self._reserved) and not self.pattern.startswith(self._reserved)
+        return not is_about and self._regex.fullmatch(name) is not None
+
     def meet(self, channel: Channel[Any]) -> None:
         """Subscribe to a channel if its name fits and it has not been met before."""
         self._met = {met: receiver for met, receiver in self._met.items() if not met.closed}
-        if channel in self._met or not self._regex.fullmatch(channel.name):
+        if channel in self._met or not self.wants(channel.name):
             return
-        if channel.name.startswith(self._reserved) and not self.pattern.startswith(self._reserved):
-            return  # channels about channels are meant by name only
         try:
             self._met[channel] = channel.subscribe(self._callback, **self._options)
         except (ExpressionError, WrongEventType) as error:

@@ -1,6 +1,7 @@
 """`helio pub` and `helio sub`: push and receive events by hand, also of formats this program never saw.
 
     helio sub air.tracks --where "speed > 300" --headers --timeout 10
+    helio sub 'air.*' --headers
     helio pub air.tracks '{"id": 7, "lat": 48.1, "lon": 11.6, "speed": 410, "region": "north"}' --priority 5
 
 The types of a channel are learned from the stations of the domain that have it open. A format does not say
@@ -9,7 +10,10 @@ which fields have defaults: `pub` needs every field, or the class.
 
 from __future__ import annotations
 
+import queue
 import sys
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,13 +36,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from heliograph.channel.deliveries import Delivery
-    from heliograph.event import Event
+    from heliograph.event import Event, Header
     from heliograph.link.mesh import Mesh
-    from heliograph.qos import QoS
     from heliograph.station import Station
 
 LOOK_EVERY = 0.2
 """Seconds between two looks for types that a channel carries since."""
+WAITING = 1_000
+"""Events of a pattern that wait to be printed; further ones wait in the queues of their channels."""
 
 ChannelName = Annotated[str, typer.Argument(help="The name of a channel.", show_default=False)]
 
@@ -103,7 +108,13 @@ def pub(
 
 
 def sub(
-    channel: ChannelName,
+    channel: Annotated[
+        str,
+        typer.Argument(
+            help="The name of a channel, or a pattern: '*' stands for one part of a name, '**' for several.",
+            show_default=False,
+        ),
+    ],
     *,
     domain: Domain = "default",
     where: Annotated[
@@ -133,8 +144,9 @@ def sub(
     count = 0
     with Station(domain=domain, name="helio sub") as here:
         try:
-            for delivery in _deliveries(here, channel, where, place, timeout):
-                document = _document(delivery, headers=headers)
+            received = _of_pattern if "*" in channel else _of_channel
+            for event, header in received(here, channel, where, place, timeout):
+                document = _document(event, header, headers=headers)
                 if as_json:
                     documents.append(document)
                 else:
@@ -152,18 +164,53 @@ def sub(
         raise typer.Exit(1)
 
 
-def _document(delivery: Delivery[Event], *, headers: bool) -> Any:
+def _document(event: Event, header: Header, *, headers: bool) -> Any:
     import msgspec  # noqa: PLC0415 - as above
 
-    event = msgspec.Raw(delivery.event.to_json())
-    return {"header": header_document(delivery.header), "event": event} if headers else event
+    body = msgspec.Raw(event.to_json())
+    return {"header": header_document(header), "event": body} if headers else body
+
+
+def _of_pattern(
+    here: Station, pattern: str, where: str | None, start: Any, timeout: float | None
+) -> Iterator[tuple[Event, Header]]:
+    """What all channels carry whose name fits, those too that come later, until none has come in time."""
+    meet_all(here)
+    waiting: queue.Queue[tuple[Event, Header]] = queue.Queue(WAITING)
+    is_over = threading.Event()
+
+    def receive(event: Event, header: Header) -> None:
+        while not is_over.is_set():
+            with suppress(queue.Full):
+                waiting.put((event, header), timeout=LOOK_EVERY)
+                return
+
+    subscription = here.subscribe(pattern, receive, where=where, start=start)
+    try:
+        if not here.channels():
+            assert here.mesh is not None
+            domain = here.mesh.identity.domain
+            print_problem(f"no station of domain {domain} has a channel that fits {pattern}; waiting for one")
+        with suppress(queue.Empty):
+            while True:
+                yield waiting.get(timeout=timeout)
+    finally:
+        is_over.set()
+        subscription.close()
+
+
+def _of_channel(
+    here: Station, name: str, where: str | None, start: Any, timeout: float | None
+) -> Iterator[tuple[Event, Header]]:
+    for delivery in _deliveries(here, name, where, start, timeout):
+        yield delivery.event, delivery.header
 
 
 def _deliveries(
     here: Station, name: str, where: str | None, start: Any, timeout: float | None
 ) -> Iterator[Delivery[Event]]:
     """What a channel carries until none has come in time, of types that it carries later too."""
-    from heliograph.link.keepers import classes_of  # noqa: PLC0415 - as above
+    from heliograph.link.keepers import classes_of, least_qos  # noqa: PLC0415 - as above
 
     mesh = meet_all(here)
     limit = MEET_LIMIT if timeout is None else min(timeout, MEET_LIMIT)
@@ -172,7 +219,7 @@ def _deliveries(
         print_problem(f"no station of domain {domain} has a channel {name}; waiting for one (see: helio ls)")
         if not mesh.wait_for(lambda known: bool(known.formats(name)), timeout):
             return
-    channel = here.channel(name, *classes_of(mesh, name), qos=_least(mesh, name))
+    channel = here.channel(name, *classes_of(mesh, name), qos=least_qos(mesh, name))
     with channel.consumer(where=where, start=start) as consumer:
         idle = 0.0
         while timeout is None or idle < timeout:
@@ -224,23 +271,6 @@ def _given(classes: dict[str, list[type[Event]]], target: str, channel: str) -> 
             f"{channel} carries {carried}, in other formats than {target} (see: helio formats)"
         )
     return cls
-
-
-def _least(mesh: Mesh, name: str) -> QoS | None:
-    """What every station that has a channel offers: who asks for that gets the events of all.
-
-    None for one that is kept: it is opened as its keeper has it.
-    """
-    from heliograph.qos import QoS  # noqa: PLC0415 - as above
-
-    states = [state for _, state in _states(mesh, name)]
-    if any(state.durability == "persistent" for state in states):
-        return None
-    is_reliable = all(state.reliability == "reliable" for state in states)
-    return QoS(
-        reliability="reliable" if is_reliable else "best-effort",
-        ack="delivered" if is_reliable and any(state.acks for state in states) else None,
-    )
 
 
 def _states(mesh: Mesh | None, name: str) -> Iterator[tuple[int, Any]]:

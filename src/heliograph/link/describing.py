@@ -60,6 +60,7 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
         suspended=getattr(channel.suspended_by(""), "owner", None),
         policies=policies_of(channel.qos) if store is not None and store.kept_here else None,
         groups=tuple(sorted({*channel.neighbours.groups(), *(g for state in behind for g in state.groups)})),
+        discovered=channel.discovered,
     )
 
 

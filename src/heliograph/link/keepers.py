@@ -18,7 +18,7 @@ from heliograph.event import info_of
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
 from heliograph.link.kept import KEEPER_LIMIT
-from heliograph.qos import conflicts, policies_of, qos_of
+from heliograph.qos import QoS, conflicts, policies_of, qos_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from heliograph.link.mesh import Mesh
     from heliograph.link.questions import Reply
     from heliograph.ports import Tasks
-    from heliograph.qos import QoS
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +86,21 @@ def classes_of(mesh: Mesh, name: str) -> list[type[Event]]:
     from heliograph.classes import class_for  # noqa: PLC0415 - most programs have the classes of their events
 
     return [class_for(fmt) for fmt in mesh.formats(name)]
+
+
+def least_qos(mesh: Mesh, name: str) -> QoS | None:
+    """What every station that has a channel offers: who asks for that gets the events of all.
+
+    None for one that is kept: it is opened as its keeper has it.
+    """
+    states = [state for other in mesh.stations() for state in other.channels if state.name == name]
+    if any(state.durability == "persistent" for state in states):
+        return None
+    is_reliable = all(state.reliability == "reliable" for state in states)
+    return QoS(
+        reliability="reliable" if is_reliable else "best-effort",
+        ack="delivered" if is_reliable and any(state.acks for state in states) else None,
+    )
 
 
 def find_keepers(

@@ -117,6 +117,7 @@ class Mesh:
         self.gates = Gates(channel, self._said.get, ports.tasks, self._peers.get)
         self.gates.retell = partial(self.tell, again=True)
         self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
+        self._changes = 0
         self._writer = EventWriter(ports.clock)
         self._streams: dict[tuple[str, bytes], int] = {}
         self._stream_numbers = count(1)
@@ -263,6 +264,20 @@ class Mesh:
                 # Bounded, because a change between the look and the wait is not heard.
                 self._changed.wait(0.05 if left is None else min(0.05, left))
         return True
+
+    def wait_changed(self, seen: int, timeout: float) -> int:
+        """Wait until something has changed of what peers have since it was looked at; the number of changes.
+
+        `seen` is that number when it was looked at, or -1.
+        """
+        with self._lock:
+            if self._changes == seen:
+                self._changed.wait(timeout)
+            return self._changes
+
+    def wake(self) -> None:
+        """Have those look again who wait for a change."""
+        self._notify()
 
     def stats(self) -> tuple[LinkStats, ...]:
         with self._lock:
@@ -564,6 +579,7 @@ class Mesh:
             if self._peers.get(peer.link.station) is peer:  # it may have come back already
                 del self._peers[peer.link.station]
             self._writer.links = len(self._peers)
+            self._changes += 1
             self._changed.notify_all()
         self._leave(peer, reason)
         self.gates.drop(peer, is_gone=True, reason=peer.reports.owed.reason)
@@ -763,6 +779,7 @@ class Mesh:
 
     def _notify(self) -> None:
         with self._lock:
+            self._changes += 1
             self._changed.notify_all()
 
 
