@@ -106,10 +106,14 @@ class Calling(Generic[T]):
                 self._channel.name, "views=True holds while push runs: give inline=True as well"
             )
         if self._asking.acknowledges(selection, acking):
-            return self._open_in_group(callback, name or own_name, selection, acking, start)
+            return self._open_acknowledging(callback, name or own_name, selection, acking, start)
+        if acking and name is not None and selection.group is None and self._channel.qos.journalled:
+            return self._open_acknowledging(callback, name, selection, acking, start)  # durable
         if acking:
             raise NotPossible(
-                self._channel.name, f"{min(acking)}= is for the functions of a group: give group= as well"
+                self._channel.name,
+                f"{min(acking)}= is for functions that acknowledge: give group= as well, or name= on a "
+                "persistent channel",
             )
         full_name = self._members.claim_name(name or own_name)
         receiver: Receiver
@@ -168,7 +172,7 @@ class Calling(Generic[T]):
         if any(getattr(selection, option) is not None for option in QUEUE_OPTIONS):
             raise NotPossible(name, f"inline=True has no queue, so no {'=, '.join(QUEUE_OPTIONS)}=")
 
-    def _open_in_group(
+    def _open_acknowledging(
         self, callback: Callable[..., Any], name: str, selection: Selection, acking: Acking, start: Point
     ) -> Receiver:
         if acking.get("ack") == "manual":
@@ -192,7 +196,7 @@ class Calling(Generic[T]):
 
 
 class GroupSubscription(Receiver):
-    """A function that is called with what a member of a group is handed out."""
+    """A function that acknowledges by returning: of a member of a group, or of a durable consumer."""
 
     def __init__(
         self,

@@ -300,7 +300,9 @@ class Channel(Generic[T]):
             callback: takes (event) or (event, header); may be `async def`.
             inline: call it in the pushing thread: fastest, not isolated; None: as the channel has it.
             views: arrays may be views of memory that is another's once the callback has returned.
-            name: in statistics and errors; else the function's own.
+            name: in statistics and errors; else the function's own. On a persistent channel, with ack="auto"
+                beside it, the subscription is durable as a consumer of that name is: it goes on where it
+                was, and an event is acknowledged when the function returns. When it raises it comes again.
             start: as in `consumer`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
                 `latency`, `group`, `queue`, `overflow`, `separation`: see

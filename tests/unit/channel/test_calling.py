@@ -301,3 +301,60 @@ def test_closing_waits_once_for_all_functions_and_tells_whose_call_has_not_retur
         assert tracks.close(0.05) == {f"stuck-{number}": 1 for number in range(3)}
         go.set()
     assert (len(limits), limits[1:]) == (3, [0.0, 0.0])
+
+
+# Durable functions
+
+
+def test_a_named_function_that_acknowledges_goes_on_where_it_was(tmp_path: Path) -> None:
+    got: list[tuple[int, bool]] = []
+
+    def mailer(track: Track, header: hg.Header) -> None:
+        got.append((track.id, header.redelivered))
+
+    with hg.Station(tmp_path / "data") as station:
+        tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
+        tracks.push(Track(0))
+        subscription = tracks.subscribe(mailer, name="mailer", ack="auto")
+        assert wait_until(lambda: len(got) == 1)
+        tracks.push(Track(1))
+        assert wait_until(lambda: len(got) == 2)
+        subscription.close()
+        tracks.push(Track(2))
+    with hg.Station(tmp_path / "data") as station:
+        tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
+        tracks.subscribe(mailer, name="mailer", ack="auto")
+        assert wait_until(lambda: len(got) == 3)
+        assert got == [(0, False), (1, False), (2, False)]
+        tracks.unsubscribe(mailer)
+        with tracks.consumer(name="mailer", until="now") as same:
+            assert list(same) == [], "it is the durable consumer of that name"
+        assert tracks.stats().balanced
+
+
+def test_what_a_durable_function_raised_for_comes_again_and_is_dead_in_the_end(
+    station: hg.Station, tracks: hg.Channel[Track], errors: list[tuple[str, BaseException]]
+) -> None:
+    attempts: list[int] = []
+
+    def shaky(track: Track) -> None:
+        attempts.append(track.id)
+        if track.id == 1:
+            raise ValueError("not now")
+
+    tracks.subscribe(shaky, name="mailer", max_deliveries=2, dead_letter="air.dead")
+    dead = station.channel("air.dead", Track).consumer(start="earliest")
+    tracks.push_many([Track(0), Track(1), Track(2)])
+    assert dead.pull(LIMIT) == Track(1)
+    assert wait_until(lambda: sorted(attempts) == [0, 1, 1, 2])
+    assert [(name, str(error)) for name, error in errors] == [("mailer", "not now")] * 2
+
+
+def test_a_durable_function_is_exclusive_and_has_no_place_inside_push(tracks: hg.Channel[Track]) -> None:
+    tracks.subscribe(print, name="mailer", ack="auto")
+    with pytest.raises(hg.HeliographError, match="mailer"):
+        tracks.subscribe(print, name="mailer", ack="auto")
+    with pytest.raises(hg.NotPossible, match="consumer"):
+        tracks.subscribe(print, name="other", ack="manual")
+    with pytest.raises(hg.NotPossible, match="inside push"):
+        tracks.subscribe(print, name="other", ack="auto", inline=True)
