@@ -60,6 +60,17 @@ proof: $(READY) ## a cluster; kills at every point of a batch; streams under kil
 fuzz: $(READY) ## the property and fault suites with new random examples, 20 times as many as CI
 	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-20} $(BIN)/pytest -n $(JOBS) --timeout 0 tests/property tests/faults
 
+# Scenes that break it on purpose. All of tests/faults is: processes killed and stopped at any instant, damaged and
+# restored files, full disks, hostile peers and floods. The others are beside what they are about.
+BREAKS := tests/faults \
+	tests/e2e/test_interrupts.py tests/e2e/test_planted_modules.py tests/e2e/test_band_supervision.py \
+	tests/unit/journal/test_identity.py tests/unit/journal/test_cursors.py tests/unit/journal/test_cursorrepair.py \
+	tests/property/test_hostile.py tests/property/test_journal_hostile.py tests/unit/manager/test_damaged_log.py
+
+.PHONY: break
+break: $(READY) ## break it on purpose: kills, stops, damage, floods, interrupts; five times as many as CI; takes an hour
+	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-5} $(BIN)/pytest -n $(JOBS) --timeout 0 $(BREAKS)
+
 .PHONY: swaps
 swaps: $(READY) ## two thousand swaps of dispatch strategies while eight suppliers push; takes minutes
 	HELIO_EXAMPLES=12 $(BIN)/pytest -q -s --timeout 0 tests/property/test_reconfiguration.py -k through_all_swaps
