@@ -55,6 +55,7 @@ class DurableSupplier(Supplier[T]):
         self._lease = lease
         self._level: Level = "journal" if channel.qos.ack_level == "journal" else "synced"
         self._waits = channel.qos.ack_level in ("journal", "synced")
+        self._routes_without_early: Mapping[type, Route] | None = None
 
     def push(self, event: T, *, timeout: float | None = None, **said: Unpack[Said]) -> bool:
         """Keep an event; True when the channel's ack level is met.
@@ -64,8 +65,10 @@ class DurableSupplier(Supplier[T]):
         that so much was in line for the disk until the time was over that this was not put there, QueryFailed
         that the station that keeps the channel could not be reached by then.
         """
-        check_timeout(self._channel.name, timeout)
-        until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
+        until = None
+        if timeout is not None:
+            check_timeout(self._channel.name, timeout)
+            until = self._clock.monotonic_ns() + round(timeout * 1e9)
         receipt, _ = self._append_one(event, self._stamp(**said), timeout)
         if self._waits:
             receipt.result(self._left(until))
@@ -142,7 +145,7 @@ class DurableSupplier(Supplier[T]):
             self._lease.close()
 
     def _stamp(self, **said: Unpack[Said]) -> Stamp:
-        return stamp(**said)
+        return stamp(**said) if said else PLAIN
 
     def _left(self, until: int | None) -> float | None:
         return None if until is None else seconds_until(self._clock, until)
@@ -169,7 +172,7 @@ class DurableSupplier(Supplier[T]):
     def _append(self, events: Sequence[T], said: Stamp, timeout: float | None) -> tuple[StoreReceipt, Header]:
         """Put events in line that have been checked."""
         self._store.wait_ready(timeout)
-        if said.postponed:
+        if said is not PLAIN and said.postponed:
             return self._keep_for_later(events[0], said, timeout)
         asked = self._ask_all(events, said)
         with self._lock:
@@ -192,7 +195,10 @@ class DurableSupplier(Supplier[T]):
         None where a filter cannot be asked, for want of memory: that is no reason to keep no event.
         """
         routes = self._routes
-        if not self._store.kept_here or all(route.early is None for route in routes.values()):
+        if routes is self._routes_without_early or not self._store.kept_here:
+            return None
+        if all(route.early is None for route in routes.values()):
+            self._routes_without_early = routes  # nothing is looked through again before they are swapped
             return None
         found: list[Found | None] = []
         try:

@@ -136,6 +136,8 @@ class PartitionWriter:
             )
         self._on_durable = on_durable
         self._known: set[frozenset[bytes]] = set()
+        self._alone: dict[bytes, frozenset[bytes]] = {}
+        """The set of formats of a row that is appended by itself, as most are."""
         # Guards what is in line; held for moments only.
         self._lock = ports.tasks.lock("journal line")
         self._room = ports.tasks.condition(self._lock, "journal room")
@@ -334,16 +336,26 @@ class PartitionWriter:
     def _encoded(self, records: Sequence[Record] | Run) -> Chunk:
         if not 1 <= len(records) <= MAX_APPEND_EVENTS:
             raise BatchTooLarge(len(records), MAX_APPEND_EVENTS, "events")
-        rows = (records,) if isinstance(records, Run) else records
-        formats = frozenset({row.format_id for row in rows})
-        if formats not in self._known:
-            for format_id in formats:
-                self._formats[format_id]  # raises UnknownFormat while nothing has been promised
-            self._known.add(formats)
+        rows: Sequence[Record | Run] = (records,) if isinstance(records, Run) else records
+        formats = self._formats_of(rows)
         data = encode_rows(rows)
         if len(data) > MAX_APPEND_BYTES:
             raise BatchTooLarge(len(data), MAX_APPEND_BYTES, "bytes")
         return Chunk(len(records), data, formats, isinstance(records, Run))
+
+    def _formats_of(self, rows: Sequence[Record | Run]) -> frozenset[bytes]:
+        """The ids of the formats of the rows; UnknownFormat while nothing has been promised."""
+        alone = self._alone.get(rows[0].format_id) if len(rows) == 1 else None
+        if alone is not None:
+            return alone
+        formats = frozenset({row.format_id for row in rows})
+        if formats not in self._known:
+            for format_id in formats:
+                self._formats[format_id]
+            self._known.add(formats)
+        if len(rows) == 1:
+            self._alone[rows[0].format_id] = formats
+        return formats
 
     def _has_room(self) -> bool:
         return self._closed or self._waiting < MAX_WAITING
