@@ -294,6 +294,8 @@ class Gates:
         gateway = peer.gateways.get(message.channel)
         if gateway is not None:
             settle_all(gateway, message.events)
+        if peer.worker is not None:
+            peer.worker.acked(message.channel, message.events)
 
     def refused(self, peer: Peer, channel: Channel[Any], events: Collection[EventId]) -> None:
         """A station has sent what does not fit this one's class: nobody here will have it, nor elsewhere."""
@@ -434,7 +436,7 @@ class Gates:
         if isinstance(gateway, Aired):
             self.airing.leave(peer, gateway)
         elif isinstance(gateway, KeepingGateway) and gateway.channel.closed and peer.worker is not None:
-            peer.worker.leave(gateway)  # else the next process has it
+            peer.worker.channel_closed(gateway)  # else the next process has it
 
     def _told_by(self, peer: Peer, channel: Channel[Any]) -> Settled | None:
         """Who tells a station of what is settled; None unless it is the one that supervises this one."""

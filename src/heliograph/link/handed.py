@@ -227,12 +227,19 @@ class Handed:
         """The station of the process that was last said to be ready."""
         self._in_hand: dict[tuple[str, EventId], int] = {}
         """What the process has begun and not settled, of what came again, and when it said so."""
+        self._closed: dict[str, list[Book]] = {}
+        """What the process had in hand of channels when they were closed here."""
         self.redelivered = 0
         self.lost = 0
 
     @property
     def unacknowledged(self) -> int:
         return sum(len(gateway.book) for gateway in list(self._gateways.values()))
+
+    def _lose_closed(self) -> None:
+        """The process is gone, and with it what it had in hand of channels that were closed here."""
+        self.lost += sum(len(book) for books in self._closed.values() for book in books)
+        self._closed.clear()
 
     # For gates, under their lock
 
@@ -271,6 +278,18 @@ class Handed:
         if self._gateways.get(gateway.channel.name) is gateway:
             del self._gateways[gateway.channel.name]
 
+    def channel_closed(self, gateway: KeepingGateway) -> None:
+        """The station has closed a channel: what the process has in hand of it can be handed to no other."""
+        self.leave(gateway)
+        if len(gateway.book):
+            self._closed.setdefault(gateway.channel.name, []).append(gateway.book)
+
+    def acked(self, channel: str, events: Iterable[tuple[str, int, int]]) -> None:
+        """The process has settled events of a channel that is closed here."""
+        for book in self._closed.get(channel, ()):
+            for event in events:
+                book.settle(EventId(*event))
+
     # For whoever supervises
 
     def begun(self, channel: str, event: EventId, now: int) -> None:
@@ -297,6 +316,7 @@ class Handed:
         given_up: list[tuple[KeepingGateway, Item, int]] = []
         with self._lock:
             self._is_first, self._running = False, station
+            self._lose_closed()
             gateways = list(self._gateways.values())
             for gateway in gateways:
                 if gateway.link.station != station:
@@ -320,6 +340,8 @@ class Handed:
             gateways = list(self._gateways.values())
             for gateway in gateways:
                 self._drop(gateway, is_lost=is_lost)
+            if is_lost:
+                self._lose_closed()
         for gateway in gateways:
             self._retell(gateway.channel)
 

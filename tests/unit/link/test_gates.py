@@ -176,7 +176,9 @@ def test_a_process_that_wants_nothing_when_it_is_ready_is_handed_nothing() -> No
         assert supervisor.channel.stats().balanced
 
 
-def test_what_was_handed_over_of_a_channel_that_is_closed_counts_no_more() -> None:
+def test_what_was_handed_over_of_a_channel_that_is_closed_waits_no_more_and_is_lost_with_the_process() -> (
+    None
+):
     with hg.Station() as station:
         supervisor = Supervisor(station)
         peer = supervisor.begins(1)
@@ -189,4 +191,4 @@ def test_what_was_handed_over_of_a_channel_that_is_closed_counts_no_more() -> No
         assert supervisor.handed.unacknowledged == 0
         supervisor.begins(2)
         supervisor.handed.resume(2)
-        assert supervisor.handed.lost == 0
+        assert supervisor.handed.lost == 1

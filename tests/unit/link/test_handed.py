@@ -123,6 +123,25 @@ def test_what_others_push_is_handed_on_and_comes_again_to_the_next_process(stati
     assert worker.channel.stats().balanced
 
 
+def test_what_a_process_had_in_hand_of_a_closed_channel_when_it_died_is_counted_as_lost(
+    station: hg.Station,
+) -> None:
+    worker = Worker(station)
+    gateway = worker.joins(1, Low)
+    worker.handed.resume(1)
+    supplier = worker.channel.supplier()
+    for n in range(3):
+        supplier.push(Low(n))
+    assert len(sent(gateway)) == 3
+    first, *_ = gateway.book.events()
+    worker.channel.close(0)
+    worker.handed.channel_closed(gateway)
+    assert worker.handed.lost == 0, "the process may still deal with it"
+    worker.handed.acked("c", [first])
+    worker.handed.resume(2)
+    assert worker.handed.lost == 2
+
+
 def test_what_the_worker_itself_or_nobody_asked_for_is_not_handed_on(station: hg.Station) -> None:
     worker = Worker(station)
     gateway = worker.joins(1, Low)
