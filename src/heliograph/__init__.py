@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from heliograph.errors import NotMatched as NotMatched
     from heliograph.errors import NotOwner as NotOwner
     from heliograph.errors import NotPossible as NotPossible
+    from heliograph.errors import NotReentrant as NotReentrant
     from heliograph.errors import QueueFull as QueueFull
     from heliograph.errors import SupplierFenced as SupplierFenced
     from heliograph.errors import SupplierHeld as SupplierHeld
@@ -104,7 +105,8 @@ _HOMES = {
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
     "GivenUp HeliographError HistoryDamaged HistoryGone HistoryReset IncompatibleFormats InvalidEvent "
     "InvalidQoS JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NotAMember NotMatched NotOwner "
-    "NotPossible QueueFull SupplierFenced SupplierHeld Suspended UnknownFormat WouldDeadlock WrongEventType",
+    "NotPossible NotReentrant QueueFull SupplierFenced SupplierHeld Suspended UnknownFormat WouldDeadlock "
+    "WrongEventType",
     "event": "Event EventId Header format_of",
     "expr.build": "col param",
     "formats": "Format",

@@ -21,13 +21,15 @@ import random
 import secrets
 import threading
 import time
+from _thread import RLock
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeAlias, TypeVar
+from weakref import ref
 
 from heliograph._localdisk import LocalDisk, LocalFile, LocalLock
-from heliograph.errors import QueueClosed
+from heliograph.errors import NotReentrant, QueueClosed
 
 if TYPE_CHECKING:
     import os
@@ -58,12 +60,18 @@ __all__ = [
     "ThreadTasks",
     "seconds_until",
     "system_ports",
+    "wait_outside",
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+CLEAR_AT: Final = 256
+"""Locks that are made before those that are gone are forgotten."""
+INSIDE: Final = 0.2
+"""Seconds after which whoever waits for other tasks looks whether these may be waiting for it."""
 
 
 class Clock(Protocol):
@@ -81,6 +89,20 @@ class Clock(Protocol):
 def seconds_until(clock: Clock, deadline_ns: int) -> float:
     """The time-out that lasts until a monotonic instant; 0 when it has passed."""
     return max(0, deadline_ns - clock.monotonic_ns()) / 1e9
+
+
+def wait_outside(tasks: Tasks, event: Event, timeout: float | None, name: str) -> bool:
+    """Wait for an event that other tasks set; whether it is set.
+
+    NotReentrant when this task has one of their locks, and so was interrupted by whoever waits here.
+    """
+    if timeout is not None and timeout <= INSIDE:
+        return event.wait(timeout)
+    if event.wait(INSIDE):
+        return True
+    if tasks.holds_lock():
+        raise NotReentrant(name)
+    return event.wait(None if timeout is None else timeout - INSIDE)
 
 
 class File(Protocol):
@@ -196,7 +218,17 @@ class Disk(Protocol):
 
 
 class Lock(Protocol):
-    """Mutual exclusion, as `threading.Lock`: not reentrant."""
+    """Mutual exclusion, for `with`: that lets go whatever is raised in its block, at whichever instant.
+
+    `acquire` is for who cannot afford `with`; then it stands inside of a `try`, and who leaves asks `mine`.
+    No task takes a lock twice, except out of a signal handler or a finalizer that interrupts it while it
+    holds the lock: that must not wait for itself, so there it gets in. Whoever changes what an interrupted
+    change has left half done asks `mine` first, and refuses.
+    """
+
+    def mine(self) -> bool:
+        """Whether the calling task has it."""
+        ...
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
@@ -325,6 +357,10 @@ class Tasks(Protocol):
 
     def queue(self, name: str, limit: int) -> Queue[T]: ...
 
+    def holds_lock(self) -> bool:
+        """Whether the calling task has a lock of these tasks. Looks at each: for who waits for long."""
+        ...
+
 
 class Random(Protocol):
     """Chance. Outside of a simulation it is fit for secrets."""
@@ -419,9 +455,7 @@ class BoundedQueue(Generic[T]):
                 raise QueueClosed(self.name)
             if len(self._items) >= self._limit and not self._wait_for_room(timeout):
                 return False
-            self._items.append(item)
-            if self._getters:
-                self._filled.notify()
+            self._add(item)
         return True
 
     def put_evicting(self, item: T) -> T | None:
@@ -433,9 +467,7 @@ class BoundedQueue(Generic[T]):
                 raise QueueClosed(self.name)
             if len(self._items) >= self._limit:
                 evicted = self._pop()
-            self._items.append(item)
-            if self._getters:
-                self._filled.notify()
+            self._add(item)
         return evicted
 
     def get(self, timeout: float | None = None) -> T | None:
@@ -464,6 +496,15 @@ class BoundedQueue(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def _add(self, item: T) -> None:
+        try:
+            self._items.append(item)
+            if self._getters:
+                self._filled.notify()
+        except BaseException:
+            self._filled.notify_all()  # an interrupt may have come between the two
+            raise
 
     def _pop(self) -> T | None:
         try:
@@ -512,6 +553,130 @@ class BoundedQueue(Generic[T]):
     def _wake_putters(self, n: int) -> None:
         with self._lock:
             self._drained.notify(n)
+
+
+class ThreadLock(RLock):  # type: ignore[misc]  # it can be derived from, though typeshed says not
+    """`Lock` as the standard library's reentrant lock, which knows who has it.
+
+    What `with` calls is C: no signal handler runs between the lock being taken and the block being entered.
+    """
+
+    __slots__ = ()
+
+    mine = RLock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - `threading.Condition` asks it, too
+
+    def locked(self) -> bool:
+        if self.mine():
+            return True
+        free: bool = self.acquire(False)
+        if free:
+            self.release()
+        return not free
+
+
+class ThreadCondition:
+    """`Condition` that a signal handler may end at any instant by an exception.
+
+    That of the standard library gives the lock back before it is ready for one, and may not get it again: who
+    has waited would then leave a lock that is somebody else's.
+    """
+
+    __slots__ = ("_lock", "_waiters")
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self._waiters: deque[threading.Lock] = deque()
+
+    def __enter__(self) -> bool:
+        return self._lock.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._insist_on_lock("wait")
+        waiter = threading.Lock()
+        waiter.acquire()
+        try:
+            self._waiters.append(waiter)
+            self._lock.release()
+            return waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        finally:
+            # Whatever comes, it has the lock again and waits no more; an interrupt is raised after that.
+            late: BaseException | None = None
+            is_back = False
+            while not is_back:
+                try:
+                    if not self._lock.mine():
+                        self._lock.acquire()
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
+                    is_back = True
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    late = error
+            if late is not None:
+                raise late
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        result = predicate()
+        while not result:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            self.wait(left)
+            result = predicate()
+        return result
+
+    def notify(self, n: int = 1) -> None:
+        self._insist_on_lock("notify")
+        while n > 0 and self._waiters:
+            waiter = self._waiters[0]
+            with suppress(RuntimeError):  # it was woken by one who was interrupted before the line below
+                waiter.release()
+                n -= 1
+            with suppress(ValueError):
+                self._waiters.remove(waiter)
+
+    def notify_all(self) -> None:
+        self.notify(len(self._waiters))
+
+    def _insist_on_lock(self, what: str) -> None:
+        if not self._lock.mine():
+            raise RuntimeError(f"cannot {what} on un-acquired lock")
+
+
+class ThreadEvent:
+    """`Event`; that of the standard library takes its lock in Python, where an exception may come between."""
+
+    __slots__ = ("_is_set", "_lock", "_was_set")
+
+    def __init__(self, lock: Lock) -> None:
+        self._is_set = False
+        self._lock = lock
+        self._was_set = ThreadCondition(self._lock)
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        try:
+            with self._lock:
+                self._was_set.notify_all()
+        except BaseException:
+            with self._lock:
+                self._was_set.notify_all()
+            raise
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        with self._lock:
+            return self._is_set or self._was_set.wait(timeout) or self._is_set
 
 
 class ThreadSignal:
@@ -569,6 +734,10 @@ class ThreadTask:
 class ThreadTasks:
     """`Tasks` as threads, with the standard library's locks."""
 
+    def __init__(self) -> None:
+        self._locks: list[ref[ThreadLock]] = []
+        self._clear_at = CLEAR_AT
+
     def spawn(self, name: str, run: Callable[[], object]) -> ThreadTask:
         return ThreadTask(name, run)
 
@@ -576,19 +745,27 @@ class ThreadTasks:
         time.sleep(max(0.0, seconds))
 
     def lock(self, name: str = "lock") -> Lock:  # noqa: ARG002 - the standard lock has no name
-        return threading.Lock()
+        if len(self._locks) >= self._clear_at:
+            self._locks = [known for known in self._locks if known() is not None]
+            self._clear_at = 2 * len(self._locks) + CLEAR_AT
+        lock = ThreadLock()
+        self._locks.append(ref(lock))
+        return lock
 
-    def condition(self, lock: Lock | None = None, name: str = "condition") -> Condition:  # noqa: ARG002 - as above
-        return threading.Condition(lock if lock is not None else threading.Lock())  # type: ignore[arg-type]  # it asks for no more than our Lock has
+    def condition(self, lock: Lock | None = None, name: str = "condition") -> Condition:
+        return ThreadCondition(self.lock(name) if lock is None else lock)
 
-    def event(self, name: str = "event") -> Event:  # noqa: ARG002 - as above
-        return threading.Event()
+    def event(self, name: str = "event") -> Event:
+        return ThreadEvent(self.lock(name))
 
     def signal(self, name: str = "signal") -> Signal:  # noqa: ARG002 - as above
         return ThreadSignal()
 
     def queue(self, name: str, limit: int) -> BoundedQueue[T]:
-        return BoundedQueue(name, limit, threading.Lock(), self.condition)
+        return BoundedQueue(name, limit, self.lock(name), self.condition)
+
+    def holds_lock(self) -> bool:
+        return any((lock := known()) is not None and lock.mine() for known in self._locks)
 
 
 def system_ports(folder: str | os.PathLike[str] | None = None) -> Ports:

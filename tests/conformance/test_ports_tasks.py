@@ -105,12 +105,19 @@ def test_a_lock_excludes(world: World) -> None:
 def test_a_lock_can_be_tried_and_waited_for_with_a_time_out(world: World) -> None:
     def story() -> None:
         lock = world.tasks.lock()
+        tried: list[bool] = []
+
+        def others_try() -> None:
+            tried.extend([lock.mine(), lock.acquire(blocking=False), lock.acquire(timeout=SOON)])
+
         assert lock.acquire()
         assert lock.locked()
-        assert not lock.acquire(blocking=False)
-        assert not lock.acquire(timeout=SOON)
+        assert lock.mine()
+        assert world.tasks.spawn("another", others_try).join(NEVER)
+        assert tried == [False, False, False]
         lock.release()
         assert not lock.locked()
+        assert not lock.mine()
         assert lock.acquire(timeout=NEVER)
         lock.release()
         with pytest.raises(RuntimeError):

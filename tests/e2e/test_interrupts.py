@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.link_support import wait_until
+from tests.support import examples
 
 LIMIT = 30
 
@@ -64,3 +65,62 @@ def test_an_interrupt_ends_a_wait_and_the_station_closes(wait: str, tmp_path: Pa
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=LIMIT)
     assert said == "interrupted\nleft\n"
+
+
+PUSHING = """
+import os, signal, sys, threading, time
+import heliograph as hg
+
+
+class Track(hg.Event, name="interrupt.track"):
+    id: int
+
+
+station = hg.Station()
+tracks = station.channel("tracks", Track)
+got = []
+tracks.subscribe(lambda track: got.append(track.id))
+tracks.push(Track(-1))
+pushing = False
+
+
+def interrupt(*_):
+    global pushing
+    if pushing:
+        pushing = False
+        raise KeyboardInterrupt
+
+
+def hit():
+    while True:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.0005)
+
+
+signal.signal(signal.SIGINT, interrupt)
+threading.Thread(target=hit, daemon=True).start()
+interrupts = pushed = 0
+while interrupts < int(sys.argv[1]):
+    try:
+        pushing = True
+        while True:
+            pushed += 1
+            tracks.push(Track(pushed))
+    except KeyboardInterrupt:
+        interrupts += 1
+tracks.push(Track(-2))
+ledger = tracks.stats()
+left = station.close()
+assert not left, left
+assert ledger.balanced, ledger
+assert tracks.stats().balanced
+assert got == [*got[:1], *sorted(got[1:-1]), -2], "the order of the supplier"
+print("fine", flush=True)
+"""
+
+
+def test_interrupts_while_pushing_leave_locks_free_and_the_ledger_balanced() -> None:
+    """Ctrl-C again and again, wherever the interpreter happens to be."""
+    program = [sys.executable, "-c", PUSHING, str(examples(300))]
+    done = subprocess.run(program, stdout=subprocess.PIPE, text=True, timeout=4 * LIMIT, check=False)
+    assert done.stdout == "fine\n"

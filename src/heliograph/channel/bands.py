@@ -30,10 +30,15 @@ class BandPools:
 
     def raise_to(self, run: Runnable, priority: int) -> None:
         """Something higher waits in a lane that may be ready in a lower band."""
-        for lower in range(LOWEST_PRIORITY, priority):
-            if self._pools[lower].withdraw(run):
+        try:
+            for lower in range(LOWEST_PRIORITY, priority):
+                if self._pools[lower].withdraw(run):
+                    self.schedule(run, priority)
+                    return
+        except BaseException:
+            if not run.lane.announced:  # interrupted between the two
                 self.schedule(run, priority)
-                return
+            raise
 
     def withdraw(self, run: Runnable) -> bool:
         return any(pool.withdraw(run) for pool in self._pools.values())

@@ -24,10 +24,10 @@ class CoalescingLane(Lane):
         key = key_of(item)
         if key in band:
             before = band[key]
-            self._drop(before, "coalesced")
             if self._ranking is not None:  # in the place of the first, and as old
                 held = held.as_old_as(before)
             band[key] = held
+            self._drop(before, "coalesced")
             return False
         if self.waiting >= self.limit:
             self._drop_oldest()
@@ -36,7 +36,7 @@ class CoalescingLane(Lane):
         return True
 
     def _append_all(self, items: Sequence[Item]) -> bool:
-        return self._append_each(items)
+        return self._put_each(items)
 
     def _append_extra(self, item: Item) -> bool:
         return self._append(item)

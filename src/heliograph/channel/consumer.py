@@ -64,7 +64,8 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._clock = channel.ports.clock
         self._bell = channel.ports.tasks.signal(f"events for {name}")
         self._hand = channel.ports.tasks.lock(f"hand of {name}")
-        self._batch: Iterator[Item] = iter(())
+        self._batch: Sequence[Item] = ()
+        self._next_in_batch = 0
         self._way: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rang: asyncio.Event | None = None
@@ -153,7 +154,7 @@ class Consumer(QueuedReceiver, Generic[T]):
                 # What could not be kept is raised, and it is closed all the same.
                 super().close()
                 with self._hand:
-                    self._batch = iter(())
+                    self._batch = ()
                     if self._desk is None:
                         self.lane.settle()
         elif not self._left:
@@ -168,7 +169,7 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def _sit(self) -> None:
         """Have a desk between the lane and this consumer from here on."""
-        self._desk = self._open_desk(self.name, self.lane, list(self._batch))
+        self._desk = self._open_desk(self.name, self.lane, self._left_in_batch())
         self._seat = self._desk.sit(self.name, self._ring)
 
     def _bind(self, way: str) -> None:
@@ -254,22 +255,29 @@ class Consumer(QueuedReceiver, Generic[T]):
                 return None if handed is None else handed.event  # type: ignore[return-value]  # lanes hold what the channel carries
             item = self._next_item()
             while item is not None and item[2] and self.lane.is_over(item[1], item[2]):
+                self._next_in_batch += 1
                 item = self._next_item()
             if item is None:
                 return None
+            # An interrupt finds both done, or neither: no call is between them.
+            self._next_in_batch += 1
             self.lane.done += 1
             if self._watch is not None:
                 self._watch(item[1], "delivered")
             return item[0]  # type: ignore[return-value]  # likewise
 
     def _next_item(self) -> Item | None:
-        is_overtaken = self.lane.halted and not self.lane.closed
-        item = None if is_overtaken else next(self._batch, None)
-        if item is None:
-            self.lane.settle(list(self._batch))
-            self._batch = iter(self.lane.take())
-            item = next(self._batch, None)
-        return item
+        lane = self.lane
+        if self._next_in_batch >= len(self._batch) or (lane.halted and not lane.closed):
+            self._batch, self._next_in_batch = (), 0
+            lane.settle()
+            self._batch = lane.take()
+            if not self._batch:
+                return None
+        return self._batch[self._next_in_batch]
+
+    def _left_in_batch(self) -> Sequence[Item]:
+        return self._batch[self._next_in_batch :]
 
     def _take_delivery(self) -> Delivery[T] | None:
         with self._hand:

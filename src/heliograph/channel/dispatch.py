@@ -73,7 +73,10 @@ class _ByPriority:
         self._bands: list[deque[Runnable]] = [deque() for _ in range(HIGHEST_PRIORITY + 1)]
 
     def add(self, run: Runnable, priority: int) -> None:
-        self._bands[priority].append(run)
+        append = self._bands[priority].append
+        # An interrupt finds both done, or neither: it comes after a call at the earliest.
+        run.lane.announced = True
+        append(run)
 
     def remove(self, run: Runnable) -> bool:
         """Whether it was there."""
@@ -81,6 +84,7 @@ class _ByPriority:
             for band in self._bands:
                 with suppress(ValueError):
                     band.remove(run)
+                    run.lane.announced = False
                     return True
         return False
 
@@ -88,10 +92,21 @@ class _ByPriority:
         """Something higher waits in a lane that may be ready."""
         with self._lock:
             for band in self._bands[:priority]:
-                with suppress(ValueError):
-                    band.remove(run)
-                    self._bands[priority].append(run)
+                if run in band:
+                    self._move(run, band, self._bands[priority])
                     return
+
+    def _move(self, run: Runnable, band: deque[Runnable], higher: deque[Runnable]) -> None:
+        try:
+            band.remove(run)
+            higher.append(run)
+        except BaseException:
+            # Nobody takes any meanwhile: it is in both, in one of them, or in none.
+            with suppress(ValueError):
+                band.remove(run)
+            if run not in higher:
+                higher.append(run)
+            raise
 
     def pop(self) -> Runnable | None:
         with self._lock:
@@ -112,7 +127,9 @@ class _ByOrder:
 
     def add(self, run: Runnable, priority: int) -> None:  # noqa: ARG002 - the order decides
         with self._lock:
-            self._runs.append(run)
+            append = self._runs.append
+            run.lane.announced = True
+            append(run)
 
     def raise_to(self, run: Runnable, priority: int) -> None:
         """The order looks at each lane when it chooses."""
@@ -123,6 +140,7 @@ class _ByOrder:
             found = run in self._runs
             if found:
                 self._runs.remove(run)
+                run.lane.announced = False
         return found
 
     def pop(self) -> Runnable | None:
@@ -133,8 +151,10 @@ class _ByOrder:
             if not runs:
                 return None
             chosen = self._chosen(runs) if len(runs) > 1 else runs[0]
-            if self.remove(chosen):
-                return chosen
+            with self._lock:
+                if chosen in self._runs:
+                    self._runs.remove(chosen)
+                    return chosen
 
     def _chosen(self, runs: list[Runnable]) -> Runnable:
         """A lane that was emptied meanwhile, or has to read the journal, goes first: it is no work."""
@@ -200,12 +220,16 @@ class DispatchPool:
         self._closed = False
 
     def schedule(self, run: Runnable, priority: int) -> None:
-        """Have a worker run a batch. The caller sees to it that it is not scheduled twice at a time."""
+        """Have a worker run a batch. The caller sees to it that it is not scheduled twice at a time.
+
+        Except one that was interrupted in this call: it calls again, and what was done stays done once.
+        """
         reader = self._readers.get(get_ident())
         if reader is not None and reader.is_taking and self.is_free_for(run):
             self._claim(reader, run)
             return
-        self._ready.add(run, priority)
+        if not run.lane.announced:
+            self._ready.add(run, priority)
         try:
             self._tokens.put(1)
         except QueueClosed:
@@ -283,6 +307,7 @@ class DispatchPool:
                     self.end_run(reader, worker)
                 finally:
                     if again:
+                        run.lane.announced = False
                         self.schedule(run, run.lane.highest())
 
     def _claim(self, reader: Reader, run: Runnable) -> None:
@@ -361,6 +386,7 @@ class DispatchPool:
             again = run.run_batch()  # nobody else waits: going round by the queue would only cost
         worker.running = None
         if again:
+            run.lane.announced = False
             self._again(run, run.lane.highest())
 
     def _is_mine(self, run: Runnable) -> bool:

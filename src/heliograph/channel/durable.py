@@ -128,6 +128,7 @@ class DurableSupplier(Supplier[T]):
             names = ", ".join(channel.type_names)
             raise NotPossible(channel.name, f"type= says which of {names} the key is of")
         values = checked_key(cls, key)
+        self._insist_on_outside()
         with self._lock:
             if self._gone is not None:
                 raise self._gone()
@@ -175,6 +176,7 @@ class DurableSupplier(Supplier[T]):
         if said is not PLAIN and said.postponed:
             return self._keep_for_later(events[0], said, timeout)
         asked = self._ask_all(events, said)
+        self._insist_on_outside()
         with self._lock:
             items = Pushed(self._items(events, said), asked)
             if said.id is not None:
@@ -232,6 +234,7 @@ class DurableSupplier(Supplier[T]):
         (cls,) = classes
         asked = self._ask_all(events, PLAIN)
         self._store.wait_ready(timeout)
+        self._insist_on_outside()
         with self._lock:
             route = self._routes.get(cls) or self._refuse(events[0])
             sequence = self._next_sequence()

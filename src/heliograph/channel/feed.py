@@ -41,7 +41,7 @@ from heliograph.errors import (
 from heliograph.event import info_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.condition import AnyOf
     from heliograph.channel.ledger import LaneCounts
@@ -494,7 +494,7 @@ class JournalLane(Lane):
         """As in any lane. May raise HistoryGone or HistoryDamaged at a gap; the next call goes on."""
         return super().take(most)
 
-    def _take(self, most: int) -> list[Item]:
+    def _take(self, most: int) -> Sequence[Item]:
         while True:
             while self._untold:
                 self._missed(self._untold.popleft())
@@ -507,7 +507,6 @@ class JournalLane(Lane):
                 if place is None:
                     items = self._pop_next(most, chosen)
                     if items:
-                        self._take_over(items)
                         self._handed_out += len(items)
                         return items
                     if self.waiting and most:
@@ -516,7 +515,7 @@ class JournalLane(Lane):
                 if place is None:
                     self._watched = False
                     self._quiet.notify_all()
-                    return []
+                    return ()
                 self._handed_out = 0
             self._look_at(place)
 
@@ -652,7 +651,7 @@ class JournalLane(Lane):
     def _watch(self, rings: list[JournalLane]) -> None:
         """Under the lock: there is something to look at."""
         if not self._watched:
-            self._watched = True
+            self.announced, self._watched = False, True
             rings.append(self)
 
     def _wants(self, item: Item) -> bool:

@@ -35,6 +35,7 @@ class History:
         self._items: dict[tuple[Any, ...], deque[Item]] = {}
 
     def keep(self, item: Item) -> None:
+        """Keep an event. A push that was interrupted asks again, and it is kept once."""
         header = item[1]
         owner = header.supplier if self._per_supplier else ""
         where = (owner,) if self._depth is None else (owner, header.type, header.key)
@@ -42,7 +43,8 @@ class History:
             kept = self._items.get(where)
             if kept is None:
                 kept = self._items[where] = deque(maxlen=self._depth or self._limit)
-            kept.append(item)
+            if not kept or kept[-1][1] is not header:
+                kept.append(item)
 
     def supplier_left(self, name: str) -> None:
         if self._per_supplier:

@@ -12,6 +12,13 @@ take.
     drop_newest   the new event is dropped
     coalesce      it takes the place of a waiting event of its key; a full lane drops its oldest
 
+An exception may come at any instant of a call: Ctrl-C, or what a signal handler raises. CPython looks for
+them after a call, at a jump back and when a function begins. So what belongs together is stored without a
+call in between, and a call that moves an event comes last: what is seen at such an instant is whole. Where
+that cannot be, `_mend` counts again. `last` is the header of the event that came in last: by that a put which
+was interrupted knows whether it was done. A put out of a signal handler or a finalizer, in the middle of a
+change, has to be refused before it is made, which `mine` is for.
+
 Events wait in bands, one per priority, and are taken many at a time from the highest that has any. When one
 of a higher priority comes meanwhile the lane is `halted`: its taker gives back, by `settle`, what it has not
 delivered yet, so that from one callback to the next the highest always goes first. With another dispatch
@@ -21,9 +28,11 @@ order (`heliograph.order`) the bands are that order's lines, and events are take
 from __future__ import annotations
 
 from collections import Counter, deque
+from functools import partial
+from itertools import repeat, starmap
 from math import inf
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from heliograph.channel.ledger import LaneCounts
 from heliograph.event import Event, Header
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     from heliograph.order import Ranking, Waiting
     from heliograph.ports import Clock, Tasks
 
+A = TypeVar("A")
 Item: TypeAlias = tuple[Event, Header, int]
 """An event, its header, and the monotonic instant in ns when its lifespan ends; 0 when it has none."""
 LanePolicy: TypeAlias = Literal["block", "drop_oldest", "drop_soonest", "drop_newest", "coalesce"]
@@ -83,9 +93,9 @@ class Lane:
         "_dropped",
         "_expired",
         "_failed",
+        "_hand",
         "_in_hand",
         "_lock",
-        "_observed",
         "_on_ready",
         "_placed",
         "_plain_below",
@@ -98,13 +108,16 @@ class Lane:
         "_waiters",
         "_watched",
         "_why",
+        "announced",
         "blocks_at",
         "caller",
         "closed",
         "done",
         "halted",
+        "last",
         "level",
         "limit",
+        "mine",
         "name",
         "on_higher",
         "policy",
@@ -147,6 +160,8 @@ class Lane:
         self._lock = tasks.lock(f"lane {name}")
         self._acquire = self._lock.acquire
         self._release = self._lock.release
+        self.mine = self._lock.mine
+        """Whether the calling thread is in the middle of a change, out of which it was called."""
         self._room = tasks.condition(self._lock, f"room in {name}")
         self._quiet = tasks.condition(self._lock, f"end of {name}")
         self._ranking = ranking
@@ -160,10 +175,14 @@ class Lane:
         self.waiting = 0
         """How many events wait."""
         self._watched = False
+        self.announced = False
+        """Whether it stands among those that workers look at next; see `heliograph.channel.dispatch`."""
+        self.last: Header | None = None
         self._taken = 0
         self.done = 0
         """How many of the taken events were delivered. The taker alone writes it, without the lock."""
-        self._observed: list[Item] = []
+        self._hand: Sequence[Item] = ()
+        """What was taken last."""
         self._in_hand: Waiting | None = None  # with an order, what was taken last
         self._waiters = 0
         self._quiet_waiters = 0
@@ -187,37 +206,43 @@ class Lane:
     def put(self, item: Item) -> None:
         """Queue an event; into a `block` lane, one that has room."""
         # Not `with`: for every delivery, it would take longer than all the rest.
-        self._acquire()
+        is_new = False
         try:
-            if self.closed:
-                self._drop(item, "closed")
-                return
+            self._acquire()
             if self.waiting < self._plain_below:
-                priority = self.priority or item[1].priority
+                header = item[1]
+                priority = self.priority or header.priority
                 try:
-                    self._bands[priority].append(item)
+                    append = self._bands[priority].append
                 except KeyError:
-                    self._open_band(priority).append(item)
+                    append = self._open_band(priority).append
                 self.waiting += 1
-            elif not self._append(item):
-                return
-            if self._watched:
-                return
-            self._watched = True
-        finally:
+                self.last = header
+                append(item)
+                fresh = True
+            else:
+                fresh = self._put_each((item,))
+            if fresh and not self._watched:
+                is_new, self.announced, self._watched = True, False, True
             self._release()
-        self._on_ready(self)
+            if is_new:
+                self._on_ready(self)
+        except BaseException:
+            self._recover(is_new=is_new)
+            raise
 
     def put_many(self, items: Sequence[Item]) -> None:
         """Queue events of one priority, as `put` each of them."""
-        with self._lock:
-            if self.closed:
-                self._drop_each(items, "closed")
-                return
-            if not self._append_all(items) or self._watched:
-                return
-            self._watched = True
-        self._on_ready(self)
+        is_new = False
+        try:
+            with self._lock:
+                if not self._append_all(items) or self._watched:
+                    return
+                is_new, self.announced, self._watched = True, False, True
+            self._on_ready(self)
+        except BaseException:
+            self._recover(is_new=is_new)
+            raise
 
     def put_bulk(self, bulk: Bulk) -> None:
         """Queue events that were pushed together; into a `block` lane, one that has room for them."""
@@ -228,35 +253,66 @@ class Lane:
 
     def put_extra(self, item: Item) -> None:
         """Queue beyond the limit: history for a new consumer, or what another member of its group left."""
+        is_new = False
+        try:
+            with self._lock:
+                if self.closed:
+                    self._drop(item, "closed")
+                    return
+                if not self._append_extra(item) or self._watched:
+                    return
+                is_new, self.announced, self._watched = True, False, True
+            self._on_ready(self)
+        except BaseException:
+            self._recover(is_new=is_new)
+            raise
+
+    def put_missing(self, items: Sequence[Item]) -> None:
+        """Queue what an interrupted `put` or `put_many` of these did not come to."""
+        done = self._done_of(items)
+        if done < len(items):
+            self.put_many(items[done:])
+
+    def _done_of(self, items: Sequence[Item]) -> int:
+        """How many of these have come in, as far as `last` tells."""
+        last = self.last
+        return next((n for n in range(len(items), 0, -1) if _is_same(items[n - 1][1], last)), 0)
+
+    def _recover(self, *, is_new: bool) -> None:
+        """After an exception at any instant of a put: let go of the lock, and have looked at what waits.
+
+        Args:
+            is_new: whether it was this put that has to call `on_ready`. That may be called again.
+        """
         with self._lock:
-            if self.closed:
-                self._drop(item, "closed")
-                return
-            if not self._append_extra(item) or self._watched:
-                return
-            self._watched = True
-        self._on_ready(self)
+            if self.waiting and not self._watched:  # it came in just before the exception
+                is_new, self.announced, self._watched = True, False, True
+        while self.mine():
+            self._release()
+        if is_new:
+            self._on_ready(self)
 
     # The taker's side
 
     def take(self, most: int = BATCH) -> list[Item]:
-        """The next events, which count as pending until `settle`. Empty: `on_ready` will call again."""
+        """The next events, which count as pending until `settle`. Empty: `on_ready` will call again.
+
+        Those that do not arrive, since the call is interrupted, wait again after `settle`.
+        """
         items = self._take(most)
         ranking = self._ranking
         if items and ranking is not None:
             ranking.told(items[0][1])
-        return items
+        return list(items)
 
-    def _take(self, most: int) -> list[Item]:
+    def _take(self, most: int) -> Sequence[Item]:
         while True:
             chosen = self.head()
             with self._lock:
                 items = self._pop_next(most, chosen)
-                if items:
-                    self._take_over(items)
-                elif self.waiting and most:
-                    continue  # what was chosen has expired
-                else:
+                if not items:
+                    if self.waiting and most:
+                        continue  # what was chosen has expired
                     self._watched = False
                     self._quiet.notify_all()
                 if self._waiters:
@@ -319,7 +375,9 @@ class Lane:
             return False
         with self._lock:
             self._taken -= 1
-            self._expire(header)
+            self._expired += 1
+            if self.watch is not None:
+                self.watch(header, "expired")
         return True
 
     def failed_one(self) -> None:
@@ -332,25 +390,23 @@ class Lane:
         """These were taken, and nobody will deliver them: the lane closed, or for another reason."""
         with self._lock:
             for item in items:
-                self._taken -= 1
-                self._drop(item, reason)
+                self._guarded(partial(self._abandon, item, reason))
 
-    def settle(self, items: Sequence[Item] = ()) -> None:
-        """The batch is finished. The last of `items`, which were neither delivered nor failed, wait again.
+    def settle(self, hand: Sequence[Item] = ()) -> None:
+        """The batch is finished. Those of it which were neither delivered nor failed wait again.
 
-        In a lane that is closed they count as dropped.
+        They are the last of it, or of `hand` where they were taken directly. In a lane that is closed they
+        count as dropped.
         """
         with self._lock:
-            self._delivered += self.done
-            left = self._taken - self.done
-            if left and items and not self.closed:
-                self._put_back(items[-left:])
-            elif left:
-                self._dropped[self._why] += left
-                if self.watch is not None:
-                    for item in self._observed[-left:]:
-                        self.watch(item[1], "dropped", self._why)
-            self._taken = self.done = 0
+            self._hand = hand or self._hand
+            done, left = self.done, self._taken - self.done
+            self._delivered += done
+            self._taken = left
+            self.done = 0
+            if left:
+                self._give_back(self._hand, left)
+            self._hand = ()
             self.halted = self.closed
 
     def use(self, ranking: Ranking | None) -> None:
@@ -363,13 +419,13 @@ class Lane:
             if ranking is not None and self._placed is not None:
                 ranking.place(*self._placed)
             self._ranking = ranking
-            self._plain_below = self.limit if ranking is None else 0
+            self._plain_below = self.limit if ranking is None and not self.closed else 0
             self._enter_again(items)
 
     def hand_over(self) -> list[Item]:
         """Close, and give what waits to somebody else instead of dropping it."""
         with self._lock:
-            self.closed = self.halted = True
+            self._shut()
             items = self._pop_all()
             self._room.notify_all()
             self._quiet.notify_all()
@@ -383,9 +439,10 @@ class Lane:
     def close(self, reason: str = "closed") -> None:
         """Take nothing more in; what waits, or was taken in vain, is dropped under `reason`."""
         with self._lock:
-            self.closed, self.halted, self._why = True, True, reason
+            self._why = reason
+            self._shut()
             if self.waiting:
-                self._drop_each(self._pop_all(), reason)
+                self._guarded(lambda: self._drop_each(self._pop_all(), reason))
             self._bands.clear()
             self._room.notify_all()
             self._quiet.notify_all()
@@ -451,11 +508,63 @@ class Lane:
             from_history,
         )
 
-    def _take_over(self, items: list[Item]) -> None:
-        """These count as taken; the last of them are dropped if the lane closes before their turn."""
-        self._taken += len(items)
+    def _shut(self) -> None:
+        self.closed = self.halted = True
+        self._plain_below = 0
+
+    def _abandon(self, item: Item, reason: str) -> None:
+        self._taken -= 1
+        self._drop(item, reason)
+
+    def _give_back(self, hand: Sequence[Item], left: int) -> None:
+        """The last of what was taken is not delivered."""
+        items = list(hand)[-left:] if hand else []
+        if items and not self.closed:
+            if self._ranking is None and type(band := self._band(self._held(items[0])[1])) is deque:
+                back, more = band.extendleft, reversed(items)
+                self._hand = ()
+                self.waiting += left
+                self._taken -= left
+                back(more)
+            else:
+                self._hand = ()
+                self._guarded(lambda: self._put_back(items))
+            return
+        self._dropped[self._why] += left
+        self._taken -= left
         if self.watch is not None:
-            self._observed = items
+            for item in items:
+                self.watch(item[1], "dropped", self._why)
+
+    def _guarded(self, change: Callable[[], A], items: Sequence[Item] = ()) -> A:
+        """Make a change in several steps: what one that is interrupted loses counts as dropped.
+
+        Args:
+            change: moves events about, or puts them in; none is delivered meanwhile.
+            items: what it puts in; `last` says how far it came.
+        """
+        before = self._total()
+        try:
+            return change()
+        except BaseException:
+            self._mend(before, items)
+            raise
+
+    def _mend(self, before: int, items: Sequence[Item]) -> None:
+        waiting = self._pop_all()
+        self._enter_again(waiting)
+        done = self._done_of(items)
+        if done < len(items) and any(_is_same(item[1], items[done][1]) for item in waiting):
+            self.last = items[done][1]
+            done += 1
+        lost = before + done - self._total()
+        if lost:
+            self._dropped["interrupted"] += lost
+
+    def _total(self) -> int:
+        """All that ever came in. What is delivered meanwhile, and not settled yet, is among the taken."""
+        dropped = sum(self._dropped.values())
+        return self._delivered + self._failed + self._expired + dropped + self.waiting + self._taken
 
     def _drop(self, item: Item, reason: str) -> None:
         self._drop_each((item,), reason)
@@ -469,19 +578,43 @@ class Lane:
     def _has_room(self) -> bool:
         return self.closed or self.waiting < self.blocks_at
 
-    def _pop_next(self, most: int, chosen: Waiting | None) -> list[Item]:
+    def _pop_next(self, most: int, chosen: Waiting | None) -> Sequence[Item]:
         """Events of the highest band, or with an order the one it chose; those that expired are counted."""
         if self._ranking is not None and most:
-            return self._pop_chosen(chosen)
+            return self._guarded(lambda: self._pop_chosen(chosen))
         while self.waiting and most:
-            band = self._highest_band()
-            popped = self._pop_held(band, most)
-            self.waiting -= len(popped)
-            if any(map(DEADLINE, popped)):
-                popped = self._in_time(popped)
-            if popped:
-                return popped
-        return []
+            self._move(self._highest_band(), most)
+            if any(map(DEADLINE, self._hand)):
+                self._in_time()
+            if self._hand:
+                return self._hand
+        return ()
+
+    def _move(self, band: Any, most: int) -> None:
+        """From a band into the hand."""
+        if type(band) is not deque:
+            self._guarded(lambda: self._move_some(band, most))
+            return
+        others: deque[Item] = deque()
+        hand: list[Item] = []
+        extend, some = hand.extend, starmap(band.popleft, repeat((), most))
+        waiting = len(band)
+        if waiting <= most:
+            self._bands[self.level] = others
+            self._hand = band
+            self.waiting -= waiting
+            self._taken += waiting
+        else:
+            self._hand = hand
+            self.waiting -= most
+            self._taken += most
+            extend(some)
+
+    def _move_some(self, band: Any, most: int) -> None:
+        hand = self._hand = self._pop_held(band, most)
+        taken = len(hand)
+        self.waiting -= taken
+        self._taken += taken
 
     def _highest_band(self) -> Any:
         """Bands above it are not there, so that the first event of one is noticed: `_open_band`."""
@@ -492,7 +625,7 @@ class Lane:
         self.level = max(bands) if len(bands) > 1 else next(iter(bands))
         return bands[self.level]
 
-    def _pop_chosen(self, chosen: Waiting | None) -> list[Item]:
+    def _pop_chosen(self, chosen: Waiting | None) -> Sequence[Item]:
         """What was chosen, or what stands in its place when it has gone meanwhile."""
         if not self.waiting:
             return []
@@ -502,12 +635,15 @@ class Lane:
             line = self._ranking.line(min(self._heads(), key=ARRIVAL))
         band = self._bands[line]
         self._in_hand = held = self._pop_held(band, 1)[0]
-        popped: list[Item] = [held[:3]]
+        self._hand = [held[:3]]
         self.waiting -= 1
+        self._taken += 1
         if not band:
             del self._bands[line]
             self._ranking.ended(line)
-        return self._in_time(popped) if popped[0][2] else popped
+        if self._hand[0][2]:
+            self._in_time()
+        return self._hand
 
     def _pop_all(self) -> list[Item]:
         """All that waits: by priority, or with another order in the order in which it came."""
@@ -530,13 +666,15 @@ class Lane:
             self._add(line, held)
 
     def _put_back(self, items: Sequence[Item]) -> None:
-        """These wait again, before the others of their band and as old as they were."""
+        """These were taken and wait again, before the others of their band and as old as they were."""
         for item in reversed(items):
             held, line = self._held(item)
             if self._ranking is not None:
                 held = self._ranking.returned(held, self._in_hand)
+            band = self._band(line)
             self.waiting += 1
-            self._push_left(self._band(line), held)
+            self._taken -= 1
+            self._push_left(band, held)
             if self._ranking is not None:
                 self._ranking.began(line, self._head_of(self._bands[line]), anew=True)
 
@@ -578,20 +716,19 @@ class Lane:
     def _heads(self) -> list[Waiting]:
         return [self._head_of(band) for band in self._bands.values() if band]
 
-    def _in_time(self, items: list[Item]) -> list[Item]:
-        """Those whose lifespan is not over; the others are counted."""
-        now = self._clock.monotonic_ns()
-        alive = [item for item in items if not item[2] or now <= item[2]]
-        if len(alive) < len(items):
-            for item in items:
-                if item[2] and now > item[2]:
-                    self._expire(item[1])
-        return alive
-
-    def _expire(self, header: Header) -> None:
-        self._expired += 1
-        if self.watch is not None:
-            self.watch(header, "expired")
+    def _in_time(self) -> None:
+        """Leave in the hand what is not over; the rest is counted."""
+        hand, now = self._hand, self._clock.monotonic_ns()
+        alive = [item for item in hand if not item[2] or now <= item[2]]
+        over = len(hand) - len(alive)
+        if over:
+            self._hand = alive
+            self._taken -= over
+            self._expired += over
+            if self.watch is not None:
+                for item in hand:
+                    if item[2] and now > item[2]:
+                        self.watch(item[1], "expired")
 
     def _drop_oldest(self) -> None:
         """Drop the oldest event of the lowest priority, or the one that is due first."""
@@ -619,13 +756,27 @@ class Lane:
 
     def _append_all(self, items: Sequence[Item]) -> bool:
         if self.waiting + len(items) > self._plain_below:
-            return self._append_each(items)
-        self._band(self.priority or items[0][1].priority).extend(items)
-        self.waiting += len(items)
+            return self._put_each(items)
+        extend = self._band(self.priority or items[0][1].priority).extend
+        last, more = items[-1][1], len(items)
+        self.waiting += more
+        self.last = last
+        extend(items)
         return True
 
+    def _put_each(self, items: Sequence[Item]) -> bool:
+        return self._guarded(lambda: self._append_each(items), items)
+
     def _append_each(self, items: Sequence[Item]) -> bool:
-        return sum([self._append(item) for item in items]) > 0
+        """Whether anything new waits now."""
+        found = False
+        for item in items:
+            if self.closed:
+                self._drop(item, "closed")
+            elif self._append(item):
+                found = True
+            self.last = item[1]
+        return found
 
     def _append_extra(self, item: Item) -> bool:
         held, line = self._held(item)
@@ -652,6 +803,13 @@ class Lane:
             return items
         pop = band.popleft
         return [pop() for _ in range(most)]
+
+
+def _is_same(one: Header | None, two: Header | None) -> bool:
+    """Whether two headers are of one event: those of a batch are made anew whenever somebody looks."""
+    if one is two or one is None or two is None:
+        return one is two
+    return (one.sequence, one.epoch, one.supplier) == (two.sequence, two.epoch, two.supplier)
 
 
 def key_of(item: Item) -> tuple[str, tuple[Any, ...]]:

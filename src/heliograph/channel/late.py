@@ -57,7 +57,7 @@ class LateLane(Lane):
             if self._holds:
                 return
             # Also with nothing in it: who waits for its end hears that it is there.
-            self._watched = True
+            self.announced, self._watched = False, True
         self._on_ready(self)
 
     @property

@@ -26,7 +26,7 @@ from heliograph.errors import Closed, ForkedStation, NotPossible
 from heliograph.event import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from heliograph.channel.core import Channel
     from heliograph.channel.supplier import Supplier
@@ -116,7 +116,7 @@ class Periodic(Generic[T]):
     # For the workers
 
     def run_batch(self) -> bool:
-        items: list[Any] = self.lane.take()
+        items: Sequence[Any] = self.lane.take()
         for instant, _, _ in items:
             try:
                 event = self._make()

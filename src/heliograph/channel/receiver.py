@@ -224,9 +224,10 @@ class Subscription(QueuedReceiver):
             else:
                 lane.done += 1
         if items:
-            lane.settle(items)
+            lane.settle()
             if self._is_moving:
                 self._is_moving = False
+                lane.announced = False
                 self._schedule(lane)
                 return False
         return bool(items)
@@ -285,6 +286,7 @@ class Subscription(QueuedReceiver):
         """What was in hand without a queue is delivered; workers have what came meanwhile."""
         if not self.lane.settle_direct():
             self._is_moving = False
+            self.lane.announced = False
             self._schedule(self.lane)
         elif self._leaving:
             self._is_moving = False
@@ -345,6 +347,8 @@ class AsyncSubscription(QueuedReceiver):
             self.lane.close()
 
     def _start(self) -> None:
+        if self._task is not None and not self._task.done():
+            return  # whoever announced it was interrupted, and has announced it again
         # The loop keeps only weak references to tasks.
         self._task = self._loop.create_task(self._drain(), name=self.name)
 
@@ -363,7 +367,7 @@ class AsyncSubscription(QueuedReceiver):
                     self._channel.report(self.name, header, error)
                 else:
                     lane.done += 1
-            lane.settle(items)
+            lane.settle()
 
 
 class InlineSubscription(Receiver):

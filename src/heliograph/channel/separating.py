@@ -61,7 +61,7 @@ class SeparatingLane(Lane):
         return msgspec.structs.replace(counts, pending=counts.pending + len(self._early))
 
     def _append_all(self, items: Sequence[Item]) -> bool:
-        return self._append_each(items)
+        return self._put_each(items)
 
     def _append(self, item: Item) -> bool:
         """What is held back needs no room in the queue."""
@@ -128,7 +128,7 @@ class SeparatingLane(Lane):
                 self._set_timer()
             if not passed or self._watched:
                 return
-            self._watched = True
+            self.announced, self._watched = False, True
         self._on_ready(self)
 
 

@@ -18,13 +18,20 @@ from contextlib import suppress
 from functools import partial
 from itertools import count, repeat, takewhile
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeAlias, TypeVar, Unpack, cast
 
 from heliograph.channel.accounts import count_of, take_numbers
 from heliograph.channel.bulk import Bulk
 from heliograph.channel.entry import Own
 from heliograph.channel.stamp import PLAIN, Said, Stamp, check_timeout, stamp
-from heliograph.errors import InvalidEvent, NotPossible, QueueFull, WouldDeadlock, WrongEventType
+from heliograph.errors import (
+    InvalidEvent,
+    NotPossible,
+    NotReentrant,
+    QueueFull,
+    WouldDeadlock,
+    WrongEventType,
+)
 from heliograph.event import DELAYED_EPOCHS, Event, Header, info_of
 from heliograph.options import names_options
 from heliograph.ports import seconds_until
@@ -251,6 +258,7 @@ class Supplier(Generic[T]):
         pushed, and those that still wait must not look like a loss among the others.
         """
         (self._routes.get(event.__class__) or self._refuse(event)).validate(event)
+        self._insist_on_outside()
         with self._lock:
             route = self._routes.get(event.__class__) or self._refuse(event)
             if self._later is None:
@@ -284,9 +292,35 @@ class Supplier(Generic[T]):
             self,
             self._lock.acquire,
             self._lock.release,
+            self._lock.mine,
             self._barred,
             self._push_slowly,
+            self._refuse_inside,
+            self._finish,
         )
+
+    def _refuse_inside(self) -> Never:
+        raise NotReentrant(self._channel.name)
+
+    def _insist_on_outside(self) -> None:
+        """A push out of the middle of a push, or of a change of a lane, would come between its steps."""
+        if self._lock.mine():
+            raise NotReentrant(self._channel.name)
+
+    def _insist_on_outside_of(self, lanes: Iterable[Lane]) -> None:
+        if any(lane.mine() for lane in lanes):
+            raise NotReentrant(self._channel.name)
+
+    def _finish(self, item: Item, lanes: Sequence[Lane], keep: Callable[[Item], object] | None) -> None:
+        """Under the lock: an exception came when some lanes had an event. The others get it, too."""
+        if keep is not None:
+            keep(item)
+        self._finish_all(dict.fromkeys(lanes, (item,)))
+
+    def _finish_all(self, lots: Mapping[Lane, Sequence[Item]]) -> None:
+        for lane, lot in lots.items():
+            lane.put_missing(lot)
+        self.matched += sum(map(len, lots.values()))
 
     def _push_slowly(
         self, event: T, said: Stamp, max_blocking: float | None, number: int | None = None
@@ -304,17 +338,20 @@ class Supplier(Generic[T]):
         seconds = self._channel.qos.max_blocking if max_blocking is None else max_blocking
         deadline = self._clock.monotonic_ns() + round(seconds * 1e9)
         queue = partial(self._try_to_queue, event, said, self._ask(event, said), numbers)
-        with self._lock:
-            self._turn.wait_for(lambda: not self._barred or self._drains(self._barred[0]), seconds)
-            if self._barred:
-                raise self._cannot_wait(self._barred[0], seconds)
-            route, header, full = queue()
+        self._insist_on_outside()
+        full = None
+        try:
+            with self._lock:
+                self._turn.wait_for(lambda: not self._barred or self._drains(self._barred[0]), seconds)
+                if self._barred:
+                    raise self._cannot_wait(self._barred[0], seconds)
+                route, header, full = queue()
+                if full is not None:
+                    self._barred.append(full)
             if full is not None:
-                self._barred.append(full)
-        if full is not None:
-            try:
                 route, header = self._queue_when_room(queue, full, seconds, deadline)
-            finally:
+        finally:
+            if full is not None:
                 with self._lock:
                     self._barred.clear()
                     self._turn.notify_all()
@@ -355,7 +392,9 @@ class Supplier(Generic[T]):
         route = self._routes.get(event.__class__) or self._refuse(event)
         if route is not asked[0]:
             asked = self._ask(event, said)
-        for lane in route.lanes_without_place(asked[1]) or ():
+        lanes = route.lanes_without_place(asked[1]) or ()
+        self._insist_on_outside_of(lanes)
+        for lane in lanes:
             if lane.waiting >= lane.blocks_at:
                 return route, None, lane
         number = numbers.pop() if numbers else self._next_sequence()
@@ -387,6 +426,7 @@ class Supplier(Generic[T]):
         if not alike:
             events = list(takewhile(lambda event: event.__class__ is route.cls, events))
         wanted, found = self._ask_about(route, events)
+        self._insist_on_outside()
         with self._lock:
             if self._barred or self._routes.get(route.cls) is not route:
                 return 0
@@ -398,14 +438,33 @@ class Supplier(Generic[T]):
                 room = min((lane.blocks_at - lane.waiting for lane in route.always), default=inf)
                 items = self._stamped(route, events[: int(max(0, min(room, TOGETHER)))])
                 lots = dict.fromkeys(route.always, items)
-            for lane, lot in lots.items():
-                if lot:
-                    lane.put_many(lot)
-                    self.matched += len(lot)
-            if route.keep is not None:
-                for item in items:
-                    route.keep(item)
+            self._put_lots(items, {lane: lot for lane, lot in lots.items() if lot}, route.keep)
             return len(items)
+
+    def _put_lots(
+        self,
+        items: Sequence[Item],
+        lots: Mapping[Lane, Sequence[Item]],
+        keep: Callable[[Item], object] | None = None,
+    ) -> None:
+        """Under the lock: queue what each lane is to get. However that ends, all lanes have it."""
+        self._insist_on_outside_of(lots)
+        kept = 0
+        try:
+            if keep is not None:
+                for item in items:
+                    keep(item)
+                    kept += 1
+            for lane, lot in lots.items():
+                lane.put_many(lot)
+            matched = sum(map(len, lots.values()))
+        except BaseException:
+            if keep is not None:
+                for item in items[kept:]:
+                    keep(item)
+            self._finish_all(lots)
+            raise
+        self.matched += matched
 
     def _ask_about(
         self, route: Route, events: Sequence[T]
@@ -448,8 +507,15 @@ class Supplier(Generic[T]):
                     deadline,
                     [sequences[place] for place in wanted],
                 )
-            lane.put_bulk(bulk)
-            self.matched += len(bulk)
+            self._insist_on_outside_of((lane,))
+            matched = len(bulk)
+            try:
+                lane.put_bulk(bulk)
+            except BaseException:
+                lane.put_missing(bulk)
+                self.matched += matched
+                raise
+            self.matched += matched
         return len(events)
 
     def _sorted(
@@ -503,16 +569,25 @@ class Supplier(Generic[T]):
         if not route.has_queue:
             return None
         lanes = route.lanes(event, header, found)
+        self._insist_on_outside_of(lanes)
         for lane in lanes:
             if lane.waiting >= lane.blocks_at:
                 return lane
-        item = self._item(event, header)
-        for lane in lanes:
-            lane.put(item)
-        self.matched += len(lanes)
-        if route.keep is not None:
-            route.keep(item)
+        self._put_item(route, self._item(event, header), lanes)
         return None
+
+    def _put_item(self, route: Route, item: Item, lanes: Sequence[Lane]) -> None:
+        """Under the lock. However that ends, all lanes have it."""
+        try:
+            if route.keep is not None:
+                route.keep(item)
+            for lane in lanes:
+                lane.put(item)
+            matched = len(lanes)
+        except BaseException:
+            self._finish(item, lanes, route.keep)
+            raise
+        self.matched += matched
 
     def _item(self, event: T, header: Header) -> Item:
         deadline = 0

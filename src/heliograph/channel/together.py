@@ -202,7 +202,7 @@ class Together:
                 self._call_and_count(match)
         finally:
             if items:
-                self.lane.settle(items)
+                self.lane.settle()
         return bool(items)
 
     def _call_and_count(self, match: Any) -> None:

@@ -174,17 +174,18 @@ class MonitoredSupplier(Supplier[T]):
 
     def _enqueue(self, route: Route, event: T, header: Header, found: Found | None) -> Lane | None:
         lanes = route.lanes(event, header, found)
+        self._insist_on_outside_of(lanes)
         for lane in lanes:
             if lane.waiting >= lane.blocks_at:
                 return lane
         item = self._item(event, header)
-        self._tickets[header.id] = self._watching.expect(header.id)
-        self._watching.passing(item, [lane.name for lane in lanes])
-        for lane in lanes:
-            lane.put(item)
-        self.matched += len(lanes)
-        if route.keep is not None:
-            route.keep(item)
+        try:
+            self._tickets[header.id] = self._watching.expect(header.id)
+            self._watching.passing(item, [lane.name for lane in lanes])
+            self._put_item(route, item, lanes)
+        except BaseException:
+            self._tickets.pop(header.id, None)
+            raise
         return None
 
 

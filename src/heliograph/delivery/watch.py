@@ -22,7 +22,7 @@ import msgspec
 
 from heliograph.delivery.monitor import MAX_WATCHED, Delete, End, GiveUp, Monitor, Pass, Resend, Timer
 from heliograph.errors import HeliographError, QueueFull
-from heliograph.ports import seconds_until
+from heliograph.ports import seconds_until, wait_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -307,7 +307,8 @@ class WatchTicket:
         self._delivered = False
 
     def wait(self, timeout: float | None = None) -> bool | None:
-        return self._delivered if self._done.wait(timeout) else None
+        tasks = self._watching._tasks  # noqa: SLF001 - of this room
+        return self._delivered if wait_outside(tasks, self._done, timeout, str(self._event)) else None
 
     def forget(self) -> None:
         self._watching.forget(self._event)

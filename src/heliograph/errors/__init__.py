@@ -60,6 +60,7 @@
     │   ├── CallbackStuck           a callback does not come back, and is called no more
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
     │   ├── WouldDeadlock           the queue to wait for is drained by this very thread
+    │   ├── NotReentrant            a signal handler pushes into what it has interrupted         (retriable)
     │   └── AlreadyConnected, Disconnected, ObjectNotExist, BadParam     of the CORBA face
     ├── LinkError                   two stations cannot talk to each other
     │   ├── UnsafeRuntimeFolder     the folder where stations meet is open to others
@@ -125,6 +126,7 @@ from heliograph.errors.channel import (
     NotMatched,
     NotOwner,
     NotPossible,
+    NotReentrant,
     NotSchedulable,
     ObjectNotExist,
     PeerLost,
@@ -270,6 +272,7 @@ __all__ = [
     "NotMatched",
     "NotOwner",
     "NotPossible",
+    "NotReentrant",
     "NotSchedulable",
     "NotVouched",
     "ObjectNotExist",

@@ -398,6 +398,18 @@ class WouldDeadlock(ChannelError):
         )
 
 
+class NotReentrant(ChannelError):
+    """A signal handler or a finalizer pushes while the push, or pull, that it interrupted is half done."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return (
+            "this push comes out of a signal handler or a finalizer (__del__) that interrupted its thread "
+            f"inside of {self.name}; push from another thread, or have the handler set a flag and push then"
+        )
+
+
 class TooManyTimers(HeliographError):
     """More timers wait than a station has room for."""
 

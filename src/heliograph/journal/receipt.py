@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from heliograph.errors import AppendTimeout
 from heliograph.event import EventId
+from heliograph.ports import wait_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -104,11 +105,14 @@ class Receipt:
             waiter = self._waiter
             if waiter is None:
                 waiter = self._waiter = self._tasks.event("receipt")
-            if not self.done() and not waiter.wait(timeout) and not self.done():
+            if not self.done() and not self._wait(waiter, timeout) and not self.done():
                 raise AppendTimeout(self._partition, self._event_id(), timeout or 0.0)
         if self._error is not None:
             raise self._error
         return self.first_offset
+
+    def _wait(self, waiter: Event, timeout: float | None) -> bool:
+        return wait_outside(self._tasks, waiter, timeout, self._partition)
 
     def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
         """Call it once this is done: at once, or in the writer's task, which it must not keep waiting."""

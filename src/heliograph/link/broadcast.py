@@ -309,9 +309,11 @@ class Broadcast:
         self, gateway: RowGateway, head: tuple[bytes, int], event: Any, said: Said, count: Callable[[], None]
     ) -> bool:
         """Write an event by itself, from where its arrays lie; False when that cannot be now."""
-        if not self._sending.acquire(blocking=False):
-            return False
+        if self._sending.mine():
+            return False  # out of a signal handler, in the middle of a record
         try:
+            if not self._sending.acquire(blocking=False):
+                return False
             if self._unsent or self._told or gateway.paused:
                 return False
             parts = made_or_none(self._writer.lone, *head, event, said)
@@ -320,14 +322,17 @@ class Broadcast:
             count()
             return True
         finally:
-            self._sending.release()
+            if self._sending.mine():
+                self._sending.release()
 
     def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool:
         """Likewise events that were pushed together."""
         assert isinstance(gateway, Aired)
-        if not self._sending.acquire(blocking=False):
-            return False
+        if self._sending.mine():
+            return False  # out of a signal handler, in the middle of a record
         try:
+            if not self._sending.acquire(blocking=False):
+                return False
             cls = bulk.events[0].__class__
             head = gateway.heads.get(cls)
             if head is None or self._unsent or self._told or gateway.paused:
@@ -338,7 +343,8 @@ class Broadcast:
             gateway.made += len(bulk)
             return True
         finally:
-            self._sending.release()
+            if self._sending.mine():
+                self._sending.release()
 
     def ask(self) -> None:
         """Readers say by their cursors what they have taken in."""
@@ -348,9 +354,11 @@ class Broadcast:
 
         In the pushing thread, under the lock of its channel's entry.
         """
-        if not self._sending.acquire(blocking=False):
-            return False
+        if self._sending.mine():
+            return False  # out of a signal handler, in the middle of a record
         try:
+            if not self._sending.acquire(blocking=False):
+                return False
             rows, gateway = of.rows, of.gateway
             head = of.head or self._known_head(of)
             if head is None or self._unsent or self._told or gateway.paused or not rows:
@@ -363,7 +371,8 @@ class Broadcast:
             of.lane.count_written(sent)
             return True
         finally:
-            self._sending.release()
+            if self._sending.mine():
+                self._sending.release()
 
     def _known_head(self, of: SupplierRows) -> tuple[bytes, int] | None:
         """How a lone event of a supplier begins, once readers know its class."""
@@ -375,14 +384,17 @@ class Broadcast:
 
     def _one_of(self, of: SupplierRows, head: bytes) -> Callable[[Any, int, int, int], bool]:
         """What writes a lone event of a supplier: the case that somebody waits for, so all is at hand."""
-        acquire, release, put, now = self._sending.acquire, self._sending.release, self.ring.put, self._now
+        acquire, release, mine = self._sending.acquire, self._sending.release, self._sending.mine
+        put, now = self.ring.put, self._now
         unsent, told, gateway, lane = self._unsent, self._told, of.gateway, of.lane
         supplier, epoch, priority = of.supplier, of.epoch, of.priority
 
         def write_one(event: Any, sequence: int, source_ts: int, place: int) -> bool:
-            if not acquire(False):
+            if mine():
                 return False
             try:
+                if not acquire(False):
+                    return False
                 if unsent or told or gateway.paused:
                     return False
                 lone = (event, supplier, epoch, sequence, source_ts, priority, place, None, None)
@@ -399,7 +411,8 @@ class Broadcast:
                     return False
                 lane.written += 1
             finally:
-                release()
+                if mine():
+                    release()
             return True
 
         return write_one

@@ -49,32 +49,41 @@ class GatewayLane(Lane):
         self.ring_at = ring_at
 
     def put(self, item: Item) -> None:
-        if not (self.waiting or item[2] or self.closed) and self.send_now(item):
-            # Nobody else counts meanwhile: whoever takes from the lane finds it empty, and who puts holds
-            # the lock that all who put share.
-            self._delivered += 1
-            return
-        self._acquire()
+        header = item[1]
         try:
+            if not (self.waiting or item[2] or self.closed) and self.send_now(item):
+                # Nobody else counts meanwhile: whoever takes from the lane finds it empty, and who puts holds
+                # the lock that all who put share.
+                self._delivered += 1
+                self.last = header
+                return
+            self._acquire()
             fits = self.waiting < self.limit and not self.closed
             if fits:
-                self._band(self.priority or item[1].priority).append(item)
+                append = self._band(self.priority or header.priority).append
                 self.waiting += 1
-                # In a burst `on_ready` is not called for each event.
-                if 1 < self.waiting < self.ring_at:
-                    return
-        finally:
+                self.last = header
+                append(item)
+            # In a burst `on_ready` is not called for each event.
+            is_quiet = fits and 1 < self.waiting < self.ring_at
             self._release()
-        if fits:
-            self._on_ready(self)
-        else:
+            if is_quiet:
+                return
+            if fits:
+                self._on_ready(self)
+        except BaseException:
+            self._recover(is_new=True)
+            raise
+        if not fits:
             super().put(item)
 
     def put_bulk(self, bulk: Bulk) -> None:
         if self.waiting or bulk.deadline or self.closed or not self.send_bulk(bulk):
             super().put_bulk(bulk)
         else:
-            self._delivered += len(bulk)
+            last, sent = bulk[len(bulk) - 1][1], len(bulk)
+            self._delivered += sent
+            self.last = last
 
     def drain(self, most: int) -> tuple[int, list[Item]]:
         """Events of the highest priority that waits, and that priority. They count as handed to the link."""
@@ -103,7 +112,12 @@ class GatewayLane(Lane):
             items = self._pop_held(self._bands[priority], most)
             self.waiting -= len(items)
             if self.expires:
-                items = self._in_time(items)
+                self._hand = items
+                self._taken += len(items)
+                self._in_time()
+                items = list(self._hand)
+                self._taken -= len(items)
+                self._hand = ()
             if items:
                 return priority, items
         return 0, []

@@ -112,6 +112,7 @@ class KeepingLane(GatewayLane):
         """Have wait again, before all others, what is chosen given what waits; how many that are."""
         with self._lock:
             items = choose({item[1].id for band in self._bands.values() for item in band})
+            self._taken += len(items)
             self._put_back(items)
         return len(items)
 

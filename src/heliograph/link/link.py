@@ -233,9 +233,11 @@ class Link:
     def _send_at_once(
         self, gateway: Gateway, pack: Callable[[Gateway, P], list[Buffer] | None], what: P
     ) -> bool:
-        if not self._sending.acquire(blocking=False):
-            return False
+        if self._sending.mine():
+            return False  # out of a signal handler, in the middle of a frame
         try:
+            if not self._sending.acquire(blocking=False):
+                return False
             while self._states:
                 self._settle(self._states.popleft())
             if (
@@ -255,19 +257,24 @@ class Link:
                 self._arm()
             return True
         finally:
-            self._sending.release()
+            if self._sending.mine():
+                self._sending.release()
 
     def pump(self) -> None:
         """Send what can be sent without waiting; the link's own task does the rest."""
-        if not self._sending.acquire(blocking=False):
+        if self._sending.mine():
             self._arm()
             return
         try:
+            if not self._sending.acquire(blocking=False):
+                self._arm()
+                return
             self._send_all()
             if self._unflushed:
                 self._arm()
         finally:
-            self._sending.release()
+            if self._sending.mine():
+                self._sending.release()
 
     def _arm(self) -> None:
         """Have the link's own task look at everything, soon."""

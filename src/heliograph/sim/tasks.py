@@ -27,7 +27,11 @@ class SimLock:
         self.name = name
         self._scheduler = scheduler
         self._locked = False
+        self._holder: object = None
         self._waiters: list[ScheduledTask] = []
+
+    def mine(self) -> bool:
+        return self._locked and self._holder is self._scheduler.current
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         scheduler = self._scheduler
@@ -39,6 +43,7 @@ class SimLock:
                 return False
             _wait_among(self._waiters, scheduler, f"lock {self.name!r}", left)
         self._locked = True
+        self._holder = scheduler.current
         return True
 
     def release(self) -> None:
@@ -221,6 +226,9 @@ class SimTasks:
 
     def queue(self, name: str, limit: int) -> BoundedQueue[T]:
         return BoundedQueue(name, limit, self.lock(name), lambda lock: self.condition(lock, name))
+
+    def holds_lock(self) -> bool:
+        return False  # nothing interrupts a simulated task
 
 
 def _wait_among(

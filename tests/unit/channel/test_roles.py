@@ -188,6 +188,7 @@ class Taken(ThreadTasks):
     """Remembers which thread took which of the locks that have a name."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.taken: set[tuple[str, str]] = set()
 
     def lock(self, name: str = "lock") -> Lock:
@@ -200,6 +201,9 @@ class Taken(ThreadTasks):
 
             def release(self) -> None:
                 inner.release()
+
+            def mine(self) -> bool:
+                return inner.mine()
 
             def __enter__(self) -> bool:
                 return self.acquire()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -74,7 +73,9 @@ class Worker:
     def __init__(self, station: hg.Station, qos: hg.QoS | None = None) -> None:
         self.channel: Channel[Any] = station.channel("c", Low, High, qos=qos)
         self.told: list[Channel[Any]] = []
-        self.handed = Handed("w", Lock(), on_lost=lambda *_: None, retell=self.told.append)
+        self.handed = Handed(
+            "w", system_ports().tasks.lock(), on_lost=lambda *_: None, retell=self.told.append
+        )
 
     def joins(self, process: int | FakeLink, *types: type[hg.Event], relayed: bool = True) -> KeepingGateway:
         """A process wants events of these types."""
