@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import heliograph as hg
@@ -34,6 +34,19 @@ class Track(hg.Event, name="air.track", key="id"):
     speed: float = 0.0
 
 
+class AheadClock:
+    """A clock of another host: its monotonic one began at another time."""
+
+    def __init__(self, hours: float) -> None:
+        self._ahead_ns = round(hours * 3_600e9)
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns() + self._ahead_ns
+
+    def time_ns(self) -> int:
+        return time.time_ns()
+
+
 @dataclass
 class Federation:
     """Stations that reach each other over one kind of transport."""
@@ -42,11 +55,15 @@ class Federation:
     network: MemoryNetwork | None
     stations: list[hg.Station] = field(default_factory=list)
 
-    def station(self, name: str = "") -> hg.Station:
+    def station(self, name: str = "", *, hours_ahead: float = 0.0) -> hg.Station:
+        """One more, whose monotonic clock may be ahead of that of the others."""
         transport: Callable[[int], Transport] | Carrier = "ring" if self.kind == "ring" else "socket"
         if self.network is not None:
             transport = self.network.transport
-        station = hg.Station(domain="conformance", name=name, transport=transport)
+        ports = system_ports()
+        if hours_ahead:
+            ports = replace(ports, clock=AheadClock(hours_ahead))
+        station = hg.Station(domain="conformance", name=name, transport=transport, ports=ports)
         self.stations.append(station)
         return station
 

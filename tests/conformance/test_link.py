@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+import heliograph as hg
 from heliograph.errors import QueryFailed
 from tests.conformance.link_contract import (
     LIMIT,
@@ -210,3 +211,54 @@ def test_a_station_that_cannot_be_reached_for_long_is_given_up_and_met_again(
     ours.push(Track(2))
     assert consumer.pull(LIMIT) == Track(2)
     federation.close()
+
+
+@pytest.mark.parametrize("hours_ahead", [-1.0, 0.0, 1.0])
+def test_a_lifespan_is_what_is_left_of_it_though_clocks_differ_by_an_hour(
+    federation: Federation, hours_ahead: float
+) -> None:
+    a, b = federation.station(hours_ahead=1.0), federation.station(hours_ahead=1.0 + hours_ahead)
+    qos = hg.QoS(lifespan=2 * LIMIT)
+    ours, theirs = (station.channel("air.tracks", Track, qos=qos) for station in (a, b))
+    consumer = theirs.consumer()
+    assert ours.wait_matched(1, LIMIT)
+    for i in range(100):
+        ours.push(Track(i))
+    came = list(islice(consumer.deliveries(LIMIT), 100))
+    assert [delivery.event.id for delivery in came] == list(range(100)), "none has expired"
+    assert all(0 < (delivery.header.lifetime_ns or 0) <= 2 * LIMIT * 1e9 for delivery in came)
+    assert theirs.stats().total.expired == 0
+
+
+@pytest.mark.parametrize("hours_ahead", [-1.0, 1.0])
+def test_what_waits_on_the_way_or_in_a_queue_beyond_its_lifespan_expires_though_clocks_differ_by_an_hour(
+    federation: Federation, hours_ahead: float
+) -> None:
+    a, b = federation.station(hours_ahead=1.0), federation.station(hours_ahead=1.0 + hours_ahead)
+    qos = hg.QoS(lifespan=0.5)
+    ours, theirs = (station.channel("air.tracks", Track, qos=qos) for station in (a, b))
+    entered, gate = Event(), Event()
+
+    def slow(_: Track) -> None:
+        entered.set()
+        gate.wait(LIMIT)
+
+    theirs.subscribe(slow, inline=True, where="id = 0")
+    consumer = theirs.consumer(where="id > 0")
+    assert ours.wait_matched(2, LIMIT)
+
+    def is_slow() -> bool:
+        ours.push(Track(0))  # what is too late for the callback, on a busy machine, is not for the next one
+        return entered.wait(0.5)
+
+    assert wait_until(is_slow)
+    for i in range(1, 21):
+        ours.push(Track(i))
+    assert not wait_until(lambda: False, 0.6)
+    gate.set()
+
+    def is_over() -> bool:
+        assert consumer.pull(0) is None, "it has expired"
+        return theirs.stats().total.expired + ours.stats().total.expired >= 20
+
+    assert wait_until(is_over)

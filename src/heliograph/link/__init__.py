@@ -7,6 +7,7 @@ Rooms, from the outside in:
     gateway      events on their way out        arrivals   and in
     packing      what waits becomes numbered batches        unpacking   and back
     runs         events as bytes and back, many at a time
+    lifetimes    what is left of an event's lifetime, where clocks differ
     pages        events that answer a question
     kept         histories that another station keeps on disk
     sharing      groups whose members are in several stations

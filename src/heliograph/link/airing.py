@@ -239,6 +239,7 @@ class Airing:
             left_out=peer.left_out,
             unreadable=peer.tally(),
             refuse=peer.reports.taken.refuse,
+            deadline_of=peer.link.clock.deadline,
             turn=self._new_reader(f"broadcast of {peer.link.name}", is_direct=True),
         )
 

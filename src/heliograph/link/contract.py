@@ -9,8 +9,8 @@ reordered, into interest, events, queries and liveliness between two stations.
     lane         frames of one lane carry a dense sequence, so that a loss is seen and repaired
     liveliness   a transport knows which stations are alive, and says so when one is gone
 
-The stations that a transport joins share the monotonic clock of their host: an event carries the instant of
-it at which its lifespan ends, so that what it waits on the way counts too.
+The clocks of stations have nothing in common: an event carries what is left of its lifetime, and what it
+waits on the way counts too (`heliograph.link.lifetimes`).
 
 What a connection need not do: keep order, avoid loss or repetition, or notice that the peer has died. What
 it must do: never join, split or change frames, and refuse those larger than `MAX_FRAME`, and before the hello

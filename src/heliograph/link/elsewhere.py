@@ -148,7 +148,7 @@ class Elsewhere:
                 self.fetching -= 1
 
     def _ask(self, channel: Channel[Any], link: Link) -> tuple[list[Item], dict[tuple[str, int], int]]:
-        reader = PageReader(channel.name, channel.qos.missing)
+        reader = PageReader(channel.name, self._writer.clock, channel.qos.missing)
         items: list[Item] = []
         left: dict[tuple[str, int], int] = {}
         ask, floors = KeptAsk(channel.name), dict[tuple[str, int], int]()

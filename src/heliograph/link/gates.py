@@ -134,7 +134,7 @@ class Peer:
         """Every lane announces its streams by itself; the number is the same on all of them."""
         self.check_number(self.streams)
         fmt = self.learn(said.format_id, said.description)
-        self.streams.setdefault(said.stream, Stream(said.channel, fmt, self._tally))
+        self.streams.setdefault(said.stream, Stream(said.channel, fmt, self._tally, self.link.clock.deadline))
 
     def check_number(self, told: Mapping[Any, object]) -> None:
         if len(told) > MAX_CHANNELS:

@@ -187,7 +187,9 @@ class Keeper:
         assert channel is not None
         if channel.suspended is not None:
             raise channel.suspended()
-        reader = self._readers.setdefault(ask.channel, PageReader(ask.channel, channel.qos.missing))
+        reader = self._readers.setdefault(
+            ask.channel, PageReader(ask.channel, self._writer.clock, channel.qos.missing)
+        )
         formats = list(map(reader.wire_of, ask.page.runs))
         if self.carry is not None and (new := [f for f in formats if f.name not in channel.type_names]):
             self.carry(channel, new)

@@ -28,6 +28,7 @@ from heliograph.link import messages as m
 from heliograph.link.contract import CONTROL, LANES
 from heliograph.link.credentials import UNKNOWN
 from heliograph.link.gateway import GatewayLane
+from heliograph.link.lifetimes import PeerClock
 from heliograph.link.packing import Packer
 from heliograph.link.unpacking import Unpacker
 
@@ -147,6 +148,8 @@ class Link:
         """Of the other station, as the kernel says."""
         self.session = ports.random.id64()
         self.closed = False
+        self.clock = PeerClock(ports.clock.monotonic_ns)
+        """The other station's."""
         self.lost_since: int | None = ports.clock.monotonic_ns()
         self._clock = ports.clock
         self._random = ports.random
@@ -559,7 +562,8 @@ class Link:
         received = self._unpacker.received
         missing = tuple((lane, *wanted) for lane, wanted in tuple(self._unpacker.missing.items()))
         sent = tuple(outbox.last for outbox in self._packer.out)
-        frame = m.state_frame(m.State(sent, received, missing, self._asks or self._asks_once))
+        stamp = self._clock.monotonic_ns()
+        frame = m.state_frame(m.State(sent, received, missing, self._asks or self._asks_once, stamp))
         self._asks_once = False
         self._told_received = received
         self._unpacker.unacked_records = self._unpacker.unacked_bytes = 0
@@ -617,6 +621,7 @@ class Link:
 
     def _take_state(self, state: m.State) -> None:
         self._check_received(state.received)
+        self.clock.heard(state.stamp)
         self._unpacker.heard_of(state.sent)
         self._states.append(state)
         if self._unpacker.missing or (state.asks and self._told_received != self._unpacker.received):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from heliograph.channel.lane import Item
     from heliograph.channel.rows import Line
     from heliograph.link.arrivals import Arrivals
+    from heliograph.link.lifetimes import DeadlineOf
     from heliograph.link.taking import Take
     from heliograph.ports import Ports
     from heliograph.ring import RingReader
@@ -66,6 +67,7 @@ class Listening:
         left_out: where to count what came too late to be handed on, by channel.
         unreadable: likewise what does not fit this station's class.
         refuse: told of events of a channel that nobody here will get.
+        deadline_of: see `heliograph.link.lifetimes`.
         turn: the reading, which another thread may take over.
     """
 
@@ -86,6 +88,7 @@ class Listening:
         left_out: Counter[str],
         unreadable: Counter[str],
         refuse: Callable[[str, int], None],
+        deadline_of: DeadlineOf,
         turn: Reader,
     ) -> None:
         self._turn = turn
@@ -115,6 +118,7 @@ class Listening:
         self._left_out = left_out
         self._unreadable = unreadable
         self._refuse = refuse
+        self._deadline_of = deadline_of
         self._late_before = left_out.total()
         # What was read and not taken in yet: whoever takes the reading over goes on with it.
         self._records: Iterator[bytes] = iter(())
@@ -316,7 +320,7 @@ class Listening:
             fmt = self._formats.learn(said.format_id, said.description)
         except FormatError as error:
             raise BadFrame(self._peer, f"describes a format that cannot be: {error}") from None
-        return Stream(said.channel, fmt, self._unreadable)
+        return Stream(said.channel, fmt, self._unreadable, self._deadline_of)
 
     def _way_in(self, stream: Stream, events: int) -> Arrivals | None:
         if stream.channel not in self._channels:

@@ -96,6 +96,8 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     """Lane, first and last number of ranges to send again."""
     asks: bool = False
     """Whether the other station shall say at once what has arrived there."""
+    stamp: int = 0
+    """Of the sender's clock; see `heliograph.link.lifetimes`."""
 
 
 class Want(msgspec.Struct, array_like=True, frozen=True):

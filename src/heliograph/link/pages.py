@@ -14,6 +14,7 @@ from heliograph.event import info_of
 from heliograph.evolution import compare, defaults_of, go_together, why_apart
 from heliograph.formats import FormatRegistry
 from heliograph.link import messages as m
+from heliograph.link.lifetimes import from_now
 from heliograph.link.runs import Refused, Stream
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from heliograph.event import Event
     from heliograph.formats import Format
     from heliograph.link.runs import EventWriter
+    from heliograph.ports import Clock
     from heliograph.qos import Missing
 
 MAX_PAGE: Final = 10_000
@@ -105,11 +107,13 @@ class PageReader:
 
     Args:
         channel: its name.
+        clock: this station's.
         missing: whether events may lack fields that have a default.
     """
 
-    def __init__(self, channel: str, missing: Missing = "default") -> None:
+    def __init__(self, channel: str, clock: Clock, missing: Missing = "default") -> None:
         self._channel = channel
+        self._deadline_of = from_now(clock.monotonic_ns)
         self._missing = missing
         self._formats = FormatRegistry()
         self._streams: dict[bytes, Stream] = {}
@@ -134,8 +138,11 @@ class PageReader:
     def _stream(self, run: PageRun) -> Stream:
         stream = self._streams.get(run.format_id)
         if stream is None:
-            stream = self._streams[run.format_id] = Stream(self._channel, self.wire_of(run))
+            stream = self._streams[run.format_id] = self._new_stream(self.wire_of(run))
         return stream
+
+    def _new_stream(self, wire: Format) -> Stream:
+        return Stream(self._channel, wire, deadline_of=self._deadline_of)
 
     def _as_kept(
         self, run: PageRun, types: tuple[type[Event], ...]
@@ -150,7 +157,7 @@ class PageReader:
         found = self._as_pushed.get(run.format_id)
         if found is None:
             # A stream of its own: that of the class would be made ready anew for each run.
-            found = self._as_pushed[run.format_id] = (Stream(self._channel, wire), version_class(wire, own))
+            found = self._as_pushed[run.format_id] = (self._new_stream(wire), version_class(wire, own))
         return found[0], (found[1],)
 
 

@@ -101,7 +101,7 @@ class RemotePartition:
         self._way = way
         self._questions = way.questions
         self._ports = way.ports
-        self._reader = PageReader(channel, missing)
+        self._reader = PageReader(channel, way.ports.clock, missing)
         self._away_since: int | None = None
 
     def met_again(self, lives: Lives) -> None:

@@ -2,7 +2,8 @@
 
 A run is consecutive events of one channel in one format, in one of two forms:
 
-    RECORDS   [[body, header, 0], ...]   each event with its own header
+    RECORDS   [[body, header, stamp], ...]   each event with its own header; the stamp is 0, or when the
+              lifetime was measured that the header says is left (`heliograph.link.lifetimes`)
     UNIFORM   what the headers share once, then what differs in columns, then the bodies
 
 Most of a header is the same for all events that one supplier pushes, so a long run is written as UNIFORM: a
@@ -36,6 +37,7 @@ from heliograph.errors import BadFrame, DecodeError, FormatError, HeliographErro
 from heliograph.event import Count, Event, Header, Instant, Name, Priority, UserHeaders, info_of
 from heliograph.evolution import defaults_of
 from heliograph.link.apart import LARGE, laid_out
+from heliograph.link.lifetimes import own_deadline
 from heliograph.link.messages import RECORDS, UNIFORM, Run, count_records, decoded, encode
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from heliograph.channel.bulk import Bulk
     from heliograph.channel.lane import Item
     from heliograph.formats import Format
+    from heliograph.link.lifetimes import DeadlineOf
     from heliograph.ports import Buffer, Clock
     from heliograph.qos import Missing
 
@@ -94,7 +97,7 @@ class EventWriter:
     """Turns events into runs. One per station, so that links share what is encoded one by one."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self._plain: dict[type[Event], bool] = {}
         self._shared: dict[int, tuple[Event, bytes]] = {}
         self.links = 0
@@ -189,10 +192,11 @@ class EventWriter:
 
     def _record(self, cls: type[Event], item: Item, *, plain: bool) -> tuple[Any, Header, int]:
         event, header, deadline = item
+        stamp = 0
         if deadline:
-            left = max(0, deadline - self._clock.monotonic_ns())
-            header = msgspec.structs.replace(header, lifetime_ns=left)
-        return (event if plain else self._body(cls, event), header, deadline)
+            stamp = max(1, self.clock.monotonic_ns())
+            header = msgspec.structs.replace(header, lifetime_ns=max(0, deadline - stamp))
+        return (event if plain else self._body(cls, event), header, stamp)
 
     def _body(self, cls: type[Event], event: Event) -> bytes:
         """The body of an event that msgspec alone cannot write; made once, however many links it crosses."""
@@ -286,9 +290,16 @@ class Stream:
         wire: the format.
         unreadable: where to count, by channel, events that do not fit this station's class though their
             format does.
+        deadline_of: turns what is left of a lifetime into an instant of this station's clock.
     """
 
-    def __init__(self, channel: str, wire: Format, unreadable: Counter[str] | None = None) -> None:
+    def __init__(
+        self,
+        channel: str,
+        wire: Format,
+        unreadable: Counter[str] | None = None,
+        deadline_of: DeadlineOf = own_deadline,
+    ) -> None:
         self.channel = channel
         self.wire = wire
         self.undecodable = 0
@@ -297,6 +308,7 @@ class Stream:
         self.misfit: FormatError | None = None
         """Why no event of the format can be read here, though the channel carries its type."""
         self._unreadable = Counter[str]() if unreadable is None else unreadable
+        self._deadline_of = deadline_of
         self._cls: type[Event] | None = None
         self.prepared_for: tuple[type[Event], ...] | None = None
         """The types of the channel that events are read for."""
@@ -411,26 +423,33 @@ class Stream:
             items = (
                 found
                 if convert is None
-                else [(convert(body), header, deadline) for body, header, deadline in found]
+                else [(convert(body), header, stamp) for body, header, stamp in found]
             )
         except (ValueError, RecursionError, DecodeError):
             items = self._read_each(run.records, peer, skip)
-        for event, header, _ in items:
+        is_mortal = False
+        for event, header, stamp in items:
             if header.channel != self.channel or header.type != self.wire.name or header.hops == 255:
                 raise BadFrame(peer, f"an event of {header.type[:40]!r} in a stream of {self.wire.name!r}")
             _set(header, "hops", header.hops + 1)
             key = self._key_of(event)
             if header.key != key:
                 _set(header, "key", key)
-        return items
+            if stamp:
+                is_mortal = True
+        return list(map(self._with_deadline, items)) if is_mortal else items
+
+    def _with_deadline(self, item: Item) -> Item:
+        event, header, stamp = item
+        return (event, header, self._deadline_of(header.lifetime_ns or 0, stamp)) if stamp else item
 
     def _read_each(self, records: memoryview, peer: str, skip: int) -> list[Item]:
         """One by one, so that one event that does not fit this station's class costs no other."""
         items: list[Item] = []
         for raw in decoded(_split, records, peer)[skip:]:
             try:
-                body, header, deadline = self._read_record(raw)
-                items.append((body if self._convert is None else self._convert(body), header, deadline))
+                body, header, stamp = self._read_record(raw)
+                items.append((body if self._convert is None else self._convert(body), header, stamp))
             except (ValueError, RecursionError, DecodeError) as error:
                 self.left_out(error)
                 self._refuse(raw, named(error))

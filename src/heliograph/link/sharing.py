@@ -213,7 +213,7 @@ class RemoteSeat:
         self._desk = desk
         self._way = way
         self._ring = ring
-        self._reader = PageReader(way.channel, way.missing)
+        self._reader = PageReader(way.channel, way.clock, way.missing)
         self._taken: deque[tuple[Handed, int]] = deque()
         """What nobody has seen yet, and until when it is this member's."""
         self._settled: list[Spot] = []
