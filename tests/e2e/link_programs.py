@@ -42,6 +42,15 @@ class Program:
         assert line is not None, f"it ended with {self.process.poll()} and said {self.said}"
         return line
 
+    def stop(self) -> None:
+        """Send SIGSTOP; what it reads before that takes effect, it has read when this returns."""
+        self.process.send_signal(signal.SIGSTOP)
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(LIMIT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,7 @@ def test_a_stopped_process_is_dropped_and_knows_how_many_events_of_which_channel
 
         assert station.mesh is not None
         later = Later.of(station.mesh._airing._broadcasts[NORMAL].ring)
-        hearer.process.send_signal(signal.SIGSTOP)
+        hearer.stop()
         pushed = {"x": 5, "y": 5}
         for i in range(5, 25):
             second.push(Track(i))
@@ -79,7 +78,7 @@ def test_a_stopped_process_is_dropped_and_knows_how_many_events_of_which_channel
             assert wait_until(lambda: channel.stats().balanced)  # noqa: B023 - called at once
         assert second.stats().total.dropped == {"overtaken": overtaken["y"]}
 
-        hearer.process.send_signal(signal.SIGCONT)
+        hearer.go_on()
         assert wait_until(lambda: heard(hearer)[2] == overtaken)
         assert first.wait_matched(1, LIMIT)
         assert second.wait_matched(2, LIMIT)
@@ -102,12 +101,12 @@ def test_a_stopped_process_holds_no_best_effort_channel_up_and_knows_what_it_mis
         first.push(Track(0))
         second.push(Track(0))
         assert wait_until(lambda: heard(hearer)[0]["lossy.y"] == 1)
-        hearer.process.send_signal(signal.SIGSTOP)
+        hearer.stop()
         for i in range(1, 2_001):
             first.push(Track(i))
         for start in range(1, 501, 100):
             second.push_many([Track(start + i) for i in range(100)])
-        hearer.process.send_signal(signal.SIGCONT)
+        hearer.go_on()
 
         def adds_up() -> bool:
             counts, ordered, missed = heard(hearer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,7 @@ def test_a_stopped_peer_holds_up_nobody_for_longer_than_seconds_and_heals_by_its
         tracks.subscribe(lambda track: here.append(track.id), inline=True)
         healthy, stopped = run("hear", "x"), run("hear", "x")
         assert tracks.wait_matched(3, LIMIT)
-        stopped.process.send_signal(signal.SIGSTOP)
+        stopped.stop()
         pushed = push_until_full(tracks)
 
         def flows() -> bool:
@@ -72,7 +71,7 @@ def test_a_stopped_peer_holds_up_nobody_for_longer_than_seconds_and_heals_by_its
         assert len(station.mesh.suspected) == 1
         assert station.mesh.meet_all(LIMIT), "nobody waits for it who opens a channel or takes a name"
 
-        stopped.process.send_signal(signal.SIGCONT)
+        stopped.go_on()
         assert tracks.wait_matched(3, LIMIT)
         assert not station.mesh.suspected
         before = heard(stopped)[0]["x"]
