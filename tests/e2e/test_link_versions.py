@@ -85,6 +85,21 @@ def test_a_durable_consumer_stops_at_what_it_cannot_read_and_goes_on_there_when_
     assert "Traceback" not in caplog.text, "nobody else was told"
 
 
+def test_a_push_that_waits_for_acknowledgements_is_not_told_that_of_who_cannot_read(tmp_path: Path) -> None:
+    qos = hg.QoS(durability="persistent", ack="delivered", ack_timeout=0.2, resends=1)
+    with (
+        hg.Station(tmp_path / "data", domain="v", on_error=lambda *_: None) as keeper,
+        hg.Station(domain="v", on_error=lambda *_: None) as other,
+    ):
+        pushed = keeper.channel("x", ExtendedNew, qos=qos)
+        consumer = other.channel("x", ExtendedOld, qos=qos).consumer(name="billing")
+        assert pushed.wait_matched(1, LIMIT)
+        assert pushed.push(ExtendedNew(1, NewMode.B)) is False
+        with pytest.raises(hg.IncompatibleFormats):
+            consumer.pull(LIMIT)
+        assert pushed.stats().balanced
+
+
 class Checked(hg.Event, name="v.added"):
     id: int
 
