@@ -4,10 +4,11 @@
     check = validator(Track)         # the same for one class, a little faster
 
 For each class one condition is generated that is true of a good event and touches each value once or twice.
-Only when it is false does a slower walk look for the field, and for what can be put right: an int in a float
-field is stored as float and a value of a subclass as the plain value, so that filters always meet the
-declared type; an f32 is rounded to what an f32 holds, so that they meet the value that travels. What is put
-right is stored in the event itself; lists and dicts of the caller stay as they are, the event gets new ones.
+It stores an int in a float field as float, so that filters always meet the declared type. Only when it is
+false does a slower walk look for the field, and for what can be put right: an int among floats of a list is
+stored as float, and a value of a subclass as the plain value; an f32 is rounded to what an f32 holds, so that
+filters meet the value that travels. What is put right is stored in the event itself; lists and dicts of the
+caller stay as they are, the event gets new ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from ctypes import c_float
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import force_setattr
+
 from heliograph import fieldtypes as ft
 from heliograph.annotations import bare, strip_none
 from heliograph.codegen import Source
@@ -25,6 +28,9 @@ from heliograph.mending import anything_fits, is_encodable, mend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+EXACT: Final = 1 << 53
+"""Up to which each int is a float."""
 
 _CLASSES: Final[dict[str, type]] = {
     **dict.fromkeys(ft.INTEGER_RANGES, int),
@@ -106,13 +112,21 @@ class _Conditions:
         self._source = source
 
     def record(self, info: EventInfo, text: str) -> list[str]:
-        return [
-            condition
-            for name, field in info.fields.items()
-            for condition in self._value(
-                field.type, field.annotation, f"{text}.{self._source.attribute(name)}", 0
-            )
-        ]
+        conditions = []
+        for name, field in info.fields.items():
+            value = f"{text}.{self._source.attribute(name)}"
+            if field.type == ft.Scalar("f64"):
+                conditions.append(self._float(name, text, value))
+            else:
+                conditions += self._value(field.type, field.annotation, value, 0)
+        return conditions
+
+    def _float(self, name: str, owner: str, text: str) -> str:
+        """An int is written so often where a float is meant that it is put right here."""
+        store, field, as_float = map(self._source.bind, (force_setattr, name, float))
+        stored = f"{store}({owner}, {field}, {as_float}({text})) is None"
+        is_exact = f"{self._is(text, int)} and -{EXACT} <= {text} <= {EXACT}"
+        return f"({self._is(text, float)} or ({is_exact} and {stored}))"
 
     def _value(self, kind: ft.FieldType, annotation: Any, text: str, level: int) -> list[str]:
         match kind:

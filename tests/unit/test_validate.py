@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes read their annotations
 
 import heliograph as hg
+from heliograph.mending import _Mender
 from heliograph.validate import validate, validate_all, validator
 
 
@@ -331,3 +332,32 @@ def test_a_list_that_holds_itself_is_refused() -> None:
     loop.append(loop)
     with pytest.raises(hg.InvalidEvent, match="deeper than 64"):
         validate(Everything(extra=loop))
+
+
+def test_an_int_in_a_float_field_is_put_right_without_a_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Inner(hg.Event, name="validate.inner"):
+        depth: float
+
+    class Mixed(hg.Event, name="validate.mixed", frozen=True):
+        speed: float
+        inner: Inner
+        height: float | None = None
+
+    monkeypatch.setattr(_Mender, "event", lambda *_: pytest.fail("it was looked at twice"))
+    mixed = Mixed(410, Inner(-3))
+    validate(mixed)
+    assert (mixed.speed, mixed.inner.depth) == (410.0, -3.0)
+    assert (type(mixed.speed), type(mixed.inner.depth)) == (float, float)
+
+
+def test_an_int_that_no_float_holds_exactly_is_looked_at_twice() -> None:
+    class Large(hg.Event, name="validate.large"):
+        speed: float
+
+    large = Large(1 << 60)
+    validate(large)
+    assert type(large.speed) is float
+    with pytest.raises(hg.InvalidEvent):
+        validate(Large(1 << 2000))
+    with pytest.raises(hg.InvalidEvent):
+        validate(Large(True))
