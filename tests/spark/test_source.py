@@ -93,10 +93,12 @@ def test_sql_reads_a_channel_as_a_view(spark: SparkSession, keeper: Keeper, tmp_
     assert spark.sql("SELECT count(*) FROM tracks WHERE id % 2 = 0").collect()[0][0] == 100
 
 
+@pytest.mark.parametrize("by", ["format", "read"])
 def test_a_frame_that_is_used_twice_with_different_predicates_gives_each_use_its_own_rows(
-    spark: SparkSession, keeper: Keeper, tmp_path: Path
+    spark: SparkSession, keeper: Keeper, tmp_path: Path, by: str
 ) -> None:
-    frame = batch(spark, tmp_path)
+    data = tmp_path / "data"
+    frame = batch(spark, tmp_path) if by == "format" else heliograph.spark.read(spark, data, "air.tracks")
     few, many = frame.filter("id < 10"), frame.filter("id >= 150")
     assert (few.count(), frame.count(), many.count(), few.count()) == (10, 200, 50, 10)
     assert ids(few.union(frame)) == sorted([*range(10), *range(200)])
