@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from heliograph.errors import HeliographError as HeliographError
     from heliograph.errors import HistoryDamaged as HistoryDamaged
     from heliograph.errors import HistoryGone as HistoryGone
+    from heliograph.errors import HistoryReset as HistoryReset
     from heliograph.errors import IncompatibleFormats as IncompatibleFormats
     from heliograph.errors import InvalidEvent as InvalidEvent
     from heliograph.errors import InvalidQoS as InvalidQoS

@@ -59,8 +59,8 @@ def test_a_suite_without_a_budget_fails_the_run(project: Path) -> None:
     assert "over the budget of tests/budgets.toml: unit\n" in outcome.stdout
 
 
-def test_the_budgets_fit_into_25_minutes_on_two_cores() -> None:
+def test_the_budgets_fit_into_33_minutes_on_two_cores() -> None:
     minutes = tomllib.loads((TESTS / "budgets.toml").read_text())["minutes"]
     check = 2
-    assert minutes["all"] + check <= 25
+    assert minutes["all"] + check <= 33
     assert sum(minutes.values()) - minutes["all"] <= 2 * minutes["all"]

@@ -27,7 +27,6 @@ from weakref import WeakSet
 
 from heliograph.channel.condition import Condition
 from heliograph.channel.lane import BATCH, Item, Lane
-from heliograph.channel.lives import parted_at
 from heliograph.channel.places import FairBand, Place
 from heliograph.errors import (
     CursorHeld,
@@ -39,6 +38,7 @@ from heliograph.errors import (
     QueryFailed,
 )
 from heliograph.event import info_of
+from heliograph.lives import parted_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

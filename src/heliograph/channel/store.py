@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from heliograph.channel.handing import Acking, Desk, Wish
     from heliograph.channel.lane import Item
-    from heliograph.channel.lives import Lives
     from heliograph.channel.pipeline import Answers
     from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError
     from heliograph.event import Event
+    from heliograph.lives import Lives
 
 Level: TypeAlias = Literal["journal", "synced"]
 Answered: TypeAlias = "Sequence[tuple[int, Answers | None]]"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from heliograph.channel.lives import Lives  # noqa: TC001 - msgspec reads the annotations of a manifest
 from heliograph.errors import FileExists, NoSuchFile
 from heliograph.journal import wholefile
 from heliograph.journal.frames import HeadHeader
 from heliograph.journal.marks import Mark  # noqa: TC001 - msgspec reads the annotations of a manifest
 from heliograph.journal.names import MANIFEST, TEMPORARY
+from heliograph.lives import Lives  # noqa: TC001 - msgspec reads the annotations of a manifest
 
 if TYPE_CHECKING:
     from heliograph.ports import Disk, File
@@ -118,7 +118,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The newest of each writer from outside below `next`; whose was used last comes last."""
     retired: tuple[Retired, ...] = ()
     lives: Lives = ()
-    """Which writers wrote it, the last ones: see `heliograph.channel.lives`."""
+    """Which writers wrote it, the last ones: see `heliograph.lives`."""
 
     @property
     def sources(self) -> list[Segment | Head]:

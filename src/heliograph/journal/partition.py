@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from heliograph.channel.lives import with_next
 from heliograph.errors import DiskError, FileExists, FileLocked, PartitionInUse
 from heliograph.faultpoints import reach
 from heliograph.journal import manifest as manifests
@@ -41,6 +40,7 @@ from heliograph.journal.recovery import Recovery, found_or_made, is_settled, mad
 from heliograph.journal.repeats import WINDOW
 from heliograph.journal.retention import decide, retire
 from heliograph.journal.tidying import Compaction, RewriteJob, is_complete, largest, to_compact, to_merge
+from heliograph.lives import with_next
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

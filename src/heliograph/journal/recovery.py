@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from heliograph.channel.lives import with_next
 from heliograph.errors import BadJournalFile, FileExists, NoSuchFile
 from heliograph.journal import commitfile
 from heliograph.journal import manifest as manifests
@@ -33,6 +32,7 @@ from heliograph.journal.manifest import Damage, Head, Manifest
 from heliograph.journal.marks import remembered
 from heliograph.journal.names import HEADS, MANIFEST, SEALED, TEMPORARY, head_name
 from heliograph.journal.survey import Survey
+from heliograph.lives import with_next
 
 if TYPE_CHECKING:
     from heliograph.ports import Disk, Random

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.lane import Item
-    from heliograph.channel.lives import Lives
     from heliograph.channel.pipeline import Answers
     from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.event import Event
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from heliograph.journal.receipt import Receipt
     from heliograph.journal.retention import Place
     from heliograph.journal.shared import Shared
+    from heliograph.lives import Lives
     from heliograph.ports import Ports
     from heliograph.qos import Missing
 

@@ -38,13 +38,13 @@ from heliograph.journal.shared import Shared
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.channel.lives import Lives
     from heliograph.formats import FormatRegistry
     from heliograph.journal.keeper import Rewriter, Sealer
     from heliograph.journal.marks import Mark
     from heliograph.journal.records import Record
     from heliograph.journal.recovery import Recovery
     from heliograph.journal.retention import Place
+    from heliograph.lives import Lives
     from heliograph.ports import Ports
     from heliograph.timers import Timer
 

@@ -13,7 +13,6 @@ import msgspec
 
 from heliograph.channel.delayed import Later  # noqa: TC001 - msgspec reads it at run time
 from heliograph.channel.history import meets
-from heliograph.channel.lives import is_of
 from heliograph.channel.selection import Selection, for_version
 from heliograph.errors import (
     CursorHeld,
@@ -25,6 +24,7 @@ from heliograph.errors import (
     QueryFailed,
 )
 from heliograph.link.pages import MAX_PAGE, Page, PageReader, cut_page, why_not_kept
+from heliograph.lives import is_of
 from heliograph.wording import station_text
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Progress(msgspec.Struct, array_like=True):
     takes_back: bool = False
     """Whether nothing else is acknowledged, though an earlier message may have said so."""
     life: bytes = b""
-    """Of the history, as its consumer has met it: see `heliograph.channel.lives`."""
+    """Of the history, as its consumer has met it: see `heliograph.lives`."""
 
 
 _read_ask: Final = msgspec.msgpack.Decoder(ReadAsk).decode

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
-from heliograph.channel.lives import Lives  # noqa: TC001 - msgspec reads it at run time
 from heliograph.errors import BadFrame, LinkRefused
 from heliograph.event import Name  # noqa: TC001 - msgspec reads it at run time
 from heliograph.link.contract import LANES
 from heliograph.link.refusals import Refusal  # noqa: TC001 - msgspec reads it at run time
+from heliograph.lives import Lives  # noqa: TC001 - msgspec reads it at run time
 from heliograph.qos import Durability, QoS, Reliability, qos_of
 
 if TYPE_CHECKING:

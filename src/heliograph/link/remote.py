@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from heliograph.channel.delayed import Later
     from heliograph.channel.handing import Acking, Wish
     from heliograph.channel.lane import Item
-    from heliograph.channel.lives import Lives
     from heliograph.channel.selection import Selection
     from heliograph.channel.store import Level, StoreReceipt, Tombstone
     from heliograph.event import Event
     from heliograph.link.link import Link
     from heliograph.link.questions import Outcome, Questions
     from heliograph.link.runs import EventWriter
+    from heliograph.lives import Lives
     from heliograph.ports import Ports
     from heliograph.qos import Missing
 

@@ -10,7 +10,7 @@ was planned but not finished is read again exactly as it was planned, the first 
 
 The epoch counts the writers that a partition has had, and the lives name the last of them, with the offset at
 which each began. When another one went on, or the history ends before an offset that was read, an older copy
-was put back: offsets from there on name other events now (`heliograph.channel.lives`).
+was put back: offsets from there on name other events now (`heliograph.lives`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from heliograph.channel.lives import Life, parted_at
 from heliograph.errors import HistoryDamaged
 from heliograph.journal.folder import partition_folder
+from heliograph.lives import Life, parted_at
 from heliograph.spark.planning import rows_per_task, slices_of
 from heliograph.spark.watching import Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from heliograph.channel.lives import Lives
     from heliograph.journal.reader import PartitionReader
+    from heliograph.lives import Lives
     from heliograph.spark.options import Options
     from heliograph.spark.slices import Slice
     from heliograph.spark.watching import Watch

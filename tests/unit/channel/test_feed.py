@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from heliograph.channel.lane import Item, Lane
-    from heliograph.channel.lives import Life
+    from heliograph.lives import Life
 
 LIMIT = 10.0
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
@@ -317,13 +318,20 @@ def test_the_trace_of_an_event_is_the_six_steps() -> None:
     watching.close()
 
 
+class Weather(hg.Event, name="weather"):
+    """Of a type that no consumer wants."""
+
+
 class OneTypeFeed:
     """Passes on what it knows, as a feed does."""
 
-    partitions = ("here",)
+    partitions: ClassVar = {"here": SimpleNamespace(kept_here=False)}
 
     def __init__(self, watching: Watching) -> None:
         self._watching = watching
+
+    def read_as_pushed(self, _partition: str, _offset: int) -> None:
+        """Nobody here wants another version of a class."""
 
     def durable(self, _partition: str, items: list[Any], _next_offset: int) -> None:
         for item in items:
@@ -345,7 +353,7 @@ def test_events_that_a_keeper_sent_and_nobody_is_passed_are_not_watched(
         return event, Header("air.tracks", "t", "s", 1, at, 0, b"x" * 12, 3, (), 0, 0, partition, at), 0
 
     for at in range(1, 20):
-        nobodys = [arrived(2 * at, Track(at), "elsewhere"), arrived(2 * at + 1, None, "here")]
+        nobodys = [arrived(2 * at, Track(at), "elsewhere"), arrived(2 * at + 1, Weather(), "here")]
         assert intake.take_in(nobodys) == 2
         for item in nobodys:
             watching.passing(item, ["consumer"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph.channel.lives import MOST, Life, is_of, parted_at, with_next
+from heliograph.lives import MOST, Life, is_of, parted_at, with_next
 from heliograph.sim import SimRandom
 
 A, B, C = Life(0, b"a"), Life(200, b"b"), Life(100, b"c")
