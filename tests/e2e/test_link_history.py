@@ -48,6 +48,19 @@ def test_a_late_joiner_elsewhere_gets_the_history_and_then_what_is_new(tmp_path:
         assert consumer.pull(0.01) is None
 
 
+def test_an_event_that_waits_with_the_keeper_can_be_cancelled_elsewhere(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+        receipt = theirs.push_nowait(Track(1), deliver_after=3600.0)
+        assert receipt.result(LIMIT)
+        assert theirs.push(Track(2), deliver_after=3600.0, id="order-2")
+        assert theirs.cancel(receipt)
+        assert not theirs.cancel(receipt)
+        assert kept.cancel("order-2"), "whoever has the id"
+        assert kept.stats().delayed == 0
+
+
 def test_an_event_that_is_put_off_waits_with_the_keeper_and_needs_nobody_else(tmp_path: Path) -> None:
     with hg.Station(tmp_path / "data", domain="air") as keeper:
         kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)

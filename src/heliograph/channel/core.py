@@ -48,10 +48,10 @@ from heliograph.channel.selection import (
     select,
 )
 from heliograph.channel.stamp import check_timeout
-from heliograph.channel.supplier import Supplier
+from heliograph.channel.supplier import Receipt, Supplier
 from heliograph.channel.watching import MonitoredDurableSupplier, MonitoredSupplier, Watching
 from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
-from heliograph.event import Event, Header, info_of
+from heliograph.event import Event, EventId, Header, info_of
 from heliograph.options import insist_on_known, names_options
 from heliograph.ports import seconds_until
 
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from heliograph.channel.services import Services
     from heliograph.channel.stamp import Said
     from heliograph.channel.store import Store, SupplierLease
-    from heliograph.channel.supplier import Receipt
     from heliograph.errors import NotMatched
     from heliograph.formats import Format
     from heliograph.qos import QoS
@@ -212,6 +211,23 @@ class Channel(Generic[T]):
         if self.qos.compaction != "key" or not isinstance(self._own, DurableSupplier):
             raise NotPossible(self.name, "only what is compacted can forget: hg.QoS(compaction='key')")
         return self._own.forget(type, key, timeout)
+
+    def cancel(self, what: Receipt | EventId | str) -> bool:
+        """Have an event never be delivered that was pushed with `deliver_at=` or `deliver_after=`.
+
+        Args:
+            what: the receipt of its `push_nowait`, or on a persistent channel its id: what `id=` said,
+                or `receipt.header.id`.
+
+        Returns:
+            True when nobody will get it, not after a restart either. False when it is too late: it has been
+            delivered, or is just being; or when nothing waits under that id.
+        """
+        if isinstance(what, Receipt):
+            return self.delayed.cancel(what.header, None)
+        if not isinstance(what, str | EventId):
+            raise NotPossible(self.name, f"cancel({what!r:.60}): a receipt, or the id of a push")
+        return self.delayed.cancel(None, str(what))
 
     def supplier(self, name: str | None = None, **published: Unpack[Published]) -> Supplier[T]:
         """A source of its own, with its own order. Without a name it gets one that is unique for ever.

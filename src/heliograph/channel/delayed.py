@@ -28,7 +28,7 @@ from heliograph.channel.store import Tombstone
 from heliograph.channel.supplier import Supplier
 from heliograph.codec import decoder, encoder
 from heliograph.errors import Closed, HeliographError, IncompatibleFormats, NotPossible, QueueFull
-from heliograph.event import Event, Header, info_of
+from heliograph.event import PUSH_ID, Event, Header, info_of
 from heliograph.evolution import defaults_of, why_apart
 from heliograph.formats import Format
 from heliograph.timers import MAX_TIMERS
@@ -51,6 +51,8 @@ T = TypeVar("T", bound=Event)
 
 ATTEMPT: Final = 0.5
 """Seconds that a worker waits for room in a full queue before it looks whether the channel is still open."""
+CANCELLED: Final = 65_536
+"""Ids of cancelled pushes that are remembered: as many as those of kept ones."""
 TRY_AGAIN: Final = 1.0
 """Seconds until what could not be appended to the history is tried again."""
 
@@ -93,6 +95,8 @@ class Elsewhere(Protocol):
     """A store whose rows are in another station."""
 
     def append_later(self, item: Item, later: Later, level: Level) -> StoreReceipt: ...
+
+    def cancel_later(self, push_id: str) -> bool: ...
 
 
 class Waiting(Event, name="helio.waiting", key="push_id"):
@@ -140,12 +144,13 @@ class _Due(Supplier[T]):
 class _Entry:
     """One event that waits."""
 
-    __slots__ = ("event", "header", "kept", "next_sequence", "push_id")
+    __slots__ = ("event", "header", "is_cancelled", "kept", "next_sequence", "push_id")
 
     def __init__(self, event: Event, header: Header, push_id: str = "") -> None:
         self.event = event
         self.header = header
         self.push_id = push_id
+        self.is_cancelled = False
         self.next_sequence: Callable[[], int] | None = None
         self.kept: Callable[[], object] | None = None
         """Of a durable one: waits until it is in the journal; raises when it is not."""
@@ -212,6 +217,22 @@ class Delayed:
         raise NotPossible(
             self._channel.name, "deliver_at= across restarts: it keeps no history to wait beside"
         )
+
+    def cancel(self, header: Header | None, push_id: str | None) -> bool:  # noqa: ARG002 - without a history there is no id to find it by
+        """Have an event never be delivered; False when it has been, is just being, or never waited here."""
+        if header is None:
+            raise NotPossible(
+                self._channel.name,
+                "cancel(id): without a journal there are no ids; cancel(receipt) with that of push_nowait",
+            )
+        with self._lock:
+            entry = next((one for one in self._timers if one.header is header), None)
+            timer = None if entry is None else self._timers.pop(entry)
+        if entry is None or timer is None:
+            return False  # its timer has rung: it is on its way
+        timer.cancel()
+        self._waiting.pop(entry, None)
+        return True
 
     def restore(self) -> None:
         """Go on with what waits since an earlier life, if anything does."""
@@ -307,6 +328,8 @@ class DurableDelayed(Delayed):
         """Of types that the channel does not carry, yet."""
         self._held: list[_Entry] = []
         """Due while the channel is suspended: handed on when it goes on."""
+        self._cancelled: dict[str, None] = {}
+        """Ids of the last pushes that were cancelled in this life: repeated, they do not come either."""
 
     def restore(self) -> None:
         self._later = self._open(create=False)
@@ -366,7 +389,7 @@ class DurableDelayed(Delayed):
             if self._later is None:
                 self._later = self._open(create=True)
             assert self._later is not None
-            if later.push_id in self._waiting:
+            if later.push_id in self._waiting or later.push_id in self._cancelled:
                 return self._later.append_once([row], later.push_id, level, timeout, check)
             entry = _Entry(event, header, later.push_id)
             entry.kept = _refused
@@ -381,6 +404,24 @@ class DurableDelayed(Delayed):
             self._waiting[later.push_id] = entry
             self.accepted += 1
         return receipt
+
+    def cancel(self, header: Header | None, push_id: str | None) -> bool:
+        """As above; kept when this returns True. When it raises it did not happen, and the event comes."""
+        if push_id is None:
+            push_id = _push_id(header)
+        # What hands it on takes the same lock to decide: one of the two comes first.
+        with self._keeping:
+            entry = self._waiting.get(push_id)
+            if entry is None or self._later is None:
+                return False
+            self._later.forget(self._tombstone(entry), "synced").result()
+            entry.is_cancelled = True
+            del self._waiting[push_id]
+            self._cancelled[push_id] = None
+            if len(self._cancelled) > CANCELLED:
+                del self._cancelled[next(iter(self._cancelled))]
+        self._cancel(entry)
+        return True
 
     def close(self, timeout: float) -> int:
         """What waits stays in its journal: nothing is given up."""
@@ -406,9 +447,8 @@ class DurableDelayed(Delayed):
         for entry, header, _ in items:
             with self._keeping:  # its push may not have come back yet
                 kept = entry.kept
-            is_kept = kept is None or _succeeded(kept)
-            self._waits_no_more(entry)
-            if not is_kept:
+            if kept is not None and not _succeeded(kept):
+                self._waits_no_more(entry)
                 continue  # its push has raised: nobody is to get it
             try:
                 receipt = self._append(entry, header)  # (1)
@@ -426,12 +466,15 @@ class DurableDelayed(Delayed):
                 self._forget(entry)  # (2)
 
     def _append(self, entry: _Entry, header: Header) -> StoreReceipt | None:
-        """Put it in line for the history; None while the channel is suspended: it waits on."""
+        """Put it in line for the history; None when it was cancelled, or waits for a suspended channel."""
         with self._keeping:
+            if entry.is_cancelled:
+                return None
             if self._channel.suspended is not None:
-                self._waiting[entry.push_id] = entry
                 self._held.append(entry)
                 return None
+            if self._waiting.get(entry.push_id) is entry:
+                del self._waiting[entry.push_id]
             whole = self._now_pushed(header)
             deadline = 0 if whole.lifetime_ns is None else self._clock.monotonic_ns() + whole.lifetime_ns
             return self._store.append_due((entry.event, whole, deadline), entry.push_id)
@@ -460,8 +503,16 @@ class DurableDelayed(Delayed):
 
     def _forget(self, entry: _Entry) -> None:
         assert self._later is not None
+        try:
+            self._later.forget(self._tombstone(entry), "journal")
+        except HeliographError as error:
+            # The next life finds it in the history.
+            log.warning("%s: that %s was delivered is not noted: %s", self.lane.name, entry.header.id, error)
+
+    def _tombstone(self, entry: _Entry) -> Tombstone:
+        """Says that it waits no more."""
         header = entry.header
-        gone = Tombstone(
+        return Tombstone(
             Waiting,
             (entry.push_id,),
             header.supplier,
@@ -470,11 +521,6 @@ class DurableDelayed(Delayed):
             self._clock.time_ns(),
             header.station_seq,
         )
-        try:
-            self._later.forget(gone, "journal")
-        except HeliographError as error:
-            # The next life finds it in the history.
-            log.warning("%s: that %s was delivered is not noted: %s", self.lane.name, header.id, error)
 
 
 class DelayedElsewhere(Delayed):
@@ -487,6 +533,9 @@ class DelayedElsewhere(Delayed):
     def keep(self, item: Item, later: Later, level: Level, timeout: float | None) -> StoreReceipt:  # noqa: ARG002 - who keeps it has been waited for
         return self._store.append_later(item, later, level)
 
+    def cancel(self, header: Header | None, push_id: str | None) -> bool:
+        return self._store.cancel_later(_push_id(header) if push_id is None else push_id)
+
 
 def delayed_for(channel: Channel[Any], services: Services, store: Store | None) -> Delayed:
     """What a channel with this store, or with none, has."""
@@ -494,6 +543,12 @@ def delayed_for(channel: Channel[Any], services: Services, store: Store | None) 
         return Delayed(channel, services)
     keeping: Any = store
     return (DurableDelayed if store.kept_here else DelayedElsewhere)(channel, services, keeping)
+
+
+def _push_id(header: Header | None) -> str:
+    """Under which a durable event waits; of a push that was not put off there is none."""
+    said = None if header is None else header.headers
+    return "" if said is None else said.get(PUSH_ID, "")
 
 
 def _refused() -> object:

@@ -82,6 +82,7 @@ class Progress(msgspec.Struct, array_like=True):
 _read_ask: Final = msgspec.msgpack.Decoder(ReadAsk).decode
 _append_ask: Final = msgspec.msgpack.Decoder(AppendAsk).decode
 _text: Final = msgspec.msgpack.Decoder(str).decode
+_names: Final = msgspec.msgpack.Decoder(tuple[str, str]).decode
 _place: Final = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
 _time: Final = msgspec.msgpack.Decoder(tuple[str, int]).decode
 _commit_ask: Final = msgspec.msgpack.Decoder(tuple[str, str, Progress]).decode
@@ -128,6 +129,7 @@ class Keeper:
             ("offset", self._offset),
             ("read", self._read),
             ("append", self._append),
+            ("cancel", self._cancel_later),
             ("cursor", self._open_cursor),
             ("commit", self._commit),
             ("leave", self._leave),
@@ -221,6 +223,13 @@ class Keeper:
         else:
             receipt = store.append_once(items, ask.push_id, level, KEEPER_LIMIT)
         receipt.add_done_callback(lambda done: reply(done.error()))
+
+    def _cancel_later(self, _: int, body: msgspec.Raw, reply: Reply) -> None:
+        name, push_id = _names(body)
+        self._store(name)  # who does not keep the history says so
+        channel = self._channel(name)
+        assert channel is not None
+        reply(int(channel.delayed.cancel(None, push_id)))
 
     def _open_cursor(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, consumer, _ = _place(body)

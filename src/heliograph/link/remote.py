@@ -274,6 +274,10 @@ class RemoteStore(RemotePartition):
         """Have the keeper keep an event until its time."""
         return self._append([item], level, later=later)
 
+    def cancel_later(self, push_id: str) -> bool:
+        """Have the keeper never deliver it; False when it was too late for that."""
+        return bool(self.ask_number("history.cancel", (self._channel, push_id)))
+
     def _append(
         self,
         items: Sequence[Item],

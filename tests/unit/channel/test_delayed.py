@@ -531,3 +531,81 @@ def test_a_channel_without_a_history_refuses_to_keep_an_event_across_restarts(he
     tracks = helio.station.channel("t", Track)
     with pytest.raises(hg.NotPossible, match="keeps no history"):
         tracks.delayed.keep((Track(1), None, 0), Later("one", 0, 0, 0), "synced", None)  # type: ignore[arg-type] # as a question from another station
+
+
+@pytest.mark.parametrize("durability", ["volatile", "persistent"])
+def test_what_is_cancelled_never_comes(helio: Rig, durability: Any) -> None:
+    tracks = helio.station.channel("air.tracks", Track, qos=hg.QoS(durability=durability))
+    with tracks.consumer() as consumer:
+        first, second = (tracks.push_nowait(Track(n), deliver_after=60.0) for n in (1, 2))
+        assert tracks.cancel(first)
+        assert not tracks.cancel(first), "it is already"
+        assert tracks.stats().delayed == 1
+        helio.clock.advance(61.0)
+        assert consumer.pull(LIMIT) == Track(2)
+        assert not tracks.cancel(second), "too late"
+        assert consumer.pull(0) is None
+        assert not tracks.cancel(tracks.push_nowait(Track(3))), "it was not put off"
+    assert tracks.stats().balanced
+
+
+def test_what_is_cancelled_does_not_come_after_a_crash_and_not_when_its_push_is_repeated() -> None:
+    helio = Rig()
+    tracks = persistent(helio)
+    tracks.push(Track(1), deliver_after=60.0, id="order-1")
+    receipt = tracks.push_nowait(Track(2), deliver_after=60.0)
+    assert receipt.result(LIMIT)
+    assert tracks.cancel("order-1")
+    assert tracks.cancel(receipt.header.id)
+    tracks.push(Track(1), deliver_after=60.0, id="order-1")
+    assert tracks.stats().delayed == 0
+    later = Rig(disk=helio.disk.crash(), seed=1)
+    tracks = persistent(later)
+    tracks.push(Track(3), deliver_after=1.0)
+    later.clock.advance(100.0)
+    with tracks.consumer() as consumer:
+        assert consumer.pull(LIMIT) == Track(3)
+        assert consumer.pull(0) is None
+    assert not tracks.cancel("order-1")
+    later.station.close()
+
+
+def test_a_cancellation_that_raised_did_not_happen(helio: Rig) -> None:
+    tracks = persistent(helio)
+    tracks.push(Track(1), deliver_after=60.0, id="order-1")
+    helio.disk.medium.capacity = 0
+    with pytest.raises(hg.HeliographError):
+        tracks.cancel("order-1")
+    helio.disk.medium.capacity = None
+    helio.clock.advance(61.0)
+    with tracks.consumer() as consumer:
+        assert consumer.pull(LIMIT) == Track(1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_a_cancellation_and_its_delivery_one_comes_first(helio: Rig, seed: int) -> None:
+    """However they race, what cancel says is what happens."""
+    tracks = persistent(helio)
+    for number in range(20):
+        tracks.push(Track(number), deliver_after=1.0, id=str(number))
+    said: dict[int, bool] = {}
+
+    def cancel_all() -> None:
+        for number in sorted(range(20), key=lambda n: hash((seed, n))):
+            said[number] = tracks.cancel(str(number))
+
+    thread = threading.Thread(target=cancel_all)
+    thread.start()
+    helio.clock.advance(1.0)
+    thread.join(LIMIT)
+    helio.settle()
+    came = {track.id for track in tracks.consumer(start="earliest", until="now")}
+    assert came == {number for number, cancelled in said.items() if not cancelled}
+
+
+def test_what_cannot_be_cancelled_is_answered_with_what_can(helio: Rig) -> None:
+    tracks = helio.station.channel("air.volatile", Track)
+    with pytest.raises(hg.NotPossible, match="receipt"):
+        tracks.cancel("order-1")
+    with pytest.raises(hg.NotPossible, match="receipt"):
+        tracks.cancel(7)  # type: ignore[arg-type]  # on purpose
