@@ -107,6 +107,24 @@ def test_a_callback_that_does_not_return_delays_no_other_channel(
         assert called == list(range(50))
 
 
+def test_a_callback_that_hangs_on_a_full_queue_holds_up_no_other_receiver_of_the_channel(
+    carrier: str, start: Callable[..., Program]
+) -> None:
+    free, others = threading.Event(), SimpleQueue[int]()
+    with here(carrier, on_error=lambda *_: None) as station:
+        tracks = station.channel("air.tracks", Track)
+        tracks.subscribe(lambda _: free.wait(LIMIT), name="sick", queue=10)
+        tracks.subscribe(lambda track: others.put(track.id), name="healthy")
+        supplier = start("supply", "air.tracks", "2000")
+        assert [others.get(timeout=LIMIT) for _ in range(2000)] == list(range(2000))
+        supplier.says("pushed")
+        sick = tracks.stats().consumers["sick"]
+        assert sick.dropped["suspended"] + sick.pending == 2000
+        free.set()
+        assert wait_until(lambda: not tracks.stats().total.pending)
+        assert tracks.stats().balanced
+
+
 def test_order_and_counts_hold_and_no_callback_runs_twice_at_a_time_whoever_reads(
     carrier: str, start: Callable[..., Program]
 ) -> None:

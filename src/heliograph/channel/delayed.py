@@ -268,6 +268,9 @@ class Delayed:
     def progress(self) -> int:
         return self._rounds
 
+    def suspended(self, seconds: float) -> None:
+        """No supplier waits for it."""
+
     def stuck(self, seconds: float) -> None:
         log.error("%s: nothing could be handed on for %.1f s", self.lane.name, seconds)
 

@@ -8,7 +8,9 @@ With an order other than `strict` (`heliograph.order`) that chooses among the he
 
 Few workers are best under CPython's one interpreter lock. The watch adds one when ready lanes wait while
 every worker is inside a callback (a sleep, a slow request), and reports and detaches a subscription whose
-callback has not come back for `callback_limit` seconds. When nothing is ready nothing runs at all.
+callback has not come back for `callback_limit` seconds. Before that, if the lane of one is full, what comes
+for it is dropped and counted until it returns, so that the other receivers of its channel go on. When nothing
+is ready nothing runs at all.
 
 Threads that read links run what they have made ready themselves (`heliograph.channel.handover`). While they
 do, the watch looks at them more often, and has another thread read on where a callback takes long.
@@ -40,6 +42,8 @@ MAX_WORKERS: Final = 256
 """Workers when callbacks block; each is a thread that mostly sleeps."""
 WATCH_EVERY: Final = 0.02
 """Seconds: how long ready lanes wait behind blocked callbacks before a worker is added."""
+SUSPEND_AFTER: Final = 1.0
+"""Seconds after which a callback that has not returned, and whose lane is full, holds up nobody any more."""
 LINGER: Final = 5.0
 """Seconds that an extra worker waits for work before it ends."""
 LOOKS_IN_VAIN: Final = 20
@@ -62,6 +66,10 @@ class Runnable(Protocol):
 
     def stuck(self, seconds: float) -> None:
         """The callback has not returned for so long: report, detach."""
+        ...
+
+    def suspended(self, seconds: float) -> None:
+        """The same while its lane was full, and so its lane takes nothing in for now: report."""
         ...
 
 
@@ -472,10 +480,15 @@ class DispatchPool:
         for worker in workers:
             run = worker.running
             seen = None if run is None else (run, run.progress)
+            seconds = (now - worker.since_ns) / 1e9
             if run is None or seen != worker.seen:
+                if worker.seen is not None and worker.seen[0].lane.suspended:
+                    worker.seen[0].lane.resume()
                 worker.seen, worker.since_ns = seen, now
-            elif now - worker.since_ns > self._callback_limit * 1e9:
-                self._give_up(worker, run, (now - worker.since_ns) / 1e9)
+            elif seconds > self._callback_limit:
+                self._give_up(worker, run, seconds)
+            elif seconds > SUSPEND_AFTER and run.lane.suspend():
+                run.suspended(seconds)
         if len(self._tokens) and self._idle == 0:
             self._add_worker(MAX_WORKERS)
 

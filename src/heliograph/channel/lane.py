@@ -122,11 +122,12 @@ class Lane:
         "on_higher",
         "policy",
         "priority",
+        "suspended",
         "waiting",
         "watch",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - plain stores
         self,
         name: str,
         *,
@@ -147,6 +148,8 @@ class Lane:
         self.blocks_at: float = limit if policy == "block" else inf
         """How many events wait when a supplier must wait too."""
         self.closed = False
+        self.suspended = False
+        """Whether what comes is dropped, because a callback does not return while the lane is full."""
         self.halted = False
         """Whether the taker should stop before the next event: closed, or something higher has come."""
         self.on_higher: Callable[[int], object] | None = None
@@ -309,6 +312,8 @@ class Lane:
         while True:
             chosen = self.head()
             with self._lock:
+                if self.suspended:
+                    self.resume()
                 items = self._pop_next(most, chosen)
                 if not items:
                     if self.waiting and most:
@@ -419,7 +424,8 @@ class Lane:
             if ranking is not None and self._placed is not None:
                 ranking.place(*self._placed)
             self._ranking = ranking
-            self._plain_below = self.limit if ranking is None and not self.closed else 0
+            is_plain = ranking is None and not self.closed and not self.suspended
+            self._plain_below = self.limit if is_plain else 0
             self._enter_again(items)
 
     def hand_over(self) -> list[Item]:
@@ -432,6 +438,26 @@ class Lane:
         return items
 
     # For both
+
+    def suspend(self) -> bool:
+        """If it is full, drop what comes until it is taken from again: nobody waits. Whether that is new."""
+        with self._lock:
+            if self.suspended or self.closed or self.waiting < self.blocks_at:
+                return False
+            self.suspended = True
+            self.blocks_at = inf
+            self._plain_below = 0
+            self._room.notify_all()
+            return True
+
+    def resume(self) -> None:
+        """Take events in again."""
+        with self._lock:
+            if self.suspended:
+                self.suspended = False
+                self.blocks_at = self.limit
+                is_plain = self._ranking is None and not self.closed
+                self._plain_below = self.limit if is_plain else 0
 
     def finish(self) -> None:
         """Nothing more will come: hold nothing back."""
@@ -746,6 +772,9 @@ class Lane:
 
     def _append(self, item: Item) -> bool:
         """Whether anything new waits now."""
+        if self.suspended:
+            self._drop(item, "suspended")
+            return False
         if self.waiting >= self.limit:
             if self.policy == "drop_newest":
                 self._drop(item, "newest")

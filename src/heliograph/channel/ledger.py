@@ -27,8 +27,8 @@ class LaneCounts(msgspec.Struct, frozen=True):
     expired: int = 0
     """Their lifespan ended while they waited."""
     dropped: Mapping[str, int] = NONE_DROPPED
-    """By reason: `oldest`, `soonest`, `newest`, `coalesced`, `separated`, `closed`, `stuck`, `unreadable`; of
-    what is broadcast, `overtaken`: a station that stood still did not get it."""
+    """By reason: `oldest`, `soonest`, `newest`, `coalesced`, `separated`, `closed`, `stuck`, `suspended`,
+    `unreadable`; of what is broadcast, `overtaken`: a station that stood still did not get it."""
     pending: int = 0
     """Waiting, or being delivered right now."""
     from_history: int = 0

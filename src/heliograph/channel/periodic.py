@@ -139,6 +139,9 @@ class Periodic(Generic[T]):
     def progress(self) -> int:
         return self.lane.progress
 
+    def suspended(self, seconds: float) -> None:
+        """No supplier waits for it."""
+
     def stuck(self, seconds: float) -> None:
         log.error("%s has not returned for %.1f s; it is cancelled", self.name, seconds)
         self.cancel()

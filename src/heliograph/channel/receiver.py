@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack
 from heliograph.channel.lane import Lane
 from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.observer import watched, watched_async
-from heliograph.errors import CallbackStuck, Closed, NotPossible
+from heliograph.errors import CallbackStuck, CallbackSuspended, Closed, NotPossible
 from heliograph.event import Event, Header
 
 if TYPE_CHECKING:
@@ -307,10 +307,15 @@ class Subscription(QueuedReceiver):
     def progress(self) -> int:
         return self.lane.progress
 
+    def suspended(self, seconds: float) -> None:
+        self._tell(CallbackSuspended(self.name, seconds))
+
     def stuck(self, seconds: float) -> None:
         """The callback does not come back: say so and detach, so that nothing queues up behind it."""
         self._channel.drop_receiver(self, reason="stuck")
-        error = CallbackStuck(self.name, seconds)
+        self._tell(CallbackStuck(self.name, seconds))
+
+    def _tell(self, error: CallbackStuck | CallbackSuspended) -> None:
         # In a task of its own: who watches has others to watch, and `on_error` may hang as well.
         self._channel.ports.tasks.spawn(
             f"reports {self.name}", partial(self._channel.report, self.name, None, error)

@@ -221,6 +221,9 @@ class Together:
     def progress(self) -> int:
         return self.lane.progress
 
+    def suspended(self, seconds: float) -> None:
+        """No supplier waits for it."""
+
     def stuck(self, seconds: float) -> None:
         log.error("%s has not returned for %.1f s; its pattern is closed", self.name, seconds)
         self.close()

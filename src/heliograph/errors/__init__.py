@@ -58,6 +58,7 @@
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
     │   ├── PeerLost                a linked station was given up with events unconfirmed; says how many
     │   ├── CallbackStuck           a callback does not come back, and is called no more
+    │   ├── CallbackSuspended       it does not while its queue is full, and gets nothing until it does
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
     │   ├── WouldDeadlock           the queue to wait for is drained by this very thread
     │   ├── NotReentrant            a signal handler pushes into what it has interrupted         (retriable)
@@ -107,6 +108,7 @@ from heliograph.errors.channel import (
     AlreadyConnected,
     BadParam,
     CallbackStuck,
+    CallbackSuspended,
     ChannelError,
     ChannelExists,
     Closed,
@@ -220,6 +222,7 @@ __all__ = [
     "BatchRefused",
     "BatchTooLarge",
     "CallbackStuck",
+    "CallbackSuspended",
     "ChannelError",
     "ChannelExists",
     "Closed",

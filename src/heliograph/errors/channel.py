@@ -388,6 +388,20 @@ class CallbackStuck(ChannelError):
         )
 
 
+class CallbackSuspended(ChannelError):
+    """A callback does not return while its queue is full: until it does, what comes for it is dropped."""
+
+    seconds: float
+    """For how long."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} has not returned for {self.seconds:.1f} s and its queue is full; until it does, "
+            "what comes for it is dropped and counted as suspended, so that nobody else waits. Give it a "
+            "larger queue=, another overflow=, or less to do"
+        )
+
+
 class WouldDeadlock(ChannelError):
     """The queue to wait for is drained by the thread that would wait."""
 
