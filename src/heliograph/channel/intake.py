@@ -49,6 +49,7 @@ class FeedIntake:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self.pushed = 0
+        self.let_go = 0
 
     def take_in(self, arrived: Sequence[Any], *, wait: bool = False, until: int = 0) -> int:  # noqa: ARG002 - nobody waits: who has no room reads on later
         """Offer events to all receivers. A link brings the partition of the station at its other end.
@@ -112,6 +113,8 @@ class Intake(Supplier[T]):
         return self._taken_in
 
     _taken_in = 0
+    let_go = 0
+    """Events that nobody gets, because the channel was closed when they came."""
     _some = TOGETHER
     """Events whose filters are asked before the lock is taken; few while queues are full."""
     _calls: dict[type, CallOne | None]
@@ -150,6 +153,7 @@ class Intake(Supplier[T]):
                         return done, False
                     full.wait_for_room(ROOM_LIMIT)
         except (Closed, ForkedStation):
+            self.let_go += len(arrived) - done
             return done, True
         return done, False
 

@@ -143,7 +143,10 @@ class SettledIntake(Intake[T]):
             done, is_closed = self._queue_settled([item], wait, until)
             if not done:
                 self._settling.turn_away(item[1])
-                return len(arrived) if is_closed else number
+                if not is_closed:
+                    return number
+                self.let_go += len(arrived) - number - 1  # this one is counted
+                return len(arrived)
         return len(arrived)
 
     def _queue_settled(self, arrived: Sequence[Any], wait: bool, until: int) -> tuple[int, bool]:

@@ -46,8 +46,9 @@ class Arrivals:
         self._on_left_out = on_left_out
         self.name = f"channel {channel.name} from station {peer}"
         self._closed = False
-        self.refused = 0
-        """Events that nobody here will get: the channel was closed, or they came too late."""
+        self.unreadable = 0
+        """Lone events that do not fit this station's class."""
+        self._too_late = 0
         self._lock = tasks.lock(f"aside of {channel.name}")
         self._in_hand = 0
         """How many of `aside` the task that queues them is busy with: it counts those itself."""
@@ -67,7 +68,7 @@ class Arrivals:
                 if self.aside:
                     self.aside.extend(events)
                     return
-        taken = self._take_in(events, until=until)
+        taken = self.intake.take_in(events, until=until)
         if taken < len(events):
             self._put_aside(events[taken:])
 
@@ -90,7 +91,7 @@ class Arrivals:
                 return  # the task that queues it ends the intake
             left = len(self.aside) - self._in_hand
             self._is_cut = True
-            self.refused += left
+            self._too_late += left
             self.aside.clear()
         self.intake.close()
         self._leave_out(left)
@@ -100,15 +101,10 @@ class Arrivals:
         """Events that were given to receivers; what waits here for room is not among them."""
         return self.intake.pushed
 
-    def _take_in(self, events: Sequence[Item], *, wait: bool = False, until: int = 0) -> int:
-        before = self.intake.pushed
-        taken = self.intake.take_in(events, wait=wait, until=until)
-        # A closed intake lets go of events and says that it took them: the reader has nothing left to do.
-        let_go = max(0, taken - (self.intake.pushed - before))
-        self.refused += let_go
-        if self._is_cut:
-            self._leave_out(let_go)
-        return taken
+    @property
+    def refused(self) -> int:
+        """Events that nobody here will get: the channel was closed, they came too late, or do not fit."""
+        return self._too_late + self.unreadable + self.intake.let_go
 
     def _leave_out(self, events: int) -> None:
         if events:
@@ -118,7 +114,7 @@ class Arrivals:
     def _put_aside(self, events: Sequence[Item]) -> None:
         with self._lock:
             if self._closed:
-                self.refused += len(events)
+                self._too_late += len(events)
                 self._on_left_out(len(events))
                 log.warning("%s: %d events came too late", self.name, len(events))
                 return
@@ -132,7 +128,10 @@ class Arrivals:
             with self._lock:
                 events = list(self.aside)
                 self._in_hand = len(events)
-            taken = self._take_in(events, wait=True)
+            let_go = self.intake.let_go
+            taken = self.intake.take_in(events, wait=True)
+            if self._is_cut:
+                self._leave_out(self.intake.let_go - let_go)
             with self._lock:
                 self._in_hand = 0
                 for _ in range(min(taken, len(self.aside))):

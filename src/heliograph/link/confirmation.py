@@ -17,7 +17,7 @@ the next session says how much (`m.Taken` names the session that it is about), a
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 PEER_LOST: Final = "peer-lost"
 PEER_LEFT: Final = "peer-left"
+MAX_SESSIONS: Final = 8
+"""Sessions that are over and of which a station that comes back may still say what it had taken in."""
 CLOSED: Final = "closed"
 """Why nothing more is confirmed when this station leaves."""
 NOTHING: Final[Mapping[str, int]] = {}
@@ -280,16 +282,17 @@ class TakenIn:
 class Reports:
     """Both directions of one linked station: what it has confirmed, and what was taken in of its events.
 
-    And both of the session before, until nothing more can be heard of that.
+    And both of the sessions before: a station that was given up several times in a row, and comes back, says
+    in the next session that lasts what it had taken in of all of them.
     """
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
         self.owed = Owed(tasks)
         self.taken = TakenIn()
-        self.owed_before: Owed | None = None
-        self.taken_before: TakenIn | None = None
-        self._unclaimed: m.Taken | None = None
+        self._owed_before: list[Owed] = []
+        self._taken_before: list[TakenIn] = []
+        self._unclaimed: deque[m.Taken] = deque(maxlen=MAX_SESSIONS)
 
     @property
     def has_begun(self) -> bool:
@@ -297,38 +300,46 @@ class Reports:
 
     def begin(self, own: int, others: int, before: Reports | None) -> None:
         """A session begins, which both ends call that; the last one may have been another link's."""
-        last = self if self.has_begun else before
-        if last is not None:
-            self.follow(last)
+        if before is not None:
+            self.follow(before)
+        if self.has_begun:
+            self.follow(self)
         self.owed = Owed(self._tasks, Session(own, others))
         self.taken = TakenIn(Session(others, own))
 
     def follow(self, last: Reports) -> None:
-        """That was the session before this one."""
-        if self.owed_before is not None:
-            self.owed_before.conclude()
-        if last is not self and last.owed_before is not None:
-            last.owed_before.conclude()
-        self.owed_before, self.taken_before = last.owed, last.taken
-        if self._unclaimed is not None:
-            self.owed_before.confirm(self._unclaimed)
+        """That was the session before this one, with those before it."""
+        if last is not self:
+            self._owed_before = [*last._owed_before, *self._owed_before]
+            self._taken_before = [*last._taken_before, *self._taken_before]
+        self._owed_before.append(last.owed)
+        self._taken_before.append(last.taken)
+        while len(self._owed_before) > MAX_SESSIONS:
+            self._owed_before.pop(0).conclude()
+        del self._taken_before[:-MAX_SESSIONS]
+        for message in self._unclaimed:
+            last.owed.confirm(message)
 
     def conclude(self) -> None:
         """The station will not come back."""
-        for owed in (self.owed, self.owed_before):
-            if owed is not None:
-                owed.conclude()
+        for owed in (self.owed, *self._owed_before):
+            owed.conclude()
+
+    def last_reports(self) -> list[m.Taken]:
+        """What to say first in a session: all that was taken in of those before."""
+        return [taken.last_report() for taken in self._taken_before if taken.session != NO_SESSION]
 
     def news(self) -> list[m.Taken]:
         """What to say of its events that were taken in since it was last told."""
-        sessions = (self.taken_before, self.taken)
-        return [news for taken in sessions if taken is not None and (news := taken.news()) is not None]
+        sessions = (*self._taken_before, self.taken)
+        return [news for taken in sessions if (news := taken.news()) is not None]
 
     def confirm(self, message: m.Taken) -> Owed | None:
         """The station has said what it took in; the session before, if that is what it spoke of."""
         if self.owed.confirm(message):
             return None
-        if self.owed_before is not None and self.owed_before.confirm(message):
-            return self.owed_before
-        self._unclaimed = message  # it knows already that a session is over, and this station not yet
+        for owed in self._owed_before:
+            if owed.confirm(message):
+                return owed
+        self._unclaimed.append(message)  # it knows already that a session is over, and this station not yet
         return None

@@ -287,7 +287,8 @@ class Listening:
                 channel.meet_version(stream.wire)
             items = stream.read(run, channel.types, self._peer, 0, channel.qos.missing)
             self.taken += run.length
-            self._refuse(stream.channel, run.length - len(items))
+            if len(items) < run.length:
+                self._refuse(stream.channel, run.length - len(items))
             self._run = arrivals, items
             if stream.refused:
                 arrivals.refuse(items, stream.refused, until)

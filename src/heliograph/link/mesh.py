@@ -629,8 +629,7 @@ class Mesh:
         with self._lock:
             self.gates.greet(peer, self._before.pop(link.station, None))
             link.post(*self._airing.begin(peer))
-            if peer.reports.taken_before is not None:
-                link.post(peer.reports.taken_before.last_report())
+            link.post(*peer.reports.last_reports())
             for state in self._said.values():
                 channel = self._channel(state.name)
                 if channel is not None:
@@ -714,8 +713,9 @@ class Mesh:
                 channel.meet_version(stream.wire)
                 types = channel.types
             items = stream.read(run, types, link.name, skip, channel.qos.missing)
-            # First: who takes them in may be relieved of the reading, and does not come back here.
-            peer.reports.taken.refuse(stream.channel, run.length - skip - len(items))
+            if len(items) < run.length - skip:
+                # First: who takes them in may be relieved of the reading, and does not come back here.
+                peer.reports.taken.refuse(stream.channel, run.length - skip - len(items))
             if stream.refused:
                 self.gates.refused(peer, channel, [one.header.id for one in stream.refused])
                 arrivals.refuse(items, stream.refused)

@@ -46,7 +46,7 @@ def taker(stream: Stream, arrivals: Arrivals, read: Read) -> Take:
             lone = read(data)
         except UNREADABLE as error:
             stream.left_out(error)
-            arrivals.refused += 1
+            arrivals.unreadable += 1
             arrivals.channel.neighbours.unreadable(stream.wire.id, None, named(error))
             return
         if aside or is_late or not call(lone[0], header_of, lone):
