@@ -5,9 +5,10 @@
     helio journal cat data air.tracks --where "speed > 300"    events as lines of JSON, no class needed
     helio journal verify data                                  in a cron job: can every event be read?
     helio journal export data air.tracks tracks.parquet        all events that can be read, for elsewhere
+    helio journal seal data                                    what is not sealed yet, into Parquet files
     helio journal repair data --dry-run                        what would be done about damage
 
-Nothing is locked or changed, except by `repair`.
+Nothing is locked or changed, except by `seal` and `repair`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 DAMAGED = 1
 
 app = typer.Typer(
-    help="List, print, verify, export and repair the histories that a station keeps, and who reads them."
+    help="List, print, verify, export, seal and repair the histories of a station, and see who reads them."
 )
 
 Folder: TypeAlias = Annotated[str, typer.Argument(help="The folder of a station.", show_default=False)]
@@ -219,6 +220,46 @@ def verify(
                 print_line(f"{verdict['channel']} consumers  DAMAGED: {verdict['problem']}")
     if not sound:
         raise typer.Exit(DAMAGED)
+
+
+@app.command()
+def seal(
+    folder: Folder,
+    channel: Annotated[str | None, typer.Argument(help="Only this one.", show_default=False)] = None,
+    *,
+    as_json: JsonFlag = False,
+) -> None:
+    """Seal all that is not sealed yet into Parquet files; no station may have the folder.
+
+    Small histories, and those that only Spark writes, are then read as fast as any Parquet file.
+    """
+    from heliograph.formats import FormatRegistry  # noqa: PLC0415 - as above
+    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.keeping import KEEP_ALL  # noqa: PLC0415 - as above
+    from heliograph.journal.manifest import load  # noqa: PLC0415 - as above
+    from heliograph.journal.repair import folder_lock  # noqa: PLC0415 - as above
+    from heliograph.journal.writer import PartitionWriter  # noqa: PLC0415 - as above
+    from heliograph.ports import system_ports  # noqa: PLC0415 - as above
+
+    station, ports = StationFolder(folder), system_ports(folder)
+    sealed = []
+    with folder_lock(ports):
+        for name in station.channels() if channel is None else (channel,):
+            for place in _places(station, name):
+                before = len(load(station.disk, place.folder).segments)
+                with PartitionWriter(
+                    ports, place.folder, FormatRegistry(), limits=KEEP_ALL, rewriter=None, note="to seal it"
+                ) as writer:
+                    writer.seal()
+                    stats = writer.stats()
+                made = stats.segments - before  # its own maintenance may have been faster
+                sealed.append({**place.facts(), "segments": made, "heads": stats.heads})
+    if as_json:
+        print_json(sealed)
+        return
+    for one in sealed:
+        left = f", {counted(one['heads'], 'head')} left" if one["heads"] else ""
+        print_line(f"{_title(one)}  {counted(one['segments'], 'file')} sealed{left}")
 
 
 @app.command()

@@ -93,6 +93,13 @@ class Keeper:
             made += 1
         return made
 
+    def seal_ripe(self) -> int:
+        """Seal the closed heads that are large or old enough, as maintenance does; how many that made."""
+        made = 0
+        while self._seal_one(ripe=True):
+            made += 1
+        return made
+
     def tidy(self) -> int:
         """Merge and compact until there is nothing to gain; returns how often something was rewritten."""
         times = 0

@@ -208,6 +208,9 @@ class Keeping:
         if self._watcher is not None:
             self._watcher.join()
         for target in self._unclaimed.values():
+            if self._watcher is None:
+                # A history that only batches write has no station that looks after it: each batch does.
+                _seal_ripe(target.writer)
             target.writer.close()
         self._shared.close()
         self._lock.release()
@@ -299,6 +302,13 @@ class Keeping:
                     raise FolderInUse(folder, locked.holder) from locked
             self._ports.tasks.sleep(LOOK_SECONDS)
             waited += LOOK_SECONDS
+
+
+def _seal_ripe(writer: PartitionWriter) -> None:
+    try:
+        writer.seal_ripe()
+    except Exception:
+        log.exception("what the batches left was not sealed; the next one tries again")
 
 
 def wait_until_taken_in(ports: Ports, batch: Batch, timeout: float) -> None:

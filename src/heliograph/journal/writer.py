@@ -270,6 +270,10 @@ class PartitionWriter:
         self.rotate()
         return self._keeper.seal_all()
 
+    def seal_ripe(self) -> int:
+        """Seal what maintenance would, now: for a writer that is closed before maintenance comes to it."""
+        return self._keeper.seal_ripe()
+
     def tidy(self) -> int:
         """Merge and compact sealed segments, now; returns how many files that made."""
         return self._keeper.tidy()

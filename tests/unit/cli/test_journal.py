@@ -465,3 +465,20 @@ def test_export_refuses_what_it_would_not_write(
 
 def test_the_group_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert "journal [OPTIONS] COMMAND" in output(capsys, "journal")
+
+
+def test_seal_makes_files_of_all_heads_and_is_refused_while_a_station_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(3):
+        with hg.Station(tmp_path) as station:
+            tracks = station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+            tracks.push(Track(n, 1.0))
+            assert str(tmp_path) in failure(capsys, "journal", "seal", tmp_path)
+    (found,) = json.loads(output(capsys, "journal", "ls", tmp_path, "--json"))
+    assert found["events"] == 3
+    assert "1 file sealed" in output(capsys, "journal", "seal", tmp_path)
+    assert "0 files sealed" in output(capsys, "journal", "seal", tmp_path, "air.tracks")
+    assert ids(capsys, "journal", "cat", tmp_path, "air.tracks") == [0, 1, 2]
+    (one,) = json.loads(output(capsys, "journal", "seal", tmp_path, "--json"))
+    assert (one["segments"], one["heads"]) == (0, 0)

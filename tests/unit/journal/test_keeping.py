@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from heliograph.classes import class_for
 from heliograph.codec import encoder
 from heliograph.errors import BatchRefused, FolderInUse
 from heliograph.event import format_of
+from heliograph.journal import keeping as keepings
 from heliograph.journal.folder import StationFolder
+from heliograph.journal.keeper import Keeper
 from heliograph.journal.keeping import FOR_A_MOMENT, Keeping, wait_until_taken_in
 from heliograph.journal.limits import Limits
 from heliograph.journal.staging import READY, Batch, Stage, hand_over, key_of, make_inbox
@@ -251,3 +254,22 @@ def test_a_batch_for_a_suspended_channel_is_refused_with_the_reason_and_can_be_w
     with hg.Station(tmp_path) as station:
         totals = station.channel("totals", Total)
         assert [total.id for total in totals.consumer(until="now")] == [1, 2]
+
+
+def test_a_history_that_only_batches_write_is_sealed_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No station ever has the folder; a batch is taken in before maintenance comes to the partition."""
+    monkeypatch.setattr(Keeper, "look", lambda _: None)
+    monkeypatch.setattr(keepings, "KEEP_ALL", replace(keepings.KEEP_ALL, head_events=8))
+    for number in range(9):
+        write(tmp_path, number, 2 * number, 2 * number + 1, creates=True)
+        batch = Batch(channel="totals", writer="w", nonce="c", number=number, files=())
+        wait_until_taken_in(system_ports(tmp_path), batch, 30.0)
+    folder = StationFolder(tmp_path)
+    (partition,) = folder.partitions("totals")
+    with folder.reader("totals", partition) as reader:
+        manifest = reader.manifest
+        assert [row.offset for row in reader.read(0)] == list(range(18))
+    assert manifest.segments
+    assert len(manifest.heads) <= 3
