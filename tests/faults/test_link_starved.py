@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,17 +55,18 @@ def test_a_station_that_had_no_descriptor_left_is_met_when_it_has_some(starved: 
 
 
 class FewThreads:
-    """The tasks of the machine, of which none can be started while `left` is 0."""
+    """The tasks of the machine, of which so many more can be started as are `left`."""
 
     def __init__(self, tasks: Any) -> None:
         self._tasks = tasks
-        self.left = True
+        self.left = inf
         self.refused = 0
 
     def spawn(self, name: str, run: Callable[[], object]) -> Task:
         if not self.left:
             self.refused += 1
             raise RuntimeError("can't start new thread")
+        self.left -= 1
         return self._tasks.spawn(name, run)  # type: ignore[no-any-return] # as those of the machine
 
     def __getattr__(self, name: str) -> Any:
@@ -85,13 +87,13 @@ def test_a_station_that_had_no_thread_left_is_met_when_it_has_some(
         ExitStack() as stack,
     ):
         tracks = station.channel("x", Track)
-        few.left = False
+        few.left = 0
         consumers = [
             stack.enter_context(stack.enter_context(hg.Station(domain="e2e")).channel("x", Track).consumer())
             for _ in range(6)
         ]
         assert wait_until(lambda: few.refused > 6)
-        few.left = True
+        few.left = inf
         assert tracks.wait_matched(6, LIMIT)
         tracks.push(Track(1))
         assert all(consumer.pull(LIMIT) == Track(1) for consumer in consumers)
@@ -99,3 +101,35 @@ def test_a_station_that_had_no_thread_left_is_met_when_it_has_some(
         assert sum(station.mesh.stalls.values()) >= 6
     assert told
     assert all(isinstance(error, LinkStalled) for error in told)
+
+
+def test_a_channel_or_station_that_had_no_descriptor_left_can_be_opened_the_next_instant(
+    tmp_path: Path,
+) -> None:
+    """However far opening came: no lock of a partition or folder is left behind."""
+    program = Program(str(tmp_path), module="tests.faults.starved_process")
+    try:
+        assert int(program.says("channels").split()[1]) > 1, "it failed at several places"
+        assert int(program.says("stations").split()[1]) > 1
+    finally:
+        program.clean_up()
+
+
+def test_a_persistent_channel_for_which_no_thread_was_left_can_be_opened_the_next_instant(
+    tmp_path: Path,
+) -> None:
+    ports = system_ports(tmp_path)
+    few = FewThreads(ports.tasks)
+    qos = hg.QoS(durability="persistent")
+    with hg.Station(tmp_path, ports=replace(ports, tasks=few)) as station:
+        for number in range(8):
+            few.left = number
+            with suppress(RuntimeError):
+                station.channel("x", Track, qos=qos).push(Track(number))
+            few.left = inf
+            channel = station.channel("x", Track, qos=qos)
+            assert channel.push(Track(number))
+            with channel.consumer(start="earliest") as consumer:
+                assert len(consumer.read(max=number + 1, timeout=LIMIT)) > 0
+            channel.close()
+    assert few.refused
