@@ -10,6 +10,7 @@ It puts the rooms together: it owns the ports, the workers that call callbacks, 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import weakref
@@ -162,6 +163,8 @@ class Station:
         )
         self._services = self._shared(station_seq, on_error, priority=priority, filtering=modules.filtering)
         _STATIONS.add(self)
+        if ports is None:
+            _OPEN.add(self)
 
     @names_options
     def channel(
@@ -438,6 +441,7 @@ class Station:
             if self._closed or self._forked:
                 return {}
             self._closed = True
+            _OPEN.discard(self)
             channels = list(self._channels.values())
             togethers = list(self._togethers)
         left: dict[str, int] = {}
@@ -666,6 +670,7 @@ class Station:
 
     def _after_fork(self) -> None:
         self._forked = True
+        _OPEN.discard(self)
         for channel in self._channels.values():
             channel.forked()
         if self.mesh is not None:
@@ -684,3 +689,18 @@ def _mark_forked() -> None:
 
 
 os.register_at_fork(after_in_child=_mark_forked)
+
+# Who forgets `with` is served, too: a program that ends delivers what waits. Nobody else may hold them.
+_OPEN: set[Station] = set()
+
+
+def _close_open() -> None:
+    """Before the threads of this process are gone. Each channel logs what could not be delivered in time."""
+    for station in list(_OPEN):
+        try:
+            station.close()
+        except Exception:
+            log.exception("%r could not be closed when its program ended", station)
+
+
+atexit.register(_close_open)
