@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING, Any
 from heliograph.ports import Ports, ThreadTasks
 from heliograph.sim import SimDisk, SimRandom
 from heliograph.station import Station
+from heliograph.trouble import log_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from heliograph.event import Header
 
 DEFAULT_LIMIT = 10.0
 """Seconds that `settle` waits: longer than any healthy test needs."""
@@ -72,12 +75,30 @@ class Rig:
     been synced is left; `kill()` in place of `crash()` ends the process and leaves the disk as it is.
     """
 
-    def __init__(self, *, seed: int = 0, disk: SimDisk | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        disk: SimDisk | None = None,
+        on_error: Callable[[str, Header | None, BaseException], None] | None = None,
+        **options: Any,
+    ) -> None:
+        self.errors: list[tuple[str, BaseException]] = []
+        """What callbacks raised, and what else went wrong where no caller waits, with the name of each. The
+        fixture fails a test that leaves any here: clear it where that is expected."""
+        self._on_error = on_error
         self.clock = JumpingClock()
         self.disk = disk or SimDisk()
         ports = Ports(self.clock, ThreadTasks(), SimRandom(str(seed)), self.disk)
-        self.station = Station(ports=ports, **options)
+        self.station = Station(ports=ports, on_error=self._note, **options)
         self.clock.tell(self.station.timers.run_due)
+
+    def _note(self, receiver: str, header: Header | None, error: BaseException) -> None:
+        self.errors.append((receiver, error))
+        if self._on_error is None:
+            log_error(receiver, header, error)
+        else:
+            self._on_error(receiver, header, error)
 
     def settle(self, timeout: float = DEFAULT_LIMIT) -> None:
         """Return when every callback has been given all that waits for it; AssertionError if never.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,8 @@ import pytest
 import heliograph as hg
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from heliograph.testing import Rig
 
 
@@ -74,3 +78,49 @@ def test_persistent_channels_work_in_memory(helio: Rig) -> None:
     beats = helio.station.channel("beats", Beat, qos=hg.QoS(durability="persistent"))
     beats.push_many([Beat(1), Beat(2)])
     assert list(beats.consumer(until="now")) == [Beat(1), Beat(2)]
+
+
+RAISING = """
+import heliograph as hg
+
+
+class Beat(hg.Event, name="raising.beat"):
+    n: int
+
+
+def fails(_):
+    raise ValueError("no such beat")
+
+
+def test_one_that_nobody_looked_at(helio):
+    beats = helio.station.channel("beats", Beat)
+    beats.subscribe(fails, name="listener")
+    beats.push(Beat(1))
+
+
+def test_one_that_was_expected(helio):
+    beats = helio.station.channel("beats", Beat)
+    beats.subscribe(fails, name="listener")
+    beats.push(Beat(1))
+    helio.settle()
+    assert [(name, str(error)) for name, error in helio.errors] == [("listener", "no such beat")]
+    helio.errors.clear()
+"""
+
+
+def test_the_fixture_fails_a_test_whose_callback_raised(tmp_path: Path) -> None:
+    (tmp_path / "test_raising.py").write_text(RAISING)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        ".",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert "listener raised ValueError('no such beat')" in done.stdout
+    assert "2 passed, 1 error" in done.stdout

@@ -163,6 +163,7 @@ def test_a_callback_that_raises_has_run(helio: Rig, tracks: hg.Channel[Track]) -
     push(helio, tracks, 2)
     assert schedule.compare()[0].runs == 2
     assert receiver.counts().failed == 2
+    helio.errors.clear()
 
 
 def test_the_more_important_of_one_rate_goes_first_where_sub_priorities_count(helio: Rig) -> None:

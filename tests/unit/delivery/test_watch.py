@@ -151,6 +151,7 @@ def test_after_so_many_resends_push_is_false_and_the_event_is_with_the_dead(
     assert calls == [7, 7, 7]
     assert monitor.stats().given_up == 1
     assert monitor.array() == ()
+    helio.errors.clear()
 
 
 def test_without_a_dead_letter_channel_giving_up_is_reported(
