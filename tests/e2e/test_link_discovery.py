@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,6 +39,22 @@ def tower() -> Iterator[hg.Station]:
 def pilot() -> Iterator[hg.Station]:
     with hg.Station(domain="air") as station:
         yield station
+
+
+SUPPLIER = """
+import sys
+import heliograph as hg
+
+class Track(hg.Event, name="air.track"):
+    id: int
+
+with hg.Station(domain="air") as station:
+    tracks = station.channel("air.tracks", Track)
+    assert tracks.wait_matched(consumers=1, timeout=60.0)
+    tracks.push(Track(int(sys.argv[1])))
+    sys.stdin.read()
+"""
+"""A process that pushes one event to whoever discovers its channel, and waits for its end."""
 
 
 class Log:
@@ -140,3 +158,19 @@ def test_a_persistent_channel_is_discovered_and_its_history_can_be_asked_for(
         assert wait_until(lambda: len(log.got) == 2)
         tracks.push(Track(3))
         assert wait_until(lambda: [number for _, number in log.got] == [1, 2, 3])
+
+
+def test_a_channel_is_discovered_again_when_its_process_was_killed_and_another_one_has_it(
+    pilot: hg.Station,
+) -> None:
+    log = Log()
+    pilot.subscribe("air.*", log)
+    for number in range(3):
+        supplier = subprocess.Popen([sys.executable, "-c", SUPPLIER, str(number)], stdin=subprocess.PIPE)
+        try:
+            assert wait_until(lambda: len(log.got) > number, 60.0)  # noqa: B023 - asked in this round
+        finally:
+            supplier.kill()
+            supplier.communicate()
+    assert log.got == [("air.tracks", 0), ("air.tracks", 1), ("air.tracks", 2)]
+    assert wait_until(lambda: not pilot.channels())
