@@ -60,10 +60,19 @@ class Reports:
             self._came += 1
             number = self._came
             self._waiting.append((receiver, header, error))
-            if not self._is_telling:
-                self._is_telling = True
-                self._tasks.spawn("reports", self._tell_all)
-            self._changed.wait_for(lambda: self._told >= number, REPORT_LIMIT)
+            if self._is_telling or self._starts_telling():
+                self._changed.wait_for(lambda: self._told >= number, REPORT_LIMIT)
+                return
+        self._tell_all()
+
+    def _starts_telling(self) -> bool:
+        """Whether a task tells; when no thread is left, whoever reports does. Under the lock."""
+        self._is_telling = True
+        try:
+            self._tasks.spawn("reports", self._tell_all)
+        except RuntimeError:
+            return False
+        return True
 
     def _tell_all(self) -> None:
         while True:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.ports import system_ports
+from heliograph.ports import ThreadTasks, system_ports
 from heliograph.trouble import Reports, reporter, run_all
 from tests.e2e.link_support import wait_until
 
@@ -111,3 +111,14 @@ def test_a_channel_that_cannot_be_closed_does_not_keep_the_folder(
     with pytest.raises(OSError, match="no"):
         station.close()
     hg.Station(tmp_path).close()
+
+
+def test_who_reports_tells_itself_when_no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    reports = Reports(system_ports().tasks, lambda receiver, *_: told.append(receiver))
+    with monkeypatch.context() as starved:
+        starved.setattr(ThreadTasks, "spawn", raising)
+        reports.tell("first", None, ValueError("first"))
+    assert told == ["first"]
+    reports.tell("second", None, ValueError("second"))
+    assert wait_until(lambda: told == ["first", "second"])

@@ -151,7 +151,11 @@ class GroupHost:
     def _station_left(self, station: int) -> None:
         """Its members are gone; in tasks of their own, since what they held may have to be buried."""
         for key in [key for key in self._members if key[0] == station]:
-            self._tasks.spawn("a member that is gone", self._members.pop(key).leave)
+            leave = self._members.pop(key).leave
+            try:
+                self._tasks.spawn("a member that is gone", leave)
+            except RuntimeError:  # no thread is left, and a seat that stays would hold its events for ever
+                leave()
 
     def _join(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = read_join(body)

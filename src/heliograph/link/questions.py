@@ -169,9 +169,17 @@ class Questions:
             self._turn_down(link, ask, "is closing")
             return
         if start:
-            self._ports.tasks.spawn("answers", self._answer_all)
+            self._start_answering()
         if is_full:
             self._turn_down(link, ask, "too many questions wait already")
+
+    def _start_answering(self) -> None:
+        try:
+            self._ports.tasks.spawn("answers", self._answer_all)
+        except RuntimeError as error:  # no thread is left: the next question tries again, and this one waits
+            with self._lock:
+                self._answering = False
+            log.error("questions of other stations wait: %s", error)  # noqa: TRY400 - the sentence says all
 
     def _answer_all(self) -> None:
         while True:

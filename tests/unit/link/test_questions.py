@@ -11,7 +11,7 @@ import pytest
 from heliograph.errors import QueryFailed
 from heliograph.link import messages as m
 from heliograph.link.questions import WAITING, Questions
-from heliograph.ports import system_ports
+from heliograph.ports import ThreadTasks, system_ports
 from tests.e2e.link_support import LIMIT, wait_until
 
 if TYPE_CHECKING:
@@ -115,3 +115,21 @@ def test_a_station_that_is_linked_anew_before_it_is_struck_off_still_answers() -
     assert isinstance(answers.pop("old"), QueryFailed)
     questions.on_answer(new, m.Answer(second, msgspec.Raw(b"\x2a")))
     assert bytes(answers.pop("new")) == b"\x2a"
+
+
+def test_a_question_for_which_no_thread_was_left_is_answered_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = Host()
+    host.may_answer.set()
+    with monkeypatch.context() as starved:
+        starved.setattr(ThreadTasks, "spawn", no_thread)
+        host.ask()
+    assert host.heard == []
+    host.ask()
+    assert wait_until(lambda: host.heard == ["join", "join"])
+    host.questions.close()
+
+
+def no_thread(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
