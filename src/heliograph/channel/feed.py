@@ -39,6 +39,7 @@ from heliograph.errors import (
 )
 from heliograph.event import info_of
 from heliograph.lives import parted_at
+from heliograph.taskpool import TaskPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,6 +65,8 @@ READ_AHEAD: Final = 512
 before it reads on in a partition that is behind, while others keep it busy."""
 MOMENT: Final = 0.1
 """Seconds that who takes waits for a page of another station's partition, before it looks at the others."""
+READERS: Final = 64
+"""Pages of a channel that are read at the same time: a keeper that is away keeps each of them waiting."""
 READ_AGAIN: Final = 0.25
 """Seconds between two attempts of a lane to read what cannot be read for now."""
 
@@ -73,6 +76,8 @@ class Feed:
 
     def __init__(self, tasks: Tasks) -> None:
         self.lock = tasks.lock("feed")
+        self.readers = TaskPool(tasks, "history reader", limit=READERS)
+        """Read pages of partitions that other stations keep. A page is short, so its task is used again."""
         self.partitions: dict[str, Partition] = {}
         """All that were met, whether their keeper is there or not."""
         self._own = ""
@@ -541,10 +546,10 @@ class JournalLane(Lane):
         elif not self._read_on(place):
             with self._lock:
                 place.pausing = True
-            self._tasks.spawn(f"pause of {self.name}", partial(self._resume, place, READ_AGAIN))
+            self._feed.readers.submit(partial(self._resume, place, READ_AGAIN))
 
     def _have_read_on(self, place: Place) -> None:
-        """Read on in a task of its own, and wait for it a moment, unless it has kept others waiting."""
+        """Read on in another task, and wait for it a moment, unless it has kept others waiting."""
         done = self._tasks.event(f"page for {self.name}")
         is_slow = place.slow
 
@@ -563,7 +568,7 @@ class JournalLane(Lane):
 
         with self._lock:
             place.pausing = True
-        self._tasks.spawn(f"page for {self.name}", read)
+        self._feed.readers.submit(read)
         if not is_slow:
             done.wait(MOMENT)
 

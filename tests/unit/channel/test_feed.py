@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -329,3 +330,25 @@ def test_a_partition_that_cannot_be_read_for_now_holds_up_no_other(monkeypatch: 
         found += taken(lane)
     assert found[-1] == 9_000
     assert sorted(found) == [0, 1, 9_000]
+
+
+def test_the_pages_of_a_history_elsewhere_are_read_by_tasks_that_are_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[str] = []
+    spawn = ThreadTasks.spawn
+
+    def counting(tasks: ThreadTasks, name: str, run: Callable[[], object]) -> Any:
+        started.append(name)
+        return spawn(tasks, name, run)
+
+    monkeypatch.setattr(ThreadTasks, "spawn", counting)
+    other = Other()
+    other.items = [of_other(n) for n in range(40 * feed.READ_AHEAD)]
+    lane = other.lane(position=0, limit=100_000)
+    found: list[int] = []
+    end = time.monotonic() + 60.0
+    while len(found) < len(other.items) and time.monotonic() < end:
+        found += taken(lane)
+    assert found == [9_000 + n for n in range(len(other.items))]
+    assert 1 <= len(started) < 10, "not one for each of 40 pages"
