@@ -2,15 +2,18 @@
 
     channel.subscribe(show, separation=0.1)         # of each track, no more than ten a second
 
-The first event of a key passes. What comes of that key within `separation` seconds is held back: only the
-latest of it, and the one before counts as dropped, `separated`. When the time is over the one that is held
-passes, so the last value comes although no other follows, and the time begins anew. Keys do not wait for each
-other; events of a type without a key are one key. When the channel is closed what is held passes at once.
+The first event of a key passes. What comes of that key while it waits, and within `separation` seconds after
+it was taken, is held back: only the latest of it, and the one before counts as dropped, `separated`. When the
+time is over the one that is held passes, so the last value comes although no other follows. Since the time
+begins when an event is taken, it is kept however slow the callback is; events are taken one by one for that.
+Keys do not wait for each other; events of a type without a key are one key. When the channel is closed what
+is held passes at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.lane import Item
     from heliograph.channel.ledger import LaneCounts
+    from heliograph.order import Waiting
     from heliograph.timers import Timers
 
 
@@ -33,10 +37,10 @@ class SeparatingLane(Lane):
         super().__init__(name, **lane)
         self._separation_ns = round(separation * 1e9)
         self._timers = timers
-        self._free_at: dict[Hashable, int] = {}
-        """When the next event of a key may pass; keys that are not there are free."""
+        self._free_at: dict[Hashable, float] = {}
+        """When the next event of a key may pass; `inf` while one waits. Keys that are not there are free."""
         self._ends: deque[tuple[int, Hashable]] = deque()
-        """The same, in the order of time."""
+        """The same, in the order of time, without those of which one waits."""
         self._early: dict[Hashable, Item] = {}
         """What is held back."""
         self._rings_at: int | None = None
@@ -71,8 +75,40 @@ class SeparatingLane(Lane):
         if self._is_early(item):
             self._hold_back(item)
             return False
-        self._begin_anew(key_of(item), self._clock.monotonic_ns())
+        self._free_at[key_of(item)] = inf
         return super()._append_extra(item)
+
+    def _pop_next(self, most: int, chosen: Waiting | None) -> Sequence[Item]:
+        items = super()._pop_next(min(most, 1), chosen)
+        for item in items:
+            self._begin_anew(key_of(item), self._clock.monotonic_ns() + self._separation_ns)
+        return items
+
+    def _in_time(self) -> None:
+        taken = self._hand
+        super()._in_time()
+        self._free([item for item in taken if item not in self._hand])
+
+    def _drop_each(self, items: Sequence[Item], reason: str) -> None:
+        super()._drop_each(items, reason)
+        if reason in ("oldest", "soonest"):  # it waited, or was held back
+            self._free([item for item in items if self._free_at.get(key_of(item)) == inf])
+
+    def _give_back(self, hand: Sequence[Item], left: int) -> None:
+        keys = {key_of(item) for item in list(hand)[-left:]}
+        if not self.closed:
+            self._ends = deque(end for end in self._ends if end[1] not in keys)
+            self._free_at.update(dict.fromkeys(keys, inf))
+        super()._give_back(hand, left)
+
+    def _free(self, items: Sequence[Item]) -> None:
+        """These wait no more, and were not delivered: what is held of their keys may pass."""
+        for item in items:
+            if key_of(item) not in self._waiting_keys():
+                self._begin_anew(key_of(item), self._clock.monotonic_ns())
+
+    def _waiting_keys(self) -> set[Hashable]:
+        return {key_of(held) for band in self._bands.values() for held in band}
 
     def _is_early(self, item: Item) -> bool:
         self._forget_free_keys(self._clock.monotonic_ns())
@@ -81,11 +117,16 @@ class SeparatingLane(Lane):
     def _forget_free_keys(self, now: int) -> None:
         ends = self._ends
         while ends and ends[0][0] <= now and ends[0][1] not in self._early:
-            del self._free_at[ends.popleft()[1]]
+            self._free_at.pop(ends.popleft()[1], None)
 
-    def _begin_anew(self, key: Hashable, now: int) -> None:
-        self._free_at[key] = now + self._separation_ns
-        self._ends.append((now + self._separation_ns, key))
+    def _begin_anew(self, key: Hashable, free_at: int) -> None:
+        self._free_at[key] = free_at
+        if self._ends and self._ends[-1][0] > free_at:
+            self._ends.appendleft((free_at, key))
+        else:
+            self._ends.append((free_at, key))
+        if key in self._early:
+            self._set_timer()
 
     def _hold_back(self, item: Item) -> None:
         key = key_of(item)
@@ -99,6 +140,8 @@ class SeparatingLane(Lane):
 
     def _set_timer(self) -> None:
         """For the first key that gets free, whether anything of it is held or not: their order is known."""
+        if not self._ends:
+            return  # it is set when what waits is taken
         due = self._ends[0][0]
         if self._rings_at is None or due < self._rings_at:
             self._rings_at = due
@@ -115,15 +158,12 @@ class SeparatingLane(Lane):
         with self._lock:
             now = self._clock.monotonic_ns()
             passed = False
-            while self._ends and not self.closed and (everything or self._ends[0][0] <= now):
-                _, key = self._ends.popleft()
-                del self._free_at[key]
-                item = self._early.pop(key, None)
-                if item is not None:
-                    passed = True
-                    super()._append_extra(item)
-                    if not everything:
-                        self._begin_anew(key, now)
+            while self._ends and not self.closed and self._ends[0][0] <= now:
+                self._free_at.pop(self._ends.popleft()[1], None)
+            for key in [key for key in self._early if everything or key not in self._free_at]:
+                passed = True
+                self._free_at[key] = inf
+                super()._append_extra(self._early.pop(key))
             if self._early and not self.closed:
                 self._set_timer()
             if not passed or self._watched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,16 +52,43 @@ def test_the_time_begins_anew_with_what_was_held_back(helio: Rig) -> None:
     tracks = helio.station.channel("t", Track)
     with tracks.consumer(separation=1.0) as consumer:
         tracks.push_many([Track(1, 0), Track(1, 1)])
+        assert [track.speed for track in consumer.read(timeout=5)] == [0]
         helio.clock.advance(1.0)
         tracks.push(Track(1, 2))
+        assert [track.speed for track in consumer.read(timeout=5)] == [1]
         helio.clock.advance(0.5)
         tracks.push(Track(1, 3))
-        assert [track.speed for track in consumer.read(timeout=5)] == [0, 1]
+        assert consumer.read(timeout=0) == []
         helio.clock.advance(0.5)
         assert [track.speed for track in consumer.read(timeout=5)] == [3]
         helio.clock.advance(1.0)
         tracks.push(Track(1, 4))
         assert consumer.pull(5) == Track(1, 4)
+
+
+def test_the_time_is_kept_at_delivery_however_slow_the_callback_is(helio: Rig) -> None:
+    tracks = helio.station.channel("t", Track)
+    seen: list[int] = []
+    entered, go = threading.Event(), threading.Event()
+
+    def slow(track: Track) -> None:
+        seen.append(track.speed)
+        entered.set()
+        go.wait(30.0)
+
+    tracks.subscribe(slow, separation=1.0, name="display")
+    for speed in range(6):
+        tracks.push(Track(1, speed))
+        assert entered.wait(30.0)
+        helio.clock.advance(2.0)
+    go.set()
+    helio.settle()
+    assert seen == [0, 1]
+    helio.clock.advance(1.0)
+    helio.settle()
+    assert seen == [0, 1, 5]
+    assert tracks.stats().consumers["display"].dropped == {"separated": 3}
+    assert tracks.stats().balanced
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=60), st.integers(1, 12))
