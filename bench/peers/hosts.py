@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import new_class
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -22,7 +27,6 @@ from heliograph.ring import RingFolder, missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from heliograph.ring import WaitMode
 
@@ -30,6 +34,8 @@ SIZE = 64
 LIMIT = 30.0
 IDLE_S = 0.005
 """A way that polls looks for so long without a pause; then once a millisecond, not to disturb the others."""
+SETTLING_S = 2.0
+"""A rival that tells nobody when its memory is mapped has so long for it."""
 Side = Literal[0, 1]
 
 
@@ -208,6 +214,86 @@ class ZenohEnd:
 
     def close(self) -> None:
         self._session.close()
+
+
+class NatsEnd:
+    """NATS in its plain protocol, without a client library's cost: each way goes through a server."""
+
+    def __init__(self, folder: Path, side: Side) -> None:
+        port = 40_000 + int(folder.name[-4:], 16) % 20_000
+        self._server: subprocess.Popen[bytes] | None = None
+        if side == 0:
+            program = nats_server()
+            assert program is not None
+            command = [program, "--addr", "127.0.0.1", "--port", str(port)]
+            self._server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._socket = _retried(lambda: socket.create_connection(("127.0.0.1", port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers = self._socket.makefile("rb")
+        self._socket.sendall(
+            b'CONNECT {"verbose":false,"pedantic":false}\r\nSUB bench.%d 1\r\nPING\r\n' % (1 - side)
+        )
+        while self._answers.readline() != b"PONG\r\n":
+            pass
+        self._head = b"PUB bench.%d %d\r\n" % (side, SIZE)
+        # The server keeps nothing for who has not subscribed yet.
+        (folder / f"nats-{side}").touch()
+        _until((folder / f"nats-{1 - side}").exists)
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(b"%b%b\r\n" % (self._head, data))
+
+    def receive(self, limit: float) -> bytes | None:
+        while not (line := self._answers.readline()).startswith(b"MSG"):
+            if line == b"PING\r\n":
+                self._socket.sendall(b"PONG\r\n")
+            elif not line:
+                return None
+        received: bytes = self._answers.read(SIZE + 2)[:SIZE]
+        return received
+
+    def close(self) -> None:
+        self._answers.close()
+        self._socket.close()
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait()
+
+
+def nats_server() -> str | None:
+    """Where the server is that comes with the wheel of the bench group; None without."""
+    return shutil.which("nats-server", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+class EcalEnd:
+    """eCAL's publish-subscribe through shared memory; its own thread calls back, and wakes who receives."""
+
+    def __init__(self, folder: Path, side: Side) -> None:
+        ecal: Any = import_module("ecal.nanobind_core")
+
+        self._ecal = ecal
+        ecal.initialize(f"bench-{folder.name}-{side}")
+        self._came: SimpleQueue[bytes] = SimpleQueue()
+        self._subscriber = ecal.Subscriber(f"bench-{folder.name}-{1 - side}")
+        self._subscriber.set_receive_callback(lambda _, __, data: self._came.put(bytes(data.buffer)))
+        self._publisher = ecal.Publisher(f"bench-{folder.name}-{side}")
+        _until(self._publisher.get_subscriber_count)
+        _until(self._subscriber.get_publisher_count)
+        # Each side says that it is there until the other does: what is sent before it has the memory is lost.
+        (folder / f"ecal-{side}").touch()
+        _until((folder / f"ecal-{1 - side}").exists)
+        time.sleep(SETTLING_S)
+        self.send = self._publisher.send
+
+    def receive(self, limit: float) -> bytes | None:
+        try:
+            return self._came.get(timeout=limit)
+        except Empty:
+            return None
+
+    def close(self) -> None:
+        self._subscriber.remove_receive_callback()
+        self._ecal.finalize()
 
 
 class Iceoryx2End:
@@ -389,6 +475,8 @@ WAYS: dict[str, tuple[str, str | None, Callable[[Path, Side], End]]] = {
     "nng": ("pair, blocking", "pynng", NngEnd),
     "Zenoh": ("loopback TCP, blocking", "zenoh", ZenohEnd),
     "Cyclone DDS": ("loopback, blocking, text", "cyclonedds", CycloneEnd),
+    "NATS": ("loopback TCP through its server, blocking", "nats", NatsEnd),
+    "eCAL": ("shared memory, blocking", "ecal", EcalEnd),
 }
 """Each way: how it waits, the library it needs, and what opens an end."""
 
@@ -398,13 +486,19 @@ def ways_here() -> list[str]:
     return [
         name
         for name, (_, library, _) in WAYS.items()
-        if (library is None or find_spec(library)) and not (name.startswith("ring") and missing())
+        if _is_installed(library) and not (name.startswith("ring") and missing())
     ]
 
 
 def ways_missing() -> list[str]:
     """The ways whose library is not installed."""
-    return [name for name, (_, library, _) in WAYS.items() if library is not None and not find_spec(library)]
+    return [name for name, (_, library, _) in WAYS.items() if not _is_installed(library)]
+
+
+def _is_installed(library: str | None) -> bool:
+    if library == "nats":  # a program
+        return nats_server() is not None
+    return library is None or find_spec(library) is not None
 
 
 def open_end(way: str, folder: Path, side: Side) -> End:

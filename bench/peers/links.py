@@ -24,8 +24,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -58,16 +60,16 @@ TRIPS = 300
 
 def echo_station(domain: str) -> None:
     """The other process's work, until its input ends."""
-    with hg.Station(domain=domain, name="echo") as station:
-        serve(station)
+    with hg.Station(domain=domain, name="echo", transport="socket") as station:
+        serve(station, inline=True)
         sys.stdin.read()
 
 
-def serve(station: hg.Station) -> None:
-    """Send every ping back as a pong, and count what comes in bulk."""
+def serve(station: hg.Station, *, inline: bool | None = None) -> None:
+    """Send every ping back as a pong, and count what comes in bulk; in callbacks as `subscribe` has them."""
     pongs = station.channel("pong", Ping)
     bulk = station.channel("bulk", Ping)
-    station.channel("ping", Ping).subscribe(pongs.push, inline=True, where="n > 0")
+    station.channel("ping", Ping).subscribe(pongs.push, where="n > 0", inline=inline)
     seen = 0
 
     def counted(event: Ping) -> None:
@@ -76,7 +78,7 @@ def serve(station: hg.Station) -> None:
         if event.n == 2:
             pongs.push(Ping(seen, b""))
 
-    bulk.subscribe(counted, inline=True, where="n > 0")
+    bulk.subscribe(counted, where="n > 0", inline=inline)
 
 
 def echo_socket(path: str) -> None:
@@ -157,7 +159,7 @@ def other_process(*arguments: str) -> subprocess.Popen[str]:
 class Caller:
     """This side of the conversation with whoever serves."""
 
-    def __init__(self, station: hg.Station, many: int) -> None:
+    def __init__(self, station: hg.Station, many: int, *, inline: bool | None = None) -> None:
         self._pings, self._bulk = station.channel("ping", Ping), station.channel("bulk", Ping)
         self._pongs = station.channel("pong", Ping)
         self._stream = [PING] * (many - 1) + [Ping(2, b"")]
@@ -166,7 +168,8 @@ class Caller:
         self._pong = PING
         self.lost = 0
         self._ended = threading.Event()
-        self._pongs.subscribe(self._answer, inline=True)
+        self._times: list[int] | None = None
+        self._pongs.subscribe(self._answer, inline=inline)
         assert self._pings.wait_matched(1, LIMIT)
         assert self._bulk.wait_matched(1, LIMIT)
 
@@ -174,6 +177,16 @@ class Caller:
         self._left = TRIPS
         self._pings.push(PING)
         self._wait()
+
+    def timed_round_trips(self, seconds: float) -> list[float]:
+        """Those of so many seconds, each by itself, in milliseconds."""
+        times = self._times = [time.perf_counter_ns()]
+        end = times[0] + seconds * 1e9
+        while times[-1] < end:
+            self.round_trips()
+        self._times = None
+        # Between two bundles a thread is woken, which is no part of a round trip.
+        return [(b - a) / 1e6 for n, (a, b) in enumerate(pairwise(times)) if n % TRIPS]
 
     def asked_round_trips(self) -> None:
         with self._pongs.consumer() as asked:
@@ -198,6 +211,8 @@ class Caller:
     def _answer(self, pong: Ping) -> None:
         self._left -= 1
         self._pong = pong
+        if self._times is not None:
+            self._times.append(time.perf_counter_ns())
         if self._left > 0:
             self._pings.push(PING)
         else:
@@ -249,7 +264,8 @@ def links(size: Size) -> Benchmark:
     domain = f"bench-{os.getpid()}"
     started.callback(other_process("station", domain).communicate, timeout=LIMIT)
     many = size.scaled(50_000)
-    caller = Caller(started.enter_context(hg.Station(domain=domain, name="bench")), many)
+    station = hg.Station(domain=domain, name="bench", transport="socket")
+    caller = Caller(started.enter_context(station), many, inline=True)
     started.callback(pin(0))
     caller.one_by_one()
     caller.together()

@@ -2,8 +2,9 @@
 
 Two processes, each pinned to a core. The other one is this module run as a program. Bare ways carry bytes: it
 sends back what begins with `E`, counts the rest, and answers what begins with `L` with the count. Between
-stations go typed events that a filter lets through, with inline consumers at both ends. The clock is the one
-on the wall; compare what polls with what polls, and what blocks with what blocks.
+stations go typed events that a filter lets through: by ring with callbacks as they are by default, and
+with inline consumers at both ends over each carrier. The clock is the one on the wall; compare what polls
+with what polls, and what blocks with what blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, Protocol
 
 import heliograph as hg
@@ -39,8 +40,30 @@ CROWD = 20
 """Consumers in the other process, each with a filter of its own."""
 CROWD_EVENTS = 300
 
-CARRIERS = {"stations, polling": "spinning-ring", "stations, blocking": "ring", "stations, socket": "socket"}
-BLOCKING = ("Unix socket", "iceoryx2, blocking", "ZeroMQ", "ZeroMQ XPUB", "nng", "Zenoh", "Cyclone DDS")
+DEFAULT = "stations, default"
+CARRIERS = {
+    DEFAULT: "default-callbacks",
+    "stations, polling": "spinning-ring",
+    "stations, blocking": "ring",
+    "stations, socket": "socket",
+}
+MAY_LOSE = ("eCAL", "NATS")
+"""Ways that cannot be told to wait where a reader is slow: they have no stream that could be compared."""
+SLEEP_S = 0.1
+"""How long a callback of another channel sleeps beside which round trips are timed."""
+BESIDE_S = 3.0
+"""Seconds for which round trips are timed one by one with such callbacks, and without."""
+BLOCKING = (
+    "Unix socket",
+    "iceoryx2, blocking",
+    "ZeroMQ",
+    "ZeroMQ XPUB",
+    "nng",
+    "Zenoh",
+    "Cyclone DDS",
+    "NATS",
+    "eCAL",
+)
 
 
 def answer(end: End) -> None:
@@ -59,8 +82,9 @@ def answer(end: End) -> None:
 
 def serve_stations(domain: str, carrier: Any) -> None:
     """The other process's work between stations, until its input ends."""
-    with hg.Station(domain=domain, transport=carrier) as station:
-        serve(station)
+    with station_by(domain, carrier) as station:
+        serve(station, inline=is_inline(carrier))
+        station.channel("slow", Ping).subscribe(lambda _: time.sleep(SLEEP_S))
         reached, crowd = station.channel("reached", Ping), station.channel("crowd", Ping)
         for i in range(CROWD - 1):
             crowd.subscribe(lambda _: None, inline=True, where=f"n > {i}")
@@ -71,6 +95,19 @@ def serve_stations(domain: str, carrier: Any) -> None:
             where=f"n > {CROWD}",
         )
         sys.stdin.read()
+
+
+def station_by(domain: str, carrier: Any) -> hg.Station:
+    return (
+        hg.Station(domain=domain, transport="ring")
+        if carrier == CARRIERS[DEFAULT]
+        else hg.Station(domain=domain, transport=carrier)
+    )
+
+
+def is_inline(carrier: str) -> bool | None:
+    """How consumers are called: as they are when nothing is said, or inline."""
+    return None if carrier == CARRIERS[DEFAULT] else True
 
 
 class Talk(Protocol):
@@ -139,8 +176,8 @@ class Stations:
     def __init__(self, carrier: Any, core: int, many: int) -> None:
         domain = f"bench-{os.getpid()}-{carrier}"
         self.process = other_process("stations", domain, carrier, str(core))
-        self.station = hg.Station(domain=domain, transport=carrier)
-        self._caller = Caller(self.station, many)
+        self.station = station_by(domain, carrier)
+        self._caller = Caller(self.station, many, inline=is_inline(carrier))
         self.round_trip = self._caller.round_trips
         self.round_trip()
 
@@ -170,6 +207,24 @@ class Stations:
             raise TimeoutError("no answer")
         subscription.close()
         return median(took) / 1e3
+
+    def beside_a_sleeper(self, seconds: float) -> tuple[list[float], list[float]]:
+        """Round trips of so many seconds, in ms: alone, and while callbacks of another channel sleep."""
+        slow, ended = self.station.channel("slow", Ping), threading.Event()
+        slow.wait_matched(1, LIMIT)
+        alone = self._caller.timed_round_trips(seconds)
+
+        def keep_busy() -> None:
+            while not ended.wait(1.5 * SLEEP_S):  # so that each finds the thread that reads at its work
+                slow.push(Ping(1, b""))
+
+        busy = threading.Thread(target=keep_busy)
+        busy.start()
+        try:
+            return alone, self._caller.timed_round_trips(seconds)
+        finally:
+            ended.set()
+            busy.join()
 
     def close(self) -> None:
         self.station.close()
@@ -207,6 +262,10 @@ def processor_times(talks: Mapping[str, Talk], call: Callable[[Talk], object], e
         spent = processor_time(os.getpid()) + processor_time(talk.process.pid) - before
         parts.append(f"{way} {spent / events * 1e6:.1f}")
     return f"Processor time of both processes together, in µs: {'; '.join(parts)}."
+
+
+def p99_of(times: list[float]) -> float:
+    return quantiles(times, n=100)[98]
 
 
 def skipped() -> str:
@@ -251,7 +310,13 @@ def trips(size: Size) -> Benchmark:
     stations = ways["stations, polling"]
     assert isinstance(stations, Stations)
     last = stations.to_the_last_of_a_crowd(size.scaled(CROWD_EVENTS))
+    default = ways[DEFAULT]
+    assert isinstance(default, Stations)
+    alone, beside = default.beside_a_sleeper(BESIDE_S / 10 if size.quick else BESIDE_S)
+    risen = p99_of(beside) - p99_of(alone)
     targets = [
+        Target("default callbacks against ZeroMQ", DEFAULT, "at most", 0.5, "ZeroMQ"),
+        Target("default callbacks against inline consumers", DEFAULT, "at most", 1.3, "stations, blocking"),
         _target("polling: the ring against iceoryx2", "ring, polling", "iceoryx2"),
         *(_target(f"blocking: the ring against {way}", "ring, blocking", way) for way in BLOCKING),
         Target(
@@ -286,6 +351,12 @@ def trips(size: Size) -> Benchmark:
                 f"to the last of {CROWD} consumers in the other process at most 15 µs: {last:.1f} µs",
                 last <= 15 or size.quick,
             ),
+            Fact(
+                f"a callback of another channel that sleeps {SLEEP_S:.1f} s raises the p99 of a round trip "
+                f"with default callbacks by at most 2 ms: by {risen:.2f} ms; the longest was "
+                f"{max(alone):.1f} ms alone and {max(beside):.1f} ms beside it",
+                risen <= 2 or size.quick,
+            ),
         ),
         close=started.close,
         note="Stations that block sleep at rest, but look up to 100 µs for the answer to what they wrote: "
@@ -299,7 +370,7 @@ def trips(size: Size) -> Benchmark:
 def streams(size: Size) -> Benchmark:
     started = ExitStack()
     many = size.scaled(10_000) // BATCH * BATCH or BATCH
-    ways = talks(started, many)
+    ways = {way: talk for way, talk in talks(started, many).items() if way not in MAY_LOSE}
     lost = {way: many - talk.stream(many) for way, talk in ways.items()}
 
     def case(name: str, function: Callable[[int], object], note: str) -> Case:
@@ -317,6 +388,12 @@ def streams(size: Size) -> Benchmark:
             if best in ways
             else []
         ),
+        *(
+            [Target(f"default callbacks, one by one, against {best}", DEFAULT, "at most", 1.11, best)]
+            if best in ways
+            else []
+        ),
+        Target("default callbacks, in batches", f"{DEFAULT}, batches", "at most", 0.5),
         Target("typed and filtered, in batches", "stations, polling, batches", "at most", 0.5),
     ]
     return Benchmark(
