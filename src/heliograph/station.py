@@ -66,6 +66,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 
+CARRIER_LIMIT = 2.0
+"""Seconds that opening a channel waits for stations that want its events to say how they take them."""
 DRAIN_LIMIT = 5.0
 """Seconds that closing waits for deliveries."""
 
@@ -234,6 +236,8 @@ class Station:
         with self._lock:
             patterns = list(self._patterns)
         self._channel_changed(channel)
+        if self.mesh is not None:
+            self.mesh.wait_carried(channel, CARRIER_LIMIT)
         self._recorder.start()
         for pattern in patterns:
             pattern.meet(channel)

@@ -26,14 +26,16 @@ class NoRoomForRing(RingError):
 
     Attributes:
         needed: bytes of the ring.
-        free: bytes that its file system had left.
+        free: bytes that its file system had left for rings.
     """
 
     retriable = True
 
     def __init__(self, ring: str, needed: int, free: int) -> None:
         super().__init__(
-            ring, f"{needed} bytes do not fit, {free} are free; ask for a smaller ring, or enlarge /dev/shm"
+            ring,
+            f"{needed} bytes do not fit, {free} are free for rings, which leave a quarter of /dev/shm to "
+            "others; ask for a smaller ring, or enlarge /dev/shm",
         )
         self.needed = needed
         self.free = free

@@ -127,12 +127,15 @@ class Broadcast:
         hearer = Hearer(station, row)
         if self.lane == BEST_EFFORT:
             return hearer  # nobody waits for it
-        known = self._readers.get(row)
-        if not self.ring.is_read_by(row) or (known and known.station != station and not known.is_over):
+        try:
+            known = self._readers.get(row)
+            if not self.ring.is_read_by(row) or (known and known.station != station and not known.is_over):
+                return None
+            self._readers[row] = hearer
+            self.ring.hurry(row, hurried=False)
+            return hearer if self.ring.is_read_by(row) else None
+        except ValueError:  # this station is closing, and has let go of the memory
             return None
-        self._readers[row] = hearer
-        self.ring.hurry(row, hurried=False)
-        return hearer if self.ring.is_read_by(row) else None
 
     def admit(
         self,

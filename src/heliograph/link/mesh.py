@@ -29,6 +29,7 @@ from heliograph.errors import (
     Suspended,
 )
 from heliograph.link import messages as m
+from heliograph.link.aired import carries, lane_of
 from heliograph.link.airing import Airing
 from heliograph.link.backoff import Backoff, Stalls
 from heliograph.link.conditions import from_data
@@ -184,6 +185,19 @@ class Mesh:
             known = peer.channels.get(channel.name)
             if is_new and known is not None and known.keeper is not None:
                 self._keeper_came(channel, known)
+
+    def wait_carried(self, channel: Channel[Any], timeout: float) -> None:
+        """Wait until it is known how a channel's events reach the stations that want some already.
+
+        Till then they have no gateway, and what is pushed would not be for them.
+        """
+        if carries(channel):
+            return
+        lane = lane_of(channel)
+        wanting = [peer for peer in tuple(self._peers.values()) if channel.name in peer.channels]
+        self.wait_for(lambda _: not any(lane in peer.owes for peer in wanting if not peer.is_gone), timeout)
+        for peer in wanting:  # the thread that read the answer may not have come to it
+            self.gates.fit(peer, channel.name)
 
     def forget(self, name: str) -> None:
         """A channel has been closed."""
@@ -688,6 +702,7 @@ class Mesh:
                 if self._airing.answered(peer, message):
                     for name in tuple(peer.channels):
                         self.gates.fit(peer, name)
+                    self._notify()
             case m.Acked():
                 self.gates.acked(peer, message)
             case m.Ask():

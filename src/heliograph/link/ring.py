@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOTS: Final = 1 << 14
-"""A ring of one megabyte for each direction of each pair of stations."""
+SLOTS: Final = 1 << 12
+"""A ring of a quarter of a megabyte for each direction of each pair: most live events go by broadcast."""
 FRAMES_AT_ONCE: Final = 4096
 LOOK_EVERY: Final = 0.1
 """Seconds between two looks, while the ring is full, at whether the connection still stands."""
@@ -279,6 +279,9 @@ class RingConnection:
             self._reader = self._rings.open(
                 name, self._ports, reliable=True, wait=self._wait, look_every=LOOK_FOR_WRITER_EVERY
             )
+        except RingClosed as error:  # the station has left, or its connection has ended, in the meantime
+            log.debug("the other station's ring stays closed: %s", error)
+            return DECLINE
         except RingError as error:
             log.warning("the other station's ring stays closed: %s", error)
             return DECLINE

@@ -34,6 +34,8 @@ from heliograph.ring.layout import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+LEFT_TO_OTHERS: Final = 4
+"""Which part of the memory's file system rings leave free: others of a container need it, too."""
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM}
 
 
@@ -132,13 +134,16 @@ def insist_on_rings(path: Path) -> None:
 
 
 def _set_aside(path: Path, descriptor: int, size: int) -> None:
+    found = os.statvfs(path.parent)
+    free = max(0, found.f_bavail - found.f_blocks // LEFT_TO_OTHERS) * found.f_frsize
+    if size > free:
+        raise NoRoomForRing(str(path), size, free)
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        found = os.statvfs(path.parent)
-        raise NoRoomForRing(str(path), size, found.f_bavail * found.f_frsize) from None
+        raise NoRoomForRing(str(path), size, free) from None
 
 
 def _give_name(descriptor: int, path: Path) -> None:
