@@ -611,11 +611,13 @@ class Mesh:
             current = self._peers.get(station)
             if is_dead or self._closed:
                 reports.conclude()
+            elif not reports.has_begun:
+                pass  # it was dialled and never answered: what is known of the last session stands
             elif current is None or not current.reports.has_begun:
                 self._before[station] = reports
             else:
                 current.reports.follow(reports)
-                current.link.post(reports.taken.last_report())
+                current.link.post(*current.reports.last_reports())
 
     def _stream_of(self, channel: str, format_id: bytes) -> int:
         key = (channel, format_id)
