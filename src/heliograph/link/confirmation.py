@@ -18,7 +18,7 @@ the next session says how much (`m.Taken` names the session that it is about), a
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -42,14 +42,7 @@ REFUSED: Final = "refused"
 """The reason under which a source counts what the receiving station could give to nobody."""
 
 
-class Session(NamedTuple):
-    """One session of a link: the ids that both ends chose for it, the source's first."""
-
-    source: int
-    receiver: int
-
-
-NO_SESSION: Final = Session(0, 0)
+NO_SESSION: Final = 0
 
 
 class Account:
@@ -124,7 +117,7 @@ class Accountable(Protocol):
 class Owed:
     """The accounts of one session, at the source."""
 
-    def __init__(self, tasks: Tasks, session: Session = NO_SESSION) -> None:
+    def __init__(self, tasks: Tasks, session: int = NO_SESSION) -> None:
         self.session = session
         self.reason = ""
         """Why it was given up; empty while it goes on."""
@@ -142,7 +135,7 @@ class Owed:
 
     def confirm(self, message: m.Taken) -> bool:
         """The receiving station says what it has taken in; False when it speaks of another session."""
-        if (message.source, message.receiver) != self.session:
+        if message.session != self.session:
             return False
         for channel, (taken, refused) in message.events.items():
             self.report(channel, taken, refused)
@@ -241,8 +234,9 @@ class Arrived(Protocol):
 class TakenIn:
     """What this station has taken in of another one's events in one session."""
 
-    def __init__(self, session: Session = NO_SESSION) -> None:
+    def __init__(self, session: int = NO_SESSION) -> None:
         self.session = session
+        """As the other station calls it, once it has said so."""
         self._ways: dict[str, list[Arrived]] = {}
         self._refused: Counter[str] = Counter()
         self._told: dict[str, tuple[int, int]] = {}
@@ -269,14 +263,14 @@ class TakenIn:
     def news(self) -> m.Taken | None:
         """A report of the channels of which more has come since the last one."""
         news = {name: sums for name, sums in self.counts().items() if self._told.get(name, (0, 0)) != sums}
-        if not news:
+        if not news or self.session == NO_SESSION:
             return None
         self._told.update(news)
-        return m.Taken(*self.session, news)
+        return m.Taken(self.session, news)
 
     def last_report(self) -> m.Taken:
         """All of it, for the session that follows."""
-        return m.Taken(*self.session, dict(self.counts()))
+        return m.Taken(self.session, dict(self.counts()))
 
 
 class Reports:
@@ -298,14 +292,16 @@ class Reports:
     def has_begun(self) -> bool:
         return self.owed.session != NO_SESSION
 
-    def begin(self, own: int, others: int, before: Reports | None) -> None:
-        """A session begins, which both ends call that; the last one may have been another link's."""
+    def begin(self, session: int, before: Reports | None = None) -> None:
+        """A session begins, in which this station's events are called that.
+
+        The last one may have been another link's.
+        """
         if before is not None:
             self.follow(before)
         if self.has_begun:
             self.follow(self)
-        self.owed = Owed(self._tasks, Session(own, others))
-        self.taken = TakenIn(Session(others, own))
+        self.owed, self.taken = Owed(self._tasks, session), TakenIn()
 
     def follow(self, last: Reports) -> None:
         """That was the session before this one, with those before it."""

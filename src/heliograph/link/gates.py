@@ -202,9 +202,9 @@ class Gates:
             else:
                 self._supervised[process] = handed
 
-    def greet(self, peer: Peer, before: Reports | None = None) -> None:
+    def greet(self, peer: Peer, session: int, before: Reports | None = None) -> None:
         """A session with a station begins; the last one may have been that of a link that was given up."""
-        peer.reports.begin(peer.link.session, peer.link.peer.session, before)
+        peer.reports.begin(session, before)
         peer.worker = peer.worker or self._supervised.get(peer.link.process.pid)
         peer.told_formats.clear()
         peer.told.clear()

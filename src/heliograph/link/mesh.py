@@ -643,7 +643,8 @@ class Mesh:
         # Questions of the last session are not answered in this one, and what was held for them is let go of.
         self._questions.station_left(link)
         with self._lock:
-            self.gates.greet(peer, self._before.pop(link.station, None))
+            self.gates.greet(peer, self._ports.random.id64(), self._before.pop(link.station, None))
+            link.post(m.SessionNote(peer.reports.owed.session))
             link.post(*self._airing.begin(peer))
             link.post(*peer.reports.last_reports())
             for state in self._said.values():
@@ -670,6 +671,8 @@ class Mesh:
         if peer is None:
             return
         match message:
+            case m.SessionNote(session=session):
+                peer.reports.taken.session = session
             case m.Taken():
                 self.gates.confirmed(peer, message)
             case m.FormatNote():

@@ -220,13 +220,17 @@ class Missed(msgspec.Struct, array_like=True, frozen=True, tag="missed"):
 Events: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
+class SessionNote(msgspec.Struct, array_like=True, frozen=True, tag="session"):
+    """How the station that says so calls its events of this session: the first message of each."""
+
+    session: int
+
+
 class Taken(msgspec.Struct, array_like=True, frozen=True, tag="taken"):
     """What the station that says so has done with events of one session: all sums from its beginning on."""
 
-    source: int
-    """The session, as the station named it that sent the events; see `Hello.session`."""
-    receiver: int
-    """And as the one named it that says this."""
+    session: int
+    """As the station named it that sent the events: see `SessionNote`."""
     events: dict[Name, tuple[Events, Events]]
     """By channel: those that were put into the queues of receivers, and those that nobody there will get."""
 
@@ -271,6 +275,7 @@ Message: TypeAlias = (
     | RingOffer
     | RingAnswer
     | Missed
+    | SessionNote
     | Taken
     | RingGap
     | Takes

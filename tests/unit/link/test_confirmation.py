@@ -6,7 +6,7 @@ from typing import Any
 
 from heliograph.channel.ledger import LaneCounts
 from heliograph.link import messages as m
-from heliograph.link.confirmation import MAX_SESSIONS, PEER_LOST, Account, Owed, Reports, Session, TakenIn
+from heliograph.link.confirmation import MAX_SESSIONS, PEER_LOST, Account, Owed, Reports, TakenIn
 from heliograph.ports import system_ports
 
 TASKS = system_ports().tasks
@@ -90,27 +90,28 @@ def test_a_gateway_that_goes_on_in_the_next_session_keeps_what_it_counted() -> N
 
 
 def test_a_report_names_what_is_new_and_the_last_one_all() -> None:
-    taken, way = TakenIn(Session(1, 2)), Way(3)
+    taken, way = TakenIn(1), Way(3)
     taken.add_way("x", way)
     taken.refuse("y", 2)
-    assert taken.news() == m.Taken(1, 2, {"x": (3, 0), "y": (0, 2)})
+    assert taken.news() == m.Taken(1, {"x": (3, 0), "y": (0, 2)})
     assert taken.news() is None
     way.received = 5
-    assert taken.news() == m.Taken(1, 2, {"x": (5, 0)})
-    assert taken.last_report() == m.Taken(1, 2, {"x": (5, 0), "y": (0, 2)})
+    assert taken.news() == m.Taken(1, {"x": (5, 0)})
+    assert taken.last_report() == m.Taken(1, {"x": (5, 0), "y": (0, 2)})
 
 
 def test_a_station_that_was_given_up_several_times_in_a_row_says_what_it_took_in_of_each_session() -> None:
     source, receiver = Reports(TASKS), Reports(TASKS)
     gateways = [Gateway(10) for _ in range(3)]
     for number, gateway in enumerate(gateways, 1):
-        source.begin(number, 100 + number, None)
-        receiver.begin(100 + number, number, None)
+        source.begin(number)
+        receiver.begin(100 + number)
+        receiver.taken.session = number
         source.owed.open("x", gateway)
         receiver.taken.add_way("x", Way(number))
         source.owed.give_up(PEER_LOST)
-    source.begin(4, 104, None)
-    receiver.begin(104, 4, None)
+    source.begin(4)
+    receiver.begin(104)
     for report in receiver.last_reports():
         assert source.confirm(report) is not None
     assert [gateway.counts().delivered for gateway in gateways] == [1, 2, 3]
@@ -119,20 +120,20 @@ def test_a_station_that_was_given_up_several_times_in_a_row_says_what_it_took_in
 
 def test_what_is_heard_of_a_session_before_it_is_known_to_be_over_counts_then() -> None:
     last, current, gateway = Reports(TASKS), Reports(TASKS), Gateway(10)
-    last.begin(1, 2, None)
+    last.begin(1)
     last.owed.open("x", gateway)
-    current.begin(3, 4, None)
-    assert current.confirm(m.Taken(1, 2, {"x": (9, 0)})) is None
+    current.begin(3)
+    assert current.confirm(m.Taken(1, {"x": (9, 0)})) is None
     current.follow(last)
     assert gateway.counts().delivered == 9
 
 
 def test_only_so_many_sessions_that_are_over_are_waited_for() -> None:
     reports, gateway = Reports(TASKS), Gateway(10)
-    reports.begin(1, 1, None)
+    reports.begin(1)
     reports.owed.open("x", gateway)
     for number in range(2, MAX_SESSIONS + 2):
-        reports.begin(number, number, None)
+        reports.begin(number)
     assert not gateway.account.is_final
-    reports.begin(1_000, 1_000, None)
+    reports.begin(1_000)
     assert gateway.account.is_final

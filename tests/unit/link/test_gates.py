@@ -128,7 +128,7 @@ class Supervisor:
         link.peer = SimpleNamespace(session=process)
         self.gates.supervise(process, self.handed)
         peer = Peer(link, system_ports().tasks)
-        self.gates.greet(peer)
+        self.gates.greet(peer, process)
         for cls in (Low, High):
             peer.learn(info_of(cls).format.id, info_of(cls).format.description)
         return peer
