@@ -270,7 +270,10 @@ def _queue(source: Source, route: Route, header: str) -> None:
 def _put_by_name(source: Source, lanes: tuple[Lane, ...], header: str, item: str) -> str:
     """Returns the text that says which lanes these are, as the others do."""
     names = [source.bind(lane) for lane in lanes]
-    full = " or ".join(f"{name}.waiting >= {name}.blocks_at or {name}.mine()" for name in names)
+    full = " or ".join(
+        f"{name}.waiting >= {name}.blocks_at or {source.bind(lane.mine)}()"
+        for name, lane in zip(names, lanes, strict=True)
+    )
     source.line(f"if not ({full or 'False'}):", 4)
     _stamped(source, header, 5)
     source.line(item, 5)
@@ -309,7 +312,7 @@ def _put_if_wanted(source: Source, lane: Lane, wanted: str, header: str, item: s
     source.line(f"if not ({wanted}):", 4)
     _stamped(source, header, 5)
     source.line("passed = True", 5)
-    source.line(f"elif {name}.waiting < {name}.blocks_at and not {name}.mine():", 4)
+    source.line(f"elif {name}.waiting < {name}.blocks_at and not {source.bind(lane.mine)}():", 4)
     _stamped(source, header, 5)
     source.line(item, 5)
     source.line(f"{source.bind(lane.put)}(item)", 5)

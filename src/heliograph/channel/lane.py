@@ -222,14 +222,15 @@ class Lane:
                 self.waiting += 1
                 self.last = header
                 append(item)
-                fresh = True
-            else:
-                fresh = self._put_each((item,))
-            if fresh and not self._watched:
-                is_new, self.announced, self._watched = True, False, True
+                if self._watched:
+                    self._release()
+                    return
+            elif not self._put_each((item,)) or self._watched:
+                self._release()
+                return
+            is_new, self.announced, self._watched = True, False, True
             self._release()
-            if is_new:
-                self._on_ready(self)
+            self._on_ready(self)
         except BaseException:
             self._recover(is_new=is_new)
             raise
