@@ -134,16 +134,24 @@ def insist_on_rings(path: Path) -> None:
 
 
 def _set_aside(path: Path, descriptor: int, size: int) -> None:
-    found = os.statvfs(path.parent)
-    free = max(0, found.f_bavail - found.f_blocks // LEFT_TO_OTHERS) * found.f_frsize
+    free = _free_for_rings(path)
     if size > free:
-        raise NoRoomForRing(str(path), size, free)
+        raise NoRoomForRing(str(path), size, max(0, free))
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
         raise NoRoomForRing(str(path), size, free) from None
+    # Again: of several who make one at the same time each saw the room of all.
+    if _free_for_rings(path) < 0:
+        raise NoRoomForRing(str(path), size, 0)
+
+
+def _free_for_rings(path: Path) -> int:
+    """Bytes; below 0 when less is free than is left to others."""
+    found = os.statvfs(path.parent)
+    return (found.f_bavail - found.f_blocks // LEFT_TO_OTHERS) * found.f_frsize
 
 
 def _give_name(descriptor: int, path: Path) -> None:
