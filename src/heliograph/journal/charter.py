@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHARTER: Final = "charter"
+END: Final = b"\n"
+"""Stands behind the record and nowhere in it: what has it was written to its end."""
 
 
 class Charter(msgspec.Struct):
@@ -58,19 +60,32 @@ def read_charter(disk: Disk, channel: str) -> Charter:
     """What is remembered of a channel; the defaults when that is nothing."""
     name = f"{CHANNELS}/{escaped(channel)}/{CHARTER}"
     try:
-        charter = _decode(disk.read(name))
-        charter.qos()
-        charter.known_formats()
+        data = disk.read(name)
     except NoSuchFile:
         return Charter()
-    except (msgspec.DecodeError, InvalidQoS, FormatError) as error:
-        if not _has_events(disk, channel):
-            # It is synced before the first event: until then a power loss may leave anything of it.
-            log.warning("%s cannot be read, and is passed over: the channel has no events yet", name)
+    try:
+        charter = _decode(data.decode())  # names that are not known are passed over, but not their damage
+        charter.qos()
+        charter.known_formats()
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidQoS, FormatError) as error:
+        if _is_cut(data) and not _has_events(disk, channel):
+            # It is synced before the first event: until then a power loss may leave a part of it.
+            log.warning("%s was cut by a power loss, and is passed over: the channel has no events yet", name)
             return Charter()
         reason = f"{error}; remove it and say qos= when the channel is opened"
         raise BadJournalFile(name, reason) from error
     return charter
+
+
+def _is_cut(data: bytes) -> bool:
+    """Whether a power loss during its writing can have left this: its end, or blocks of it, are missing."""
+    if data.endswith(END) and b"\0" not in data:
+        return False
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return True
+    return False
 
 
 def _has_events(disk: Disk, channel: str) -> bool:
@@ -129,7 +144,7 @@ def _write(disk: Disk, channel: str, charter: Charter, *, sync: bool) -> None:
         with suppress(NoSuchFile):
             disk.remove(temporary)
     with disk.create(temporary) as file:
-        file.append(msgspec.json.encode(charter))
+        file.append(msgspec.json.encode(charter) + END)
         if sync:
             file.sync()
     disk.rename(temporary, f"{folder}/{CHARTER}")
