@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.errors import CursorHeld
 from heliograph.testing import Rig
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+from tests.faults.group_process import patiently
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +97,8 @@ def test_when_a_durable_consumer_is_killed_the_next_one_gets_what_it_lacks_at_ev
         for i in range(ENOUGH, 2 * ENOUGH):
             tracks.push_nowait(Track(i))
         got = {int(line.split()[1]) for line in reader.said}
-        with tracks.consumer(name="billing") as consumer:
+        # That its process has ended is known here a moment later than to who waited for it.
+        with patiently(lambda: tracks.consumer(name="billing"), CursorHeld) as consumer:
             while not set(range(2 * ENOUGH)) <= got:
                 track = consumer.pull(LIMIT)
                 assert track is not None, sorted(set(range(2 * ENOUGH)) - got)

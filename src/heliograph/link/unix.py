@@ -37,6 +37,10 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 0.25
 """Seconds between two looks around in the meeting folder."""
+LOOK_AGAIN: Final = 0.001
+"""Seconds until the first look after one that found a station whose connection has just ended still there;
+twice as many each time. The kernel closes what a process had one by one: the connection of one that is killed
+may end before its lock is free."""
 KEEP_YOUNG_EVERY: Final = 240
 """Looks after which the files of this station get the present time: a minute."""
 CHUNK: Final = 1 << 14
@@ -288,6 +292,9 @@ class UnixTransport:
         self._linked: dict[int, PeerProcess] = {}
         self._known: set[int] = set()
         self._refused: set[int] = set()
+        self._lost: dict[int, float] = {}
+        """Stations whose connection has just ended, and the pause before the next look for each. One that is
+        dialled meanwhile stays: a process that is ending may still be connected to."""
         self._look_around = tasks.signal("look around")
         self._closed = False
         self._files = tasks.lock("files in the meeting folder")
@@ -329,6 +336,8 @@ class UnixTransport:
     def lost(self, station: int, *, soon: bool = True) -> None:
         with self._lock:
             self._linked.pop(station, None)
+            if soon:
+                self._lost[station] = LOOK_AGAIN
         if soon:
             self._look_around.notify()
 
@@ -403,7 +412,10 @@ class UnixTransport:
         except Exception as error:  # noqa: BLE001 - whatever it is, others must be met again
             return self._looking.failed(error)
         self._looking.worked()
-        return LOOK_EVERY
+        with self._lock:
+            pause = min(self._lost.values(), default=LOOK_EVERY)
+            self._lost = {lost: 2 * after for lost, after in self._lost.items() if 2 * after < LOOK_EVERY}
+        return pause
 
     def _look(self) -> None:
         """Dial every station that is there and not linked; say which ones are gone."""
@@ -418,6 +430,7 @@ class UnixTransport:
             for station in gone:
                 self._linked.pop(station, None)
             self._refused &= alive
+            self._lost = {station: pause for station, pause in self._lost.items() if station in alive}
             new = alive - self._known
             to_dial = alive - self._linked.keys() - self._refused
             self._known |= alive
