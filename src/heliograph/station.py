@@ -411,7 +411,13 @@ class Station:
             raise NotPossible("manager", "who is in a channel is kept in a folder: hg.Station('data')")
         with self._managing:
             if self._manager is None:
-                manager = Manager(self.ports, self.channel, self._channels.get, self._check_usable)
+                manager = Manager(
+                    self.ports,
+                    self.channel,
+                    self._channels.get,
+                    self._check_usable,
+                    self._keeping.note_suspension,
+                )
                 self._manager = manager
                 for channel in self.channels():
                     manager.meet(channel)

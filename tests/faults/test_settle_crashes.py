@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing, suppress
 from functools import partial
 
+import pytest
+
 import heliograph as hg
-from heliograph.journal.charter import keep_charter, read_charter, sync_charter
+from heliograph.journal.charter import keep_charter, read_charter
 from heliograph.journal.limits import Limits
 from heliograph.journal.partition import Partition
 from heliograph.journal.reader import PartitionReader
 from heliograph.journal.recovery import make_folder
-from heliograph.sim import SimDisk
+from heliograph.sim import Fails, SimDisk
 from heliograph.sim.crashes import explore_crashes
+from heliograph.testing import Rig
 from tests.support import examples
 from tests.unit.journal.helpers import FORMATS, chunk, ports, tracks
 
@@ -56,7 +60,7 @@ class Opening:
 
     def _opened(self, disk: SimDisk) -> Partition:
         keep_charter(disk, CHANNEL, QOS, (Track,), sync=disk.exists(FOLDER))
-        settle = partial(sync_charter, disk, CHANNEL)
+        settle = partial(keep_charter, disk, CHANNEL, QOS, (Track,), anew=True)
         return Partition(ports(disk), FOLDER, FORMATS, Limits(), settle=settle)
 
     def _commit(self, writer: Partition, count: int) -> None:
@@ -78,3 +82,32 @@ def test_a_channel_is_opened_without_a_sync() -> None:
     Opening()._opened(disk)
     lost = disk.crash("none")
     assert not lost.list("channels")
+
+
+@pytest.mark.parametrize("at", range(2, 9))
+def test_what_a_channel_is_survives_though_the_first_sync_of_it_failed(at: int) -> None:
+    """A second sync of the same file would succeed and leave nothing on the disk. The first sync of all is
+    of the folder's own name: there is no station without it."""
+    rig = Rig(disk=SimDisk(faults=[Fails("sync", at=at)]))
+    tracks = rig.station.channel(CHANNEL, Track, qos=QOS)
+    with suppress(hg.HeliographError):
+        tracks.push(Track(id=1))
+    tracks.push(Track(id=2))
+    later = Rig(disk=rig.disk.crash("none"), seed=1)
+    with closing(later.station):
+        again = later.station.channel(CHANNEL, Track)
+        assert again.qos == QOS
+        assert 2 in [track.id for track in again.consumer(until="now", start="earliest")]
+
+
+def test_a_charter_that_events_of_another_partition_depend_on_is_replaced_durably() -> None:
+    disk = SimDisk()
+    make_folder(disk, "channels")
+    keep_charter(disk, CHANNEL, hg.QoS(durability="persistent"), (Track,))
+    make_folder(disk, f"channels/{CHANNEL}/b2")
+    make_folder(disk, f"channels/{CHANNEL}/b2/heads")
+    with disk.create(f"channels/{CHANNEL}/b2/heads/some.log") as head:
+        head.sync()
+    disk.sync_folder(f"channels/{CHANNEL}/b2/heads")
+    keep_charter(disk, CHANNEL, QOS, (Track,), sync=False)
+    assert read_charter(disk.crash("none"), CHANNEL).qos() == QOS

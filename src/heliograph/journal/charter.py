@@ -95,25 +95,26 @@ def _has_events(disk: Disk, channel: str) -> bool:
     return any(disk.exists(name) and disk.list(name) for name in inner)
 
 
-def sync_charter(disk: Disk, channel: str) -> None:
-    """Make durable what was kept without a sync, if anything was."""
-    with suppress(NoSuchFile), disk.open(f"{CHANNELS}/{escaped(channel)}/{CHARTER}") as file:
-        file.sync()
-
-
-def settle_charter(disk: Disk, channel: str) -> None:
-    """Have it survive a power loss though the channel has no event yet: something durable speaks of it."""
-    sync_charter(disk, channel)
+def sync_name(disk: Disk, channel: str) -> None:
+    """Sync where a charter is: it may have been put there by a call that failed after that."""
     disk.sync_folder(f"{CHANNELS}/{escaped(channel)}")
     disk.sync_folder(CHANNELS)
 
 
 def keep_charter(
-    disk: Disk, channel: str, qos: QoS, types: tuple[type[Event], ...], *, sync: bool = True
+    disk: Disk,
+    channel: str,
+    qos: QoS,
+    types: tuple[type[Event], ...],
+    *,
+    sync: bool = True,
+    anew: bool = False,
 ) -> None:
-    """Remember how a channel is and what it carries, if that is news.
+    """Remember how a channel is and what it carries, if that is news, or in any case (`anew`).
 
-    Without `sync` it survives a power loss after `sync_charter`, which comes before the first event.
+    Without `sync` it survives a power loss when it was kept anew, which comes before the first event. It is
+    written again for that: a second sync of a file whose first one failed says nothing about its content.
+    A charter that is there is replaced by one that is synced: the events of other partitions depend on it.
 
     Of a class that was made of a format, what is known under its name stays: a tool that opens a channel for
     its old events does not take the place of the program's own class.
@@ -123,14 +124,18 @@ def keep_charter(
     infos = ((info_of(cls), is_made(cls)) for cls in types)
     formats = [declared.get(info.name, info.format) if made else info.format for info, made in infos]
     charter = Charter(policies_of(qos), [(fmt.id, fmt.description) for fmt in formats], known.suspended)
-    if charter != known:
+    if anew or charter != known:
+        sync = sync or disk.exists(f"{CHANNELS}/{escaped(channel)}/{CHARTER}")
         _write(disk, channel, charter, sync=sync)
 
 
-def keep_suspension(disk: Disk, channel: str, owner: str | None) -> None:
-    """Remember who has suspended a channel, for whoever takes in batches while no station has it open."""
+def keep_suspension(disk: Disk, channel: str, owner: str | None, *, anew: bool = False) -> None:
+    """Remember who has suspended a channel, for whoever takes in batches while no station has it open.
+
+    With `anew` it is written though it is there: an earlier call may have failed before it was synced.
+    """
     known = read_charter(disk, channel)
-    if known.suspended != owner:
+    if anew or known.suspended != owner:
         _write(disk, channel, msgspec.structs.replace(known, suspended=owner), sync=True)
 
 

@@ -23,7 +23,7 @@ from heliograph.errors import AdoptionTimeout, BatchRefused, FileExists, FileLoc
 from heliograph.formats import FormatRegistry
 from heliograph.journal import staging
 from heliograph.journal.adoption import Inbox, Target
-from heliograph.journal.charter import Charter, keep_charter, read_charter, sync_charter
+from heliograph.journal.charter import Charter, keep_charter, keep_suspension, read_charter
 from heliograph.journal.cursors import CursorStore
 from heliograph.journal.identity import own_partition
 from heliograph.journal.limits import DAY, Limits
@@ -57,6 +57,8 @@ KEEP_ALL: Final = Limits(keep_bytes=None, keep_seconds=None, grace_seconds=3650 
 
 LOOK_SECONDS: Final = 0.05
 """How often the inbox is looked at; where there has never been one, a twentieth as often."""
+LONGEST_PAUSE: Final = 5.0
+"""How long it is left alone at most after it could not be looked through, several times in a row."""
 SHORTEST_WAIT: Final = 0.002
 """How soon somebody who waits for an adoption looks for the first time."""
 SWEEP_SECONDS: Final = 3600.0
@@ -100,6 +102,8 @@ class Keeping:
         self._shared = Shared(ports)
         # Guards which partitions are open; held while one is opened.
         self._opening = ports.tasks.lock("partitions")
+        self._charters = ports.tasks.lock("charters")
+        """Held while one is read and replaced; nothing else is waited for meanwhile."""
         self._stores: dict[str, JournalStore] = {}
         self._unclaimed: dict[str, Target] = {}
         """Partitions that are open for batches from outside only."""
@@ -120,7 +124,7 @@ class Keeping:
         if is_kept:
             self.check_types(channel, types())  # before anything is written
         with self._opening:
-            keep_charter(self._disk, channel, qos, types(), sync=is_kept)
+            self._keep_charter(channel, qos, types, sync=is_kept)
             unclaimed = self._unclaimed.pop(channel, None)
             if unclaimed is not None:
                 unclaimed.writer.close()
@@ -139,7 +143,7 @@ class Keeping:
                     tombstone_seconds=qos.tombstones,
                 ),
                 missing=qos.missing,
-                settle=partial(sync_charter, self._disk, channel),
+                settle=partial(self._keep_charter, channel, qos, types, anew=True),
                 shared=self._shared,
             )
         return store
@@ -187,7 +191,12 @@ class Keeping:
     def declare(self, channel: str, qos: QoS, types: tuple[type[Event], ...]) -> None:
         """An open channel carries further types."""
         with self._opening:
-            keep_charter(self._disk, channel, qos, types)
+            self._keep_charter(channel, qos, lambda: types)
+
+    def note_suspension(self, channel: str, owner: str | None, *, anew: bool) -> None:
+        """See `charter.keep_suspension`."""
+        with self._charters:
+            keep_suspension(self._disk, channel, owner, anew=anew)
 
     def has(self, channel: str) -> bool:
         """Whether this folder keeps a history of that channel."""
@@ -214,6 +223,18 @@ class Keeping:
             target.writer.close()
         self._shared.close()
         self._lock.release()
+
+    def _keep_charter(
+        self,
+        channel: str,
+        qos: QoS,
+        types: Callable[[], tuple[type[Event], ...]],
+        *,
+        sync: bool = True,
+        anew: bool = False,
+    ) -> None:
+        with self._charters:
+            keep_charter(self._disk, channel, qos, types(), sync=sync, anew=anew)
 
     def _target(self, batch: Batch) -> Target:
         """The open partition of a batch's channel; BatchRefused while that is suspended."""
@@ -270,6 +291,7 @@ class Keeping:
     def _watch(self) -> None:
         pause = LOOK_SECONDS
         swept = None
+        failed = 0
         while not self._stopping:
             try:
                 if self._inbox.exists():
@@ -281,9 +303,16 @@ class Keeping:
                     pause = LOOK_SECONDS
                 else:
                     pause = 20 * LOOK_SECONDS
+                if failed:
+                    log.warning("the inbox was looked through again, after %d attempts that failed", failed)
+                failed = 0
             except Exception:
                 # Whatever it was, the station goes on, and what is in the inbox stays there.
-                log.exception("the inbox could not be looked through; that is tried again")
+                failed += 1
+                pause = min(LOOK_SECONDS * 2 ** min(failed, 10), LONGEST_PAUSE)
+                log.exception(
+                    "the inbox could not be looked through; that is tried again in %.1f seconds", pause
+                )
             self._bell.wait(pause)
 
     def _locked(self, note: str) -> FileLock:

@@ -496,6 +496,10 @@ class JournalStore:
         found = cursors.open(name, owner or self._owner) if epoch is None else cursors.resume(name, epoch)
         return PartitionCursor(found, self.partition)
 
+    def settle(self) -> None:
+        """See to it that a new history survives a power loss, though it has no event yet."""
+        self._writer.settle()
+
     def _known_cursors(self) -> CursorStore:
         with self._reading:
             if self._cursors is None:

@@ -38,7 +38,7 @@ from heliograph.errors import (
     Suspended,
 )
 from heliograph.event import Event
-from heliograph.journal.charter import keep_suspension, settle_charter
+from heliograph.journal.charter import sync_name
 from heliograph.journal.names import ACTIVITY, GROUP_PLACE
 from heliograph.journal.store import READ_ROWS, JournalStore
 from heliograph.manager.member import Member
@@ -67,6 +67,12 @@ class OpenChannel(Protocol):
     def __call__(self, name: str, *types: type[T], qos: QoS | None = ...) -> Channel[T]: ...
 
 
+class NoteSuspension(Protocol):
+    """`Keeping.note_suspension`."""
+
+    def __call__(self, channel: str, owner: str | None, *, anew: bool) -> None: ...
+
+
 class Manager:
     """See the module; made by `station.manager`.
 
@@ -75,6 +81,7 @@ class Manager:
         open_channel: opens a channel of that station, or takes the one that is open.
         opened: the channel of that name, if it is open.
         check_usable: raises when the station is closed, or is another process's.
+        note_suspension: has it known where batches from outside are taken in.
     """
 
     def __init__(
@@ -83,8 +90,10 @@ class Manager:
         open_channel: OpenChannel,
         opened: Callable[[str], Channel[Any] | None],
         check_usable: Callable[[], None],
+        note_suspension: NoteSuspension,
     ) -> None:
         self._ports = ports
+        self._write_note = note_suspension
         self._check_usable = check_usable
         self._open_channel = open_channel
         self._opened = opened
@@ -104,6 +113,8 @@ class Manager:
         """Event classes that this program gave."""
         self._ends: dict[int, WeakSet[Any]] = {}
         """What members have open, by the number of their membership."""
+        self._unnoted: set[str] = set()
+        """Channels beside which something else may be noted than the log says."""
         for managed in self._roster.channels():
             self._note_suspension(managed.name)  # a crash may have come between a record and that
 
@@ -136,7 +147,8 @@ class Manager:
             channel: Channel[T] = self._open_channel(name, *types, qos=qos)
             try:
                 assert self._ports.disk is not None
-                settle_charter(self._ports.disk, name)  # before the record: it is to be opened as it is now
+                _store_of(channel).settle()  # before the record: it is to be opened as it is now
+                sync_name(self._ports.disk, name)
                 self._begin(channel, owner, access)
             except BaseException:
                 channel.close(0.0)
@@ -222,15 +234,25 @@ class Manager:
     def suspend(self, name: str, *, by: str) -> None:
         """Nothing is taken in until it is restarted, by whatever way; what is kept is still delivered."""
         with self._working():
-            self._keep(self._roster.suspending(name, by, self._now()))
-            self._note_suspension(name)
+            record = self._roster.suspending(name, by, self._now())
+            # Noted before it is recorded: what is recorded holds for batches from outside from then on.
+            self._unnoted.add(name)
+            try:
+                self._write_note(name, by, anew=True)
+                self._keep(record)
+            except HeliographError:
+                self._note_suspension(name)  # that it is not
+                raise
+            self._unnoted.discard(name)
             self._meet_open(name)
 
     @names_options
     def restart(self, name: str, *, by: str) -> None:
         """Let a suspended channel go on."""
         with self._working():
-            self._keep(self._roster.restarting(name, by, self._now()))
+            record = self._roster.restarting(name, by, self._now())
+            self._unnoted.add(name)
+            self._keep(record)
             self._note_suspension(name)
             self._meet_open(name)
 
@@ -244,7 +266,11 @@ class Manager:
             if not others:
                 raise NotPossible(name, "has no other member to own it: have one join, or destroy it")
             new = others[self._ports.random.below(len(others))] if to is None else to
-            self._keep(self._roster.transferring(name, by, new, self._now()))
+            record = self._roster.transferring(name, by, new, self._now())
+            if managed.suspended:
+                self._unnoted.add(name)
+            self._keep(record)
+            self._note_suspension(name)
         return new
 
     @names_options
@@ -313,6 +339,8 @@ class Manager:
         with ExitStack() as unlocked, self._lock:
             if self._unsettled:
                 self._settle(unlocked)
+            for name in tuple(self._unnoted):
+                self._note_suspension(name)
             yield
 
     def _end(self, name: str, by: str) -> tuple[Managed, Channel[Any]]:
@@ -330,6 +358,8 @@ class Manager:
             try:
                 channel.suspend(lambda: partial(Suspended, name, managed.owner, ending=True))
                 self._check_settled(managed, channel, seen)
+                if managed.suspended:
+                    self._unnoted.add(name)
                 self._keep(record)
             except BaseException:
                 if not self._unsettled:
@@ -421,11 +451,22 @@ class Manager:
         return channel
 
     def _note_suspension(self, name: str) -> None:
-        """Have it known where batches from outside are taken in, also while no station has the folder."""
-        assert self._ports.disk is not None
+        """Have it known where batches from outside are taken in, also while no station has the folder.
+
+        The log is what counts: where the note cannot be written it is told, and tried again with whatever
+        the manager is asked for next, and when the log is next read. Until then a batch may be refused that
+        could be taken in, never the other way round: a suspension is noted before it is recorded.
+        """
         managed = self._roster.get(name)
         is_suspended = managed is not None and managed.suspended
-        keep_suspension(self._ports.disk, name, managed.owner if managed and is_suspended else None)
+        is_doubtful = name in self._unnoted
+        self._unnoted.add(name)
+        try:
+            self._write_note(name, managed.owner if managed and is_suspended else None, anew=is_doubtful)
+        except HeliographError as error:
+            log.warning("%r: whether it is suspended is not noted for batches yet: %s", name, error)
+        else:
+            self._unnoted.discard(name)
 
     def _meet_open(self, name: str) -> None:
         channel = self._opened(name)

@@ -13,9 +13,10 @@ import pytest
 import heliograph as hg
 from heliograph.classes import class_for
 from heliograph.codec import encoder
-from heliograph.errors import BatchRefused, FolderInUse
+from heliograph.errors import BatchRefused, DiskError, FolderInUse
 from heliograph.event import format_of
 from heliograph.journal import keeping as keepings
+from heliograph.journal.adoption import Inbox
 from heliograph.journal.folder import StationFolder
 from heliograph.journal.keeper import Keeper
 from heliograph.journal.keeping import FOR_A_MOMENT, Keeping, wait_until_taken_in
@@ -273,3 +274,26 @@ def test_a_history_that_only_batches_write_is_sealed_as_they_come(
         assert [row.offset for row in reader.read(0)] == list(range(18))
     assert manifest.segments
     assert len(manifest.heads) <= 3
+
+
+def test_an_inbox_that_cannot_be_looked_through_is_tried_again_ever_later_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked = Inbox.exists
+    left = [OSError("no descriptor left"), DiskError("exists", "inbox", "no"), RuntimeError("something else")]
+
+    def failing(inbox: Inbox) -> bool:
+        if left and getattr(inbox._disk, "folder", None) == str(tmp_path):
+            raise left.pop()
+        return looked(inbox)
+
+    monkeypatch.setattr(Inbox, "exists", failing)
+    with hg.Station(tmp_path) as station:
+        totals = station.channel("totals", Total, qos=hg.QoS(durability="persistent"))
+        write(tmp_path, 0, 1, 2)
+        assert wait_until(lambda: "after 3 attempts that failed" in caplog.text)
+        batch = Batch(channel="totals", writer="w", nonce="c", number=0, files=())
+        wait_until_taken_in(system_ports(tmp_path), batch, 10.0)
+        assert [total.id for total in totals.consumer(until="now", start="earliest")] == [1, 2]
+    told = [line for line in caplog.messages if "could not be looked through" in line]
+    assert [line.split()[-2] for line in told] == ["0.1", "0.2", "0.4"]
