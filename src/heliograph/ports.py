@@ -345,7 +345,10 @@ class Tasks(Protocol):
 
     def sleep(self, seconds: float) -> None: ...
 
-    def lock(self, name: str = "lock") -> Lock: ...
+    def lock(self, name: str = "lock", *, outer: bool = False) -> Lock:
+        """An outer one is held while other tasks are waited for, none of which ever wants it: `holds_lock`
+        does not count it."""
+        ...
 
     def condition(self, lock: Lock | None = None, name: str = "condition") -> Condition:
         """With a lock of its own, or one that `lock()` made."""
@@ -358,7 +361,10 @@ class Tasks(Protocol):
     def queue(self, name: str, limit: int) -> Queue[T]: ...
 
     def holds_lock(self) -> bool:
-        """Whether the calling task has a lock of these tasks. Looks at each: for who waits for long."""
+        """Whether the calling task has a lock of these tasks that is no outer one.
+
+        Looks at each: for who waits for long.
+        """
         ...
 
 
@@ -744,7 +750,9 @@ class ThreadTasks:
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))
 
-    def lock(self, name: str = "lock") -> Lock:  # noqa: ARG002 - the standard lock has no name
+    def lock(self, name: str = "lock", *, outer: bool = False) -> Lock:  # noqa: ARG002 - the standard lock has no name
+        if outer:
+            return ThreadLock()
         if len(self._locks) >= self._clear_at:
             self._locks = [known for known in self._locks if known() is not None]
             self._clear_at = 2 * len(self._locks) + CLEAR_AT

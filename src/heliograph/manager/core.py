@@ -97,8 +97,9 @@ class Manager:
         self._check_usable = check_usable
         self._open_channel = open_channel
         self._opened = opened
-        self._lock = ports.tasks.lock("manager")
-        self._ending = ports.tasks.lock("destroying")
+        # Outer ones: a record is synced by another task, however long that takes, while they are held.
+        self._lock = ports.tasks.lock("manager", outer=True)
+        self._ending = ports.tasks.lock("destroying", outer=True)
         """Held while a history is looked at: nobody else closes it meanwhile."""
         self._activity = open_channel(ACTIVITY, Activity, qos=QoS(durability="persistent"))
         if self._activity.qos.ack_level != "synced":

@@ -208,7 +208,7 @@ class SimTasks:
         self._scheduler.step("sleep", f"{seconds:g}")
         self._scheduler.park("the clock", max(0.0, seconds))
 
-    def lock(self, name: str = "lock") -> SimLock:
+    def lock(self, name: str = "lock", *, outer: bool = False) -> SimLock:  # noqa: ARG002 - see `holds_lock`
         return SimLock(self._scheduler, name)
 
     def condition(self, lock: Lock | None = None, name: str = "condition") -> SimCondition:

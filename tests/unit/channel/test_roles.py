@@ -191,8 +191,8 @@ class Taken(ThreadTasks):
         super().__init__()
         self.taken: set[tuple[str, str]] = set()
 
-    def lock(self, name: str = "lock") -> Lock:
-        inner, taken = super().lock(name), self.taken
+    def lock(self, name: str = "lock", *, outer: bool = False) -> Lock:
+        inner, taken = super().lock(name, outer=outer), self.taken
 
         class Noted:
             def acquire(self, *said: Any, **options: Any) -> bool:

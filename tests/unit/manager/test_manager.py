@@ -980,3 +980,18 @@ def test_a_closed_station_has_no_manager(helio: Rig, manager: Manager) -> None:
     ):
         with pytest.raises(hg.Closed):
             ask()
+
+
+def test_a_disk_that_takes_long_to_sync_keeps_the_manager_from_nothing(
+    helio: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a record takes: the manager's own lock is not taken for that of an interrupted push."""
+    monkeypatch.setattr("heliograph.ports.INSIDE", 0.0)
+    manager = helio.station.manager
+    manager.create(WING, Drawing, owner="anna", access="supply")
+    manager.join(WING, "bert")
+    manager.suspend(WING, by="anna")
+    manager.restart(WING, by="anna")
+    manager.leave(WING, "bert")
+    manager.destroy(WING, by="anna")
+    assert manager.channels() == ()
