@@ -70,8 +70,11 @@ log = logging.getLogger(__name__)
 
 CLEAR_AT: Final = 256
 """Locks that are made before those that are gone are forgotten."""
-INSIDE: Final = 0.2
-"""Seconds after which whoever waits for other tasks looks whether these may be waiting for it."""
+INSIDE: Final = 5.0
+"""Seconds after which whoever waits for other tasks looks whether these may be waiting for it.
+
+Longer than a sync takes on a busy disk: what holds a lock of ours while it waits for one is not stuck.
+"""
 
 
 class Clock(Protocol):

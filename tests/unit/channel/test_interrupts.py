@@ -206,8 +206,12 @@ def test_an_interrupt_at_any_instant_leaves_locks_free_and_the_ledger_balanced(
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_a_push_out_of_a_signal_handler_is_served_or_refused_at_any_instant(
-    scene: Callable[[hg.Station], Scene], tmp_path: Path
+    scene: Callable[[hg.Station], Scene], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        "heliograph.ports.INSIDE", 0.2
+    )  # each instant at which a push is refused takes so long
+
     def handler(played: Scene) -> Callable[[], object]:
         def push() -> None:
             with suppress(hg.errors.HeliographError):
