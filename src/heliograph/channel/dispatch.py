@@ -279,15 +279,15 @@ class DispatchPool:
         """A thread that reads begins to run callbacks."""
         reader.is_taking = False  # what callbacks push is no work of this thread
         reader.worker.running = run
-        reader.marks.append(now)
+        reader.worker.marks.append(now)
         if self._is_resting or not self._watching:
             self._wake_watch()
 
-    def end_run(self, reader: Reader, worker: Worker) -> None:
+    def end_run(self, worker: Worker) -> None:
         """They have returned; HandedOver when another thread reads by now."""
         worker.running = None
         try:
-            reader.marks.pop()
+            worker.marks.pop()
         except IndexError:
             with self._lock:
                 if worker in self._relieved:  # else it was given up
@@ -308,11 +308,11 @@ class DispatchPool:
             try:
                 while again and not worker.replaced:
                     again = run.run_batch()
-                    if len(self._tokens) or not reader.renew_mark(begun):
+                    if len(self._tokens) or not reader.renew_mark(worker, begun):
                         break
             finally:
                 try:
-                    self.end_run(reader, worker)
+                    self.end_run(worker)
                 finally:
                     if again:
                         run.lane.announced = False
@@ -445,7 +445,7 @@ class DispatchPool:
             return not len(self._tokens) and not running
 
     def _is_reader_busy(self) -> bool:
-        return any(reader.marks or reader.claims for reader in tuple(self._readers.values()))
+        return any(reader.worker.marks or reader.claims for reader in tuple(self._readers.values()))
 
     def _relieve_readers(self) -> None:
         """Have other threads read on where a callback takes long."""
@@ -457,13 +457,13 @@ class DispatchPool:
             if claims and now - reader.begun_ns >= HAND_OVER_NS:
                 reader.release_claims()
             try:
-                if now - reader.marks[0] < HAND_OVER_NS:
+                if now - worker.marks[0] < HAND_OVER_NS:
                     continue
                 slow = worker.running
                 with self._lock:
                     self._relieved.append(worker)
                     try:
-                        reader.marks.pop()
+                        worker.marks.pop()
                     except IndexError:  # it has just returned
                         self._relieved.remove(worker)
                         continue

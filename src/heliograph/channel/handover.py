@@ -47,9 +47,13 @@ class HandedOver(Exception):
 class Worker:
     """What the watch knows of a thread that runs callbacks."""
 
-    __slots__ = ("replaced", "running", "seen", "since_ns", "thread")
+    __slots__ = ("marks", "replaced", "running", "seen", "since_ns", "thread")
 
     def __init__(self) -> None:
+        self.marks: list[int] = []
+        """Of a thread that reads: since when a callback runs, while one does. Whoever pops it, the thread or
+        the watch, decides who reads. Its own: the thread that takes over has another.
+        """
         self.running: Runnable | None = None
         self.thread = 0
         self.replaced = False
@@ -76,7 +80,6 @@ class Reader:
         "go_on",
         "is_direct",
         "is_taking",
-        "marks",
         "name",
         "now",
         "pool",
@@ -91,8 +94,6 @@ class Reader:
         self.go_on: Callable[[], object] = lambda: None
         """Reads on, in the thread that takes over."""
         self.now = clock.monotonic_ns
-        self.marks: list[int] = []
-        """Since when a callback runs, while one does. Whoever pops it decides who reads."""
         self.worker = Worker()
         self.is_taking = False
         """Whether what gets ready in its thread now has come over the link."""
@@ -129,13 +130,13 @@ class Reader:
         if self.claims and self.pool is not None:
             self.pool.run_claims(self)
 
-    def renew_mark(self, begun_ns: int) -> bool:
-        """Between short callbacks: whether its thread still reads, and may run more of them."""
+    def renew_mark(self, worker: Worker, begun_ns: int) -> bool:
+        """Between short callbacks: whether that thread still reads, and may run more of them."""
         now = self.now()
         if now - begun_ns >= TURN_NS:
             return False
         try:
-            self.marks[0] = now
+            worker.marks[0] = now
         except IndexError:  # another thread reads
             return False
         return True

@@ -252,7 +252,7 @@ class Subscription(QueuedReceiver):
         else:
             self.lane.done += 1
         self._rest()
-        self._strict.end_run(reader, worker)
+        self._strict.end_run(worker)
         reader.is_taking = True
 
     def call_many(self, events: list[Any], header_of: Callable[[int], Header], reader: Reader) -> None:
@@ -274,12 +274,12 @@ class Subscription(QueuedReceiver):
                 if lane.halted:
                     is_halted = True
                     break
-            reader.renew_mark(begun)
+            reader.renew_mark(worker, begun)
         if rest := length_hint(left):
             first = len(events) - rest
             lane.settle([(events[n], header_of(n), 0) for n in range(first, len(events))])
         self._rest()
-        self._strict.end_run(reader, worker)
+        self._strict.end_run(worker)
         reader.is_taking = True
 
     def _rest(self) -> None:
