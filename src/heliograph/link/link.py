@@ -260,8 +260,10 @@ class Link:
                 self._arm()
             return True
         finally:
-            if self._sending.mine():
+            try:  # noqa: SIM105 - one call, in C: a signal comes before it or when the lock is free
                 self._sending.release()
+            except RuntimeError:  # somebody else has it
+                pass
 
     def pump(self) -> None:
         """Send what can be sent without waiting; the link's own task does the rest."""
@@ -276,8 +278,10 @@ class Link:
             if self._unflushed:
                 self._arm()
         finally:
-            if self._sending.mine():
+            try:  # noqa: SIM105 - one call, in C: a signal comes before it or when the lock is free
                 self._sending.release()
+            except RuntimeError:  # somebody else has it
+                pass
 
     def _arm(self) -> None:
         """Have the link's own task look at everything, soon."""
