@@ -64,7 +64,7 @@ fuzz: $(READY) ## the property and fault suites with new random examples, 20 tim
 # restored files, full disks, hostile peers and floods. The others are beside what they are about.
 BREAKS := tests/faults \
 	tests/e2e/test_interrupts.py tests/e2e/test_planted_modules.py tests/e2e/test_band_supervision.py \
-	tests/unit/journal/test_identity.py tests/unit/journal/test_cursors.py tests/unit/journal/test_cursorrepair.py \
+	tests/unit/journal/format/test_identity.py tests/unit/journal/consumers/test_cursors.py tests/unit/journal/consumers/test_cursor_repair.py \
 	tests/property/test_hostile.py tests/property/test_journal_hostile.py tests/unit/manager/test_damaged_log.py
 
 .PHONY: break

@@ -11,10 +11,14 @@ from rich.table import Table
 
 import heliograph as hg
 import heliograph.spark
-from heliograph import codec, columns, evolution, reflect
-from heliograph.expr import arrow, python, spark
-from heliograph.expr.check import check
-from heliograph.expr.parser import parse
+from heliograph import codec
+from heliograph.codec.columnar import columns
+from heliograph.codec.dynamic import reflect
+from heliograph.filters import arrow, python
+from heliograph.filters import spark_sql as spark
+from heliograph.filters.check import check
+from heliograph.filters.parser import parse
+from heliograph.model import compatibility as evolution
 
 FILTER = "speed > :limit AND region IN ('north', 'east')"
 PARAMS = {"limit": 300}

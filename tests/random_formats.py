@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import heliograph as hg
-from heliograph import fieldtypes as ft
-from heliograph.event import EventMeta
-from heliograph.evolution import widens
-from heliograph.formats import Field, Format
-from heliograph.layout import round_up, size_and_align
+from heliograph.model import field_types as ft
+from heliograph.model.compatibility import widens
+from heliograph.model.event import EventMeta
+from heliograph.model.formats import Field, Format
+from heliograph.model.layout import round_up, size_and_align
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
-    from heliograph.formats import BodyKind, ByteOrder
+    from heliograph.model.formats import BodyKind, ByteOrder
 
 CODES = {
     "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from heliograph.errors import NoRoomForRing
-from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks
 from heliograph.ring import RingFolder, RingReader, RingWriter, missing
+from heliograph.runtime.ports import Ports, SystemClock, SystemRandom, ThreadTasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.ports import Clock
+    from heliograph.runtime.ports import Clock
 
 PORTS = Ports(SystemClock(), ThreadTasks(), SystemRandom())
 LIMIT = 60.0

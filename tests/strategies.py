@@ -1,4 +1,5 @@
-"""Random formats, and random values that fit them, in the plain form of `heliograph.reflect`."""
+"""Random formats, and random values that fit them, in the plain form of
+`heliograph.codec.dynamic.reflect`."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from typing import Any, cast
 import numpy as np
 from hypothesis import strategies as st
 
-from heliograph import fieldtypes as ft
-from heliograph.formats import Field, Format
+from heliograph.model import field_types as ft
+from heliograph.model.formats import Field, Format
 
 DTYPES: dict[str, type[np.generic]] = {
     "bool": np.bool_,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray  # noqa: TC002 - the event class reads its anno
 import heliograph as hg
 from bench.harness import Benchmark, Case, Fact, Size, Target, benchmark
 from heliograph import codec
-from heliograph.event import format_of
+from heliograph.model.event import format_of
 
 SMALL, LARGE = 128, 12_800
 """Doubles in 1 KB and in 100 KB."""

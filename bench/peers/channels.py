@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import heliograph as hg
 from bench.harness import Benchmark, Case, Size, Target, benchmark
-from heliograph.event import Header
+from heliograph.model.event import Header
 
 if TYPE_CHECKING:
     from collections.abc import Callable

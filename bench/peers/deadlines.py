@@ -13,10 +13,10 @@ from itertools import count, cycle
 
 import heliograph as hg
 from bench.harness import Benchmark, Case, Size, Target, benchmark
-from heliograph.channel.lane import Lane
-from heliograph.event import LATENCY, Header
-from heliograph.order import Ranking, order_named
-from heliograph.ports import SystemClock, ThreadTasks
+from heliograph.channel.queueing.queue import Lane
+from heliograph.model.event import LATENCY, Header
+from heliograph.qos.dispatch_order import Ranking, order_named
+from heliograph.runtime.ports import SystemClock, ThreadTasks
 
 WAITING = 10_000
 """Events that wait."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import heliograph as hg
 from bench.harness import Benchmark, Case, Fact, Size, Target, benchmark
-from heliograph.event import format_of
-from heliograph.expr.check import check
-from heliograph.expr.parser import parse
-from heliograph.expr.python import compile_merged, compile_one
-from heliograph.expr.reference import evaluate
-from heliograph.match import Matcher
+from heliograph.filters.check import check
+from heliograph.filters.index import Matcher
+from heliograph.filters.parser import parse
+from heliograph.filters.python import compile_merged, compile_one
+from heliograph.filters.reference import evaluate
+from heliograph.model.event import format_of
 
 
 class Track(hg.Event, name="air.track"):

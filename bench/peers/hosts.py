@@ -22,8 +22,8 @@ from queue import Empty, SimpleQueue
 from types import new_class
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks
 from heliograph.ring import RingFolder, missing
+from heliograph.runtime.ports import Ports, SystemClock, SystemRandom, ThreadTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

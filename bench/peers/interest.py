@@ -20,7 +20,7 @@ from bench.harness import Benchmark, Case, Size, Target, benchmark
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from heliograph.link import Carrier
+    from heliograph.links import Carrier
 
 LIMIT = 30.0
 CARRIERS: tuple[Carrier, ...] = ("socket", "ring")

@@ -21,9 +21,9 @@ from bench.harness import Benchmark, Case, Size, Target, benchmark
 from heliograph import codec
 from heliograph.codec import native
 from heliograph.codec.interpret import interpreted_decoder
-from heliograph.event import format_of, info_of
-from heliograph.layout import native_format
-from heliograph.validate import validator
+from heliograph.codec.validate import validator
+from heliograph.model.event import format_of, info_of
+from heliograph.model.layout import native_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,18 +17,18 @@ from crc32c import crc32c
 from bench.harness import Benchmark, Case, Size, Target, benchmark
 from bench.peers.journals import TRACK, Track
 from heliograph import codec, format_of
-from heliograph.formats import FormatRegistry
+from heliograph.journal.format.manifest import load
+from heliograph.journal.format.records import Record, encode_rows
 from heliograph.journal.limits import Limits
-from heliograph.journal.manifest import load
-from heliograph.journal.partition import Chunk, Partition
-from heliograph.journal.records import Record, encode_rows
-from heliograph.journal.recovery import recover
-from heliograph.ports import system_ports
+from heliograph.journal.writing.partition import Chunk, Partition
+from heliograph.journal.writing.recovery import recover
+from heliograph.model.formats import FormatRegistry
+from heliograph.runtime.ports import system_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.ports import Ports
+    from heliograph.runtime.ports import Ports
 
 SECONDS_PER_MILLION = 2.0
 

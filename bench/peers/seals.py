@@ -20,12 +20,12 @@ import heliograph as hg
 from bench.harness import Benchmark, Case, Size, Target, benchmark
 from bench.peers.journals import TRACK, Suppliers, Track
 from heliograph.codec import encoder
-from heliograph.formats import FormatRegistry
 from heliograph.journal import Limits, Record
-from heliograph.journal.partition import Chunk, Partition, SealJob
-from heliograph.journal.records import Run, encode_rows
-from heliograph.journal.seal import seal, seal_in_process
-from heliograph.ports import system_ports
+from heliograph.journal.format.records import Run, encode_rows
+from heliograph.journal.maintenance.seal import seal, seal_in_process
+from heliograph.journal.writing.partition import Chunk, Partition, SealJob
+from heliograph.model.formats import FormatRegistry
+from heliograph.runtime.ports import system_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def closed_head(folder: str, events: int, *, runs: bool) -> SealJob:
 
 def beside(folder: str, job: SealJob, work: Callable[[], object]) -> None:
     """Do some work while a seal runs."""
-    command = [sys.executable, "-m", "heliograph.journal.seal", folder]
+    command = [sys.executable, "-m", "heliograph.journal.maintenance.seal", folder]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as sealing:
         assert sealing.stdin is not None
         sealing.stdin.write(msgspec.msgpack.encode(job))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import heliograph as hg
 import heliograph.spark
 from bench.harness import Benchmark, Case, Size, Target, benchmark
-from heliograph.journal.folder import StationFolder
+from heliograph.journal.format.folder import StationFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def fill(folder: str, channel: str, events: int, *, sealed: bool) -> None:
 
 def sealed_files(folder: str, channel: str) -> list[str]:
     """The files that are its history now; what they were merged from still lies beside them, in its grace."""
-    from heliograph.spark.planning import plan_read
+    from heliograph.spark.source.plan import plan_read
 
     return [file.path for file in plan_read(folder, channel, None, None, fail_on_data_loss=True).files]
 
@@ -85,7 +85,7 @@ def ready_batch(folder: str, channel: str) -> tuple[Any, pa.RecordBatch]:
     """The schema of the channel and some of its rows, exactly as `format("heliograph")` gives them."""
     import pyarrow as pa
 
-    from heliograph.spark.source import HeliographSource
+    from heliograph.spark.source.source import HeliographSource
 
     source = HeliographSource({"path": folder, "channel": channel})
     schema = source.schema()
@@ -350,9 +350,9 @@ def _lag(spark: SparkSession, folder: str, size: Size) -> str:
     "spark-offsets", "Asking 1, 100 and 10,000 channels how far they are, and planning a batch of them"
 )
 def offsets(size: Size) -> Benchmark:
-    from heliograph.spark.options import parse_options
-    from heliograph.spark.stream import Stream
-    from heliograph.spark.watching import Watch
+    from heliograph.spark.source.options import parse_options
+    from heliograph.spark.source.partitions import Watch
+    from heliograph.spark.source.stream import Stream
 
     stack = ExitStack()
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="heliograph-bench-"))

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import heliograph as hg
 from bench.harness import Benchmark, Case, Fact, Size, Target, benchmark
-from heliograph.event import format_of
-from heliograph.expr.check import check
-from heliograph.expr.parser import parse
-from heliograph.expr.python import compile_one
-from heliograph.match import Matcher
+from heliograph.filters.check import check
+from heliograph.filters.index import Matcher
+from heliograph.filters.parser import parse
+from heliograph.filters.python import compile_one
+from heliograph.model.event import format_of
 
 if TYPE_CHECKING:
-    from heliograph.expr.typed import Checked
+    from heliograph.filters.typed import Checked
 
 MANY = 100_000
 PER_REGION = 100

@@ -20,13 +20,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.harness import Benchmark, Case, Size, Target, benchmark
-from heliograph.ports import ThreadTasks
-from heliograph.timers import Timers
+from heliograph.runtime.ports import ThreadTasks
+from heliograph.runtime.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.ports import Task
+    from heliograph.runtime.ports import Task
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SPAN = 10**12

@@ -17,28 +17,11 @@ if TYPE_CHECKING:
     from typing import Any as Any
 
     from heliograph import testing as testing
-    from heliograph.annotations import Length as Length
-    from heliograph.annotations import Shape as Shape
-    from heliograph.annotations import f32 as f32
-    from heliograph.annotations import f64 as f64
-    from heliograph.annotations import i8 as i8
-    from heliograph.annotations import i16 as i16
-    from heliograph.annotations import i32 as i32
-    from heliograph.annotations import i64 as i64
-    from heliograph.annotations import u8 as u8
-    from heliograph.annotations import u16 as u16
-    from heliograph.annotations import u32 as u32
-    from heliograph.annotations import u64 as u64
-    from heliograph.channel.consumer import Consumer as Consumer
-    from heliograph.channel.core import Channel as Channel
-    from heliograph.channel.deliveries import Delivery as Delivery
+    from heliograph.channel.channel import Channel as Channel
     from heliograph.channel.ledger import ChannelStats as ChannelStats
-    from heliograph.channel.supplier import Supplier as Supplier
-    from heliograph.correlate.pattern import after as after
-    from heliograph.correlate.pattern import all_of as all_of
-    from heliograph.correlate.pattern import any_of as any_of
-    from heliograph.correlate.pattern import every as every
-    from heliograph.correlate.pattern import none_of as none_of
+    from heliograph.channel.publish.supplier import Supplier as Supplier
+    from heliograph.channel.receive.consumer import Consumer as Consumer
+    from heliograph.channel.receive.delivery import Delivery as Delivery
     from heliograph.delivery.records import DeliveryRecord as DeliveryRecord
     from heliograph.delivery.records import LedgerRecord as LedgerRecord
     from heliograph.errors import AppendTimeout as AppendTimeout
@@ -80,27 +63,44 @@ if TYPE_CHECKING:
     from heliograph.errors import UnknownFormat as UnknownFormat
     from heliograph.errors import WouldDeadlock as WouldDeadlock
     from heliograph.errors import WrongEventType as WrongEventType
-    from heliograph.event import Event as Event
-    from heliograph.event import EventId as EventId
-    from heliograph.event import Header as Header
-    from heliograph.event import format_of as format_of
-    from heliograph.expr.build import col as col
-    from heliograph.expr.build import param as param
-    from heliograph.formats import Format as Format
+    from heliograph.filters.build import col as col
+    from heliograph.filters.build import param as param
     from heliograph.journal import Limits as Limits
     from heliograph.manager.roster import Activity as Activity
-    from heliograph.qos import QoS as QoS
+    from heliograph.model.annotations import Length as Length
+    from heliograph.model.annotations import Shape as Shape
+    from heliograph.model.annotations import f32 as f32
+    from heliograph.model.annotations import f64 as f64
+    from heliograph.model.annotations import i8 as i8
+    from heliograph.model.annotations import i16 as i16
+    from heliograph.model.annotations import i32 as i32
+    from heliograph.model.annotations import i64 as i64
+    from heliograph.model.annotations import u8 as u8
+    from heliograph.model.annotations import u16 as u16
+    from heliograph.model.annotations import u32 as u32
+    from heliograph.model.annotations import u64 as u64
+    from heliograph.model.event import Event as Event
+    from heliograph.model.event import EventId as EventId
+    from heliograph.model.event import Header as Header
+    from heliograph.model.event import format_of as format_of
+    from heliograph.model.formats import Format as Format
+    from heliograph.patterns.pattern import after as after
+    from heliograph.patterns.pattern import all_of as all_of
+    from heliograph.patterns.pattern import any_of as any_of
+    from heliograph.patterns.pattern import every as every
+    from heliograph.patterns.pattern import none_of as none_of
+    from heliograph.qos.policies import QoS as QoS
+    from heliograph.qos.threads import Threads as Threads
     from heliograph.station import Station as Station
-    from heliograph.threads import Threads as Threads
 
 _HOMES = {
-    "annotations": "Length Shape f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
-    "channel.consumer": "Consumer",
-    "channel.deliveries": "Delivery",
-    "channel.core": "Channel",
+    "model.annotations": "Length Shape f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
+    "channel.receive.consumer": "Consumer",
+    "channel.receive.delivery": "Delivery",
+    "channel.channel": "Channel",
     "channel.ledger": "ChannelStats",
-    "channel.supplier": "Supplier",
-    "correlate.pattern": "after all_of any_of every none_of",
+    "channel.publish.supplier": "Supplier",
+    "patterns.pattern": "after all_of any_of every none_of",
     "delivery.records": "DeliveryRecord LedgerRecord",
     "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
@@ -108,14 +108,14 @@ _HOMES = {
     "InvalidQoS JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NotAMember NotMatched NotOwner "
     "NotPossible NotReentrant QueueFull SupplierFenced SupplierHeld Suspended UnknownFormat WouldDeadlock "
     "WrongEventType",
-    "event": "Event EventId Header format_of",
-    "expr.build": "col param",
-    "formats": "Format",
+    "model.event": "Event EventId Header format_of",
+    "filters.build": "col param",
+    "model.formats": "Format",
     "journal": "Limits",
     "manager.roster": "Activity",
-    "qos": "QoS",
+    "qos.policies": "QoS",
     "station": "Station",
-    "threads": "Threads",
+    "qos.threads": "Threads",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

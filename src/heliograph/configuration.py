@@ -46,10 +46,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 import msgspec
 
 from heliograph.errors import ExpressionError, InvalidConfiguration, InvalidQoS, NotPossible
-from heliograph.qos import HIGHEST_PRIORITY, LOWEST_PRIORITY, QoS
-from heliograph.threads import Threads
-from heliograph.timers import MAX_TIMERS
-from heliograph.wording import hint
+from heliograph.errors.sentences import hint
+from heliograph.qos.policies import HIGHEST_PRIORITY, LOWEST_PRIORITY, QoS
+from heliograph.qos.threads import Threads
+from heliograph.runtime.timers import MAX_TIMERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -309,7 +309,7 @@ class _Reading:
         """Whether it is one at all; which fields there are is known when the channel is opened."""
         if not isinstance(text, str):
             self._refuse(path, f"{text!r:.60}: a filter, as text")
-        from heliograph.expr.parser import parse  # noqa: PLC0415 - few files have filters
+        from heliograph.filters.parser import parse  # noqa: PLC0415 - few files have filters
 
         try:
             parse(text)

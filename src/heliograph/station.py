@@ -18,16 +18,16 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, Unpack, get_args, overload
 
-from heliograph.channel.core import Channel
-from heliograph.channel.naming import PatternSubscription, check_channel, types_needed
-from heliograph.channel.ownloop import OwnLoop
-from heliograph.channel.pools import CALLBACK_LIMIT, Pools
-from heliograph.channel.services import Services
-from heliograph.channel.stamp import check_limit, check_timeout
+from heliograph.channel.channel import Channel
+from heliograph.channel.context import Services
+from heliograph.channel.dispatch.asyncio_loop import OwnLoop
+from heliograph.channel.dispatch.pools import CALLBACK_LIMIT, Pools
+from heliograph.channel.names import PatternSubscription, check_channel, types_needed
+from heliograph.channel.publish.options import check_limit, check_timeout
 from heliograph.configuration import check_station, load
-from heliograph.delivery.desk import Desk
+from heliograph.delivery.ack_watch import Watching
+from heliograph.delivery.coordinator import Desk
 from heliograph.delivery.records import RESERVED, Recorder
-from heliograph.delivery.watch import Watching
 from heliograph.errors import (
     ChannelExists,
     Closed,
@@ -35,32 +35,32 @@ from heliograph.errors import (
     NoSuchChannel,
     NotPossible,
 )
-from heliograph.event import Event
-from heliograph.journal.keeping import Keeping
+from heliograph.errors.sentences import station_text
 from heliograph.journal.limits import Limits
-from heliograph.link import PEER_LIMIT, Carrier, Identity, check_joining, join
-from heliograph.options import insist_on_known, names_options
-from heliograph.ports import LocalDisk, Ports, seconds_until, system_ports
-from heliograph.qos import QoS, differences
-from heliograph.timers import Timers
-from heliograph.trouble import reporter, run_all
-from heliograph.wording import station_text
+from heliograph.journal.station_folder import Keeping
+from heliograph.links import PEER_LIMIT, Carrier, Identity, check_joining, join
+from heliograph.model.event import Event
+from heliograph.qos.policies import QoS, differences
+from heliograph.runtime.error_reporting import reporter, run_all
+from heliograph.runtime.option_names import insist_on_known, names_options
+from heliograph.runtime.ports import LocalDisk, Ports, seconds_until, system_ports
+from heliograph.runtime.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from heliograph.bandworker import BandWorker, WorkerOptions
     from heliograph.channel.ledger import ChannelStats
-    from heliograph.channel.members import Access
-    from heliograph.channel.scheduling import Schedule
-    from heliograph.channel.together import Together
-    from heliograph.correlate.pattern import Pattern
-    from heliograph.event import Header
-    from heliograph.link.contract import Transport
-    from heliograph.link.discovery import ChannelDiscovery
-    from heliograph.link.mesh import Mesh
+    from heliograph.channel.registry import Access
+    from heliograph.links.contract import Transport
+    from heliograph.links.interest.channel_discovery import ChannelDiscovery
+    from heliograph.links.mesh.mesh import Mesh
     from heliograph.manager import Manager
-    from heliograph.trouble import OnError
+    from heliograph.model.event import Header
+    from heliograph.patterns.pattern import Pattern
+    from heliograph.patterns.subscription import Together
+    from heliograph.runtime.error_reporting import OnError
+    from heliograph.scheduling.tasks import Schedule
+    from heliograph.workers.supervisor import BandWorker, WorkerOptions
 
 log = logging.getLogger(__name__)
 
@@ -258,8 +258,8 @@ class Station:
 
     def _discover(self) -> None:
         """Look for channels of other stations from now on, and have those open that are there."""
-        from heliograph.link.discovery import ChannelDiscovery  # noqa: PLC0415 - few programs have patterns
-        from heliograph.link.keepers import MEET_LIMIT  # noqa: PLC0415 - as above
+        from heliograph.links.history.directory import MEET_LIMIT  # noqa: PLC0415 - as above
+        from heliograph.links.interest.channel_discovery import ChannelDiscovery  # noqa: PLC0415 - few programs have patterns
 
         assert self.mesh is not None
         with self._lock:
@@ -325,7 +325,7 @@ class Station:
     def _together(self, pattern: Pattern, callback: Callable[[Any], object], **options: Any) -> Together:
         if not self._configuration.modules.correlation:
             raise NotPossible("subscribe", "a pattern: this station's configuration has no correlation")
-        from heliograph.channel.together import look_for  # noqa: PLC0415 - few programs have patterns
+        from heliograph.patterns.subscription import look_for  # noqa: PLC0415 - few programs have patterns
 
         bounds, others = self._configuration.patterns, self.patterns()
         together = look_for(pattern, callback, self._services, bounds, others, **options)
@@ -341,8 +341,8 @@ class Station:
             name: the name that it was subscribed under.
             **only: `key`: the matches of one key.
         """
-        from heliograph.channel.together import found_again  # noqa: PLC0415 - few programs have patterns
-        from heliograph.correlate.pattern import limited  # noqa: PLC0415 - likewise
+        from heliograph.patterns.pattern import limited  # noqa: PLC0415 - likewise
+        from heliograph.patterns.subscription import found_again  # noqa: PLC0415 - few programs have patterns
 
         self._check_usable()
         insist_on_known("matches", only, ("pattern", "name", "key"))
@@ -360,7 +360,7 @@ class Station:
             blocking: seconds that anything of lower priority may hold up anything of higher, beside that: an
                 interpreter lock's switch interval, a lock.
         """
-        from heliograph.channel.scheduling import Schedule  # noqa: PLC0415 - few programs have tasks
+        from heliograph.scheduling.tasks import Schedule  # noqa: PLC0415 - few programs have tasks
 
         self._check_usable()
         clock, tasks = self.ports.clock, self.ports.tasks
@@ -387,11 +387,12 @@ class Station:
             setup: a function that another process can import, or "module:function". It is called there with
                 a station of this one's domain and carrier, and subscribes what it likes.
             **options: `priority` of its consumers that name none, required; `name`, `core`, `fifo`,
-                `timeout`, `hang_after`, `on_hang`, `redeliver`: see `heliograph.bandworker.WorkerOptions`.
+                `timeout`, `hang_after`, `on_hang`, `redeliver`: see
+                `heliograph.workers.supervisor.WorkerOptions`.
 
-        A worker that dies is started again, and reported to `on_error`; see `heliograph.bandworker`.
+        A worker that dies is started again, and reported to `on_error`; see `heliograph.workers.supervisor`.
         """
-        from heliograph.bandworker import open_worker  # noqa: PLC0415 - few programs have workers
+        from heliograph.workers.supervisor import open_worker  # noqa: PLC0415 - few programs have workers
 
         self._check_usable()
         worker = open_worker(setup, self.mesh, self._transport, self._services, options)
@@ -537,7 +538,7 @@ class Station:
 
     def keep_for_others(self) -> None:
         """Keep persistent channels that stations of the domain without a folder open and nobody keeps."""
-        from heliograph.link.keepers import ForOthers  # noqa: PLC0415 - few stations keep for others
+        from heliograph.links.history.directory import ForOthers  # noqa: PLC0415 - few stations keep for others
 
         if self._keeping is None or self.mesh is None:
             needed = "needs a folder and a domain: hg.Station('data', domain='a')"
@@ -555,7 +556,7 @@ class Station:
         """For a channel that is opened without a class: classes made of the formats that others have."""
         if self.mesh is None or name in self._channels:
             return ()
-        from heliograph.link.keepers import MEET_LIMIT, classes_of  # noqa: PLC0415 - most have the class
+        from heliograph.links.history.directory import MEET_LIMIT, classes_of  # noqa: PLC0415 - most have the class
 
         self.mesh.meet_all(MEET_LIMIT)
         return tuple(classes_of(self.mesh, name))

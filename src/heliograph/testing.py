@@ -19,15 +19,15 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from heliograph.ports import Ports, ThreadTasks
+from heliograph.runtime.error_reporting import log_error
+from heliograph.runtime.ports import Ports, ThreadTasks
 from heliograph.sim import SimDisk, SimRandom
 from heliograph.station import Station
-from heliograph.trouble import log_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from heliograph.event import Header
+    from heliograph.model.event import Header
 
 DEFAULT_LIMIT = 10.0
 """Seconds that `settle` waits: longer than any healthy test needs."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import heliograph as hg
-from heliograph.link.memory import MemoryNetwork
-from heliograph.ports import system_ports
+from heliograph.links.transports.memory import MemoryNetwork
+from heliograph.runtime.ports import system_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.link import Carrier
-    from heliograph.link.contract import Transport
+    from heliograph.links import Carrier
+    from heliograph.links.contract import Transport
 
 TRANSPORTS = ("unix", "ring", "memory", "losing", "repeating", "reordering", "mistreating")
 LIMIT = 60.0

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from heliograph.ports import Clock, Disk, Random, Tasks, system_ports
+from heliograph.runtime.ports import Clock, Disk, Random, Tasks, system_ports
 from heliograph.sim import Simulation
 
 if TYPE_CHECKING:

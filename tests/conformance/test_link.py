@@ -197,7 +197,7 @@ def test_a_station_that_cannot_be_reached_for_long_is_given_up_and_met_again(
     consumer = theirs.consumer()
     assert ours.wait_matched(1, LIMIT)
     with monkeypatch.context() as patch:
-        patch.setattr("heliograph.link.link.RESUME_LIMIT", 0.1)
+        patch.setattr("heliograph.links.session.link.RESUME_LIMIT", 0.1)
         network.parted = True
         federation.cut(a, b)
         for station in (a, b):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from heliograph.ports import seconds_until
+from heliograph.runtime.ports import seconds_until
 from tests.conformance.ports_contract import WORLDS, World, make_world
 
 if TYPE_CHECKING:

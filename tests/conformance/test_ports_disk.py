@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from heliograph.ports import Disk, File
+    from heliograph.runtime.ports import Disk, File
 
 
 @pytest.fixture(params=WORLDS)

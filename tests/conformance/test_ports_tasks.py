@@ -12,7 +12,7 @@ from tests.conformance.ports_contract import WORLDS, World, make_world
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heliograph.ports import Queue
+    from heliograph.runtime.ports import Queue
 
 SOON = 0.005
 """Long enough to tell a time-out from none, short enough to wait for in real time."""

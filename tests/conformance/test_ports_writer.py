@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import CrashViolation
-from heliograph.ports import LocalDisk
+from heliograph.runtime.ports import LocalDisk
 from heliograph.sim import SimDisk, explore_crashes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heliograph.ports import Disk, File
+    from heliograph.runtime.ports import Disk, File
 
 FRAME = struct.Struct("<HI")
 RECORDS = [b"a", b"bb", b"", b"ccc", b"d"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import heliograph as hg
 
 if TYPE_CHECKING:
-    from heliograph.event import Header
+    from heliograph.model.event import Header
 
 
 class Job(hg.Event, name="band.job"):

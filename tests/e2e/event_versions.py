@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 import heliograph as hg
-from heliograph.annotations import i32  # noqa: TC001 - read when the class is made
+from heliograph.model.annotations import i32  # noqa: TC001 - read when the class is made
 
 if TYPE_CHECKING:
     from collections.abc import Callable

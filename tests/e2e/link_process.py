@@ -22,7 +22,7 @@ from tests.e2e.link_support import LIMIT, Track, transport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.qos import Ack
+    from heliograph.qos.policies import Ack
 
 
 def say(*words: object) -> None:

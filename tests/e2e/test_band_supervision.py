@@ -10,7 +10,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import GivenUp, WorkerDied, WorkerHung
-from heliograph.link.handed import MOST_HANDED
+from heliograph.links.mesh.worker_redelivery import MOST_HANDED
 from tests.e2e import band_setups
 from tests.e2e.band_setups import Job
 from tests.e2e.link_support import LIMIT, wait_until
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from heliograph.bandworker import BandWorker
+    from heliograph.workers.supervisor import BandWorker
 
 pytestmark = needs_rings
 __all__ = ["plant"]  # a fixture
@@ -132,7 +132,7 @@ def test_what_a_best_effort_channel_had_sent_is_counted_as_lost(plant: Plant, do
 def test_what_a_worker_that_is_given_up_had_is_lost_and_nobody_waits_for_it(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.bandworker.MOST_DEATHS", 1)
+    monkeypatch.setattr("heliograph.workers.supervisor.MOST_DEATHS", 1)
     worker = plant.station.band_worker(band_setups.careful, priority=5)
     plant.jobs.push_many([Job(13), Job(1)])
     assert wait_until(lambda: worker.stats().state == "given up")

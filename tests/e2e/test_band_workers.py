@@ -51,13 +51,13 @@ class Plant:
 def alone_and_patient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own_meeting_folder(monkeypatch, tmp_path)
     # A process takes half a second of a core to start, which others may want more urgently.
-    monkeypatch.setattr("heliograph.bandworker.START_LIMIT", 3 * LIMIT)
+    monkeypatch.setattr("heliograph.workers.supervisor.START_LIMIT", 3 * LIMIT)
 
 
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Plant]:
     alone_and_patient(monkeypatch, tmp_path)
-    monkeypatch.setattr("heliograph.trouble.REPORT_LIMIT", LIMIT)
+    monkeypatch.setattr("heliograph.runtime.error_reporting.REPORT_LIMIT", LIMIT)
     made = Plant(**getattr(request, "param", {}))
     yield made
     made.station.close(LIMIT)
@@ -111,7 +111,7 @@ def test_a_worker_that_is_killed_is_reported_and_started_again(plant: Plant) -> 
 def test_a_worker_that_dies_again_and_again_is_given_up(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.bandworker.MOST_DEATHS", 2)
+    monkeypatch.setattr("heliograph.workers.supervisor.MOST_DEATHS", 2)
     worker = plant.station.band_worker(band_setups.die_of_thirteen, priority=5, redeliver=False)
     plant.jobs.push(Job(13))
     assert wait_until(lambda: worker.stats().restarts == 1)
@@ -141,7 +141,7 @@ def test_a_worker_that_hangs_when_it_is_started_again_is_killed_and_reported(
     plant: Plant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HELIO_TEST_MARK", str(tmp_path / "started"))
-    monkeypatch.setattr("heliograph.bandworker.MOST_DEATHS", 2)
+    monkeypatch.setattr("heliograph.workers.supervisor.MOST_DEATHS", 2)
     worker = plant.station.band_worker(band_setups.hang_the_second_time, priority=5)
     monkeypatch.setattr(worker, "_start_limit", 1.0)
     os.kill(plant.does(2).process, 9)
@@ -175,12 +175,12 @@ def test_a_worker_for_which_there_is_no_process_is_given_up(
         raise BlockingIOError("no more processes")
 
     with monkeypatch.context() as full:
-        full.setattr("heliograph.bandworker.subprocess.Popen", refused)
+        full.setattr("heliograph.workers.supervisor.subprocess.Popen", refused)
         with pytest.raises(WorkerFailed, match="no more processes"):
             plant.station.band_worker(band_setups.answer, priority=5)
     worker = plant.station.band_worker(band_setups.answer, priority=5)
     with monkeypatch.context() as full:
-        full.setattr("heliograph.bandworker.subprocess.Popen", refused)
+        full.setattr("heliograph.workers.supervisor.subprocess.Popen", refused)
         os.kill(plant.does(2).process, 9)
         assert wait_until(lambda: worker.stats().state == "given up")
         assert wait_until(lambda: [type(error) for error in plant.errors] == [WorkerDied, WorkerFailed])

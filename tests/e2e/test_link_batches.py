@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.expr.schema import HEADER_FIELDS
+from heliograph.filters.schema import HEADER_FIELDS
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from heliograph.event import Header
-    from heliograph.link.contract import Connection
+    from heliograph.links.contract import Connection
+    from heliograph.model.event import Header
 
 MANY = 600
 
@@ -201,8 +201,8 @@ def test_an_event_too_large_for_a_link_keeps_no_other_waiting(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, durability: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     own_meeting_folder(monkeypatch, tmp_path)
-    monkeypatch.setattr("heliograph.link.packing.FRAME_BYTES", 1_000)
-    monkeypatch.setattr("heliograph.link.messages.MAX_EVENT", 2_000)
+    monkeypatch.setattr("heliograph.links.session.pack.FRAME_BYTES", 1_000)
+    monkeypatch.setattr("heliograph.links.session.messages.MAX_EVENT", 2_000)
     qos = hg.QoS(durability=durability)
     with hg.Station(tmp_path / "data", domain="air") as a, hg.Station(domain="air") as b:
         ours, theirs = (station.channel("air.tracks", Track, qos=qos) for station in (a, b))

@@ -12,11 +12,12 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
-from heliograph.channel.condition import Condition
-from heliograph.link import aired, airing
-from heliograph.link.aired import Aired
-from heliograph.link.airlane import MOST_ROWS
-from heliograph.link.apart import LARGE
+from heliograph.channel.routing.conditions import Condition
+from heliograph.links.broadcast import gateway as aired
+from heliograph.links.broadcast import reader_admission as airing
+from heliograph.links.broadcast.gateway import Aired
+from heliograph.links.broadcast.large_events import LARGE
+from heliograph.links.broadcast.queue import MOST_ROWS
 from heliograph.ring.writer import SHORT_LEASE
 from tests.e2e.link_support import (
     LIMIT,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from heliograph.event import Header
-    from heliograph.link.broadcast import Broadcast
+    from heliograph.links.broadcast.publisher import Broadcast
+    from heliograph.model.event import Header
 
 pytestmark = needs_rings
 

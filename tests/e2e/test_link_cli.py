@@ -319,7 +319,7 @@ def test_pub_takes_the_defaults_of_a_class_and_a_priority(
     assert run([*short, "--class", "tests.e2e.link_support:Track", "--priority", "5"]) == 0
     (delivery,) = islice(consumer.deliveries(LIMIT), 1)
     assert (delivery.event, delivery.header.priority) == (Track(7), 5)
-    assert run([*short, "--class", "heliograph.channel.replayable:Input"]) == 2
+    assert run([*short, "--class", "heliograph.patterns.recording:Input"]) == 2
     assert "air.tracks carries air.track, in other formats than" in capsys.readouterr().err
     assert run([*short, "--class", "Track"]) == 2
     assert "write module:Class" in capsys.readouterr().err

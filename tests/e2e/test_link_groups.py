@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from heliograph.channel.consumer import Consumer
+    from heliograph.channel.receive.consumer import Consumer
 
 PERSISTENT = hg.QoS(durability="persistent")
 LIFESPAN = 5.0
@@ -277,7 +277,7 @@ def test_a_member_is_told_when_there_is_no_keeper_to_acknowledge_at(
             tracks = other.channel("air.tracks", Track, qos=PERSISTENT)
             member = tracks.consumer(group="workers", ack="manual", start="earliest")
             held = next(member.deliveries(timeout=LIMIT))
-        monkeypatch.setattr("heliograph.link.kept.KEEPER_LIMIT", 0.3)
+        monkeypatch.setattr("heliograph.links.history.server.KEEPER_LIMIT", 0.3)
         with pytest.raises(QueryFailed):
             held.ack()
         held.nak()

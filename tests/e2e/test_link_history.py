@@ -11,9 +11,9 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import BatchTooLarge, CursorFenced, CursorHeld, NotPossible, QueryFailed
-from heliograph.link.kept import AppendAsk
-from heliograph.link.pages import Page
-from heliograph.link.questions import Questions
+from heliograph.links.history.pages import Page
+from heliograph.links.history.server import AppendAsk
+from heliograph.links.session.rpc import Questions
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:

@@ -266,7 +266,7 @@ def test_two_desks_of_a_group_that_was_opened_apart_become_one(
 ) -> None:
     """As two keepers do that did not reach each other then."""
     with monkeypatch.context() as patch:
-        patch.setattr("heliograph.link.remote.RemotePartition.reachable", False)
+        patch.setattr("heliograph.links.history.client.RemotePartition.reachable", False)
         members = [channel.consumer(group="workers", start="earliest") for channel in channels[:2]]
 
     def desks() -> list[tuple[str, ...]]:
@@ -355,7 +355,7 @@ def test_what_was_acknowledged_while_a_keeper_was_away_is_kept_where_it_can_be(
         assert last.event.id == 10
         assert last.ack()
         with monkeypatch.context() as patch:
-            patch.setattr("heliograph.link.progress.KEEPER_LIMIT", 0.1)
+            patch.setattr("heliograph.links.history.cursor.KEEPER_LIMIT", 0.1)
             with pytest.raises(QueryFailed, match="cannot be reached"):
                 next(delivery for delivery in held if delivery.event.id == 105).ack()
             with pytest.raises(QueryFailed, match="cannot be reached"):
@@ -422,7 +422,7 @@ def test_the_keeper_itself_refuses_what_a_station_pushes_that_has_not_been_told(
 ) -> None:
     managing, _, without = stations
     managing.manager.create("air.managed", Track, owner="anna")
-    monkeypatch.setattr("heliograph.link.mesh._hear_suspension", lambda *_: None)
+    monkeypatch.setattr("heliograph.links.mesh.mesh._hear_suspension", lambda *_: None)
     elsewhere = without.channel("air.managed", Track, qos=PERSISTENT)
     assert elsewhere.push(Track(1))
     managing.manager.suspend("air.managed", by="anna")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.link import aired, airing, pacing
+from heliograph.links.broadcast import chunk_throttle as pacing
+from heliograph.links.broadcast import gateway as aired
+from heliograph.links.broadcast import reader_admission as airing
 from heliograph.ring import RingFolder
 from tests.e2e.link_support import (
     LIMIT,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from heliograph.link import airing, ring
+from heliograph.links.broadcast import reader_admission as airing
+from heliograph.links.transports import shared_memory as ring
 from heliograph.ring.layout import file_size
 from heliograph.ring.segment import LEFT_TO_OTHERS
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, ring_station

@@ -15,15 +15,15 @@ from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at 
 
 import heliograph as hg
 from heliograph.errors import NotPossible, QueryFailed, UnsafeRuntimeFolder
-from heliograph.link.contract import MAX_FRAME
-from heliograph.link.meeting import MeetingFolder
+from heliograph.links.contract import MAX_FRAME
+from heliograph.links.transports.discovery import MeetingFolder
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from heliograph.event import Header
+    from heliograph.model.event import Header
 
 
 @pytest.fixture(autouse=True)
@@ -271,7 +271,7 @@ def test_an_event_that_is_too_large_is_reported_and_the_next_one_crosses(
         id: int
         raw: bytes
 
-    monkeypatch.setattr("heliograph.link.messages.MAX_EVENT", 6 << 20)
+    monkeypatch.setattr("heliograph.links.session.messages.MAX_EVENT", 6 << 20)
 
     with hg.Station(domain="air") as a, hg.Station(domain="air") as b:
         ours, theirs = a.channel("scans", Scan), b.channel("scans", Scan)

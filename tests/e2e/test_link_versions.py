@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.event import Header
+from heliograph.model.event import Header
 from tests.e2e.event_versions import (
     AddedNew,
     AddedOld,

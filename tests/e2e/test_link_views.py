@@ -10,8 +10,10 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
-from heliograph.link import aired, airing, taking
-from heliograph.link.apart import LARGE
+from heliograph.links.broadcast import gateway as aired
+from heliograph.links.broadcast import reader_admission as airing
+from heliograph.links.broadcast import record_handler as taking
+from heliograph.links.broadcast.large_events import LARGE
 from tests.e2e.link_support import (
     LIMIT,
     domain_with_rings,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from heliograph.event import Header
+    from heliograph.model.event import Header
     from heliograph.ring import RingReader
 
 pytestmark = needs_rings

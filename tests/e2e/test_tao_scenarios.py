@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph import cos, testing
+from heliograph import testing
+from heliograph.facades import cos
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from heliograph.channel.core import Channel
+    from heliograph.channel.channel import Channel
 
 ROUNDS = 20
 SUPPLIERS = [f"s{n}" for n in range(5)]

@@ -21,8 +21,8 @@ import msgspec
 
 import heliograph as hg
 from heliograph.errors import Closed
-from heliograph.link.aired import NORMAL
-from heliograph.link.airing import SLOTS
+from heliograph.links.broadcast.gateway import NORMAL
+from heliograph.links.broadcast.reader_admission import SLOTS
 from heliograph.ring.layout import SLOT
 
 if TYPE_CHECKING:

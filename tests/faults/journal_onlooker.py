@@ -10,8 +10,8 @@ import os
 import sys
 
 from heliograph.errors import NoSuchFile
-from heliograph.journal.reader import PartitionReader
-from heliograph.ports import LocalDisk
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.runtime.ports import LocalDisk
 
 
 def follow(reader: PartitionReader) -> None:

@@ -10,11 +10,11 @@ import os
 import sys
 import threading
 
+from heliograph.journal.format.records import Record
 from heliograph.journal.limits import Limits
-from heliograph.journal.records import Record
-from heliograph.journal.seal import seal
-from heliograph.journal.writer import PartitionWriter
-from heliograph.ports import system_ports
+from heliograph.journal.maintenance.seal import seal
+from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.runtime.ports import system_ports
 from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK, track
 
 

@@ -20,10 +20,10 @@ import msgspec
 
 import heliograph as hg
 from heliograph.codec import encoder
-from heliograph.event import format_of
-from heliograph.journal.keeping import wait_until_taken_in
-from heliograph.journal.staging import Batch, Stage, StagedFile, hand_over, key_of, make_inbox
-from heliograph.ports import system_ports
+from heliograph.journal.inbox.staging import Batch, Stage, StagedFile, hand_over, key_of, make_inbox
+from heliograph.journal.station_folder import wait_until_taken_in
+from heliograph.model.event import format_of
+from heliograph.runtime.ports import system_ports
 
 CHANNEL, WRITER, NONCE = "totals", "w", "checkpoint-1"
 TASKS, ROWS = 3, 4

@@ -16,7 +16,7 @@ from tests.faults.group_process import patiently
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heliograph.qos import Ack
+    from heliograph.qos.policies import Ack
 
 LEVELS: list[Ack] = ["memory", "journal", "synced", "delivered"]
 ENOUGH = 100

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.journal import adoption
-from heliograph.journal.adoption import Inbox, Target
-from heliograph.journal.staging import READY, STAGED, Batch, Stage, hand_over, key_of, make_inbox
-from heliograph.ports import Ports, ThreadTasks
+from heliograph.journal.inbox import adoption
+from heliograph.journal.inbox.adoption import Inbox, Target
+from heliograph.journal.inbox.staging import READY, STAGED, Batch, Stage, hand_over, key_of, make_inbox
+from heliograph.runtime.ports import Ports, ThreadTasks
 from heliograph.sim import SimDisk, SimRandom, explore_crashes
 from tests.support import examples
 from tests.unit.journal.helpers import (
@@ -34,9 +34,9 @@ from tests.unit.journal.helpers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from heliograph.journal.marks import Mark
-    from heliograph.journal.partition import Chunk, Partition
-    from heliograph.journal.writer import PartitionWriter
+    from heliograph.journal.format.batch_marks import Mark
+    from heliograph.journal.writing.partition import Chunk, Partition
+    from heliograph.journal.writing.writer import PartitionWriter
 
 CHANNEL, WRITER = "air.totals", "totals"
 

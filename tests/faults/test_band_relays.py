@@ -23,7 +23,7 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.bandworker import BandWorker
+    from heliograph.workers.supervisor import BandWorker
 
 pytestmark = needs_rings
 __all__ = ["done", "plant"]  # fixtures

@@ -20,8 +20,8 @@ import msgspec
 import pytest
 
 import heliograph as hg
-from heliograph.link.aired import NORMAL
-from heliograph.link.airing import NOT_USED
+from heliograph.links.broadcast.gateway import NORMAL
+from heliograph.links.broadcast.reader_admission import NOT_USED
 from heliograph.ring import RingFolder
 from heliograph.ring.layout import FREE, MAX_READERS, ROW_PROCESS, ROW_STATE, ROW_WORDS, ROWS
 from tests.e2e.link_programs import Program
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from heliograph.link.broadcast import Broadcast
+    from heliograph.links.broadcast.publisher import Broadcast
 
 pytestmark = needs_rings
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.link.sharing import AT_ONCE
+from heliograph.links.groups.client import AT_ONCE
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
 from tests.faults.group_process import CHANNEL, CUSTOMERS, DOMAIN, GROUP, PERSISTENT, Order, do_orders

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from heliograph.link import PEER_LIMIT
+from heliograph.links import PEER_LIMIT
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, wait_until
 from tests.faults.test_group_kill import SEED, Crew, check_marks, crew

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from heliograph.journal import tidying
-from heliograph.journal.inspection import verify
 from heliograph.journal.limits import Limits
-from heliograph.journal.reader import PartitionReader
-from heliograph.journal.rewriting import rewrite
-from heliograph.journal.seal import seal
+from heliograph.journal.maintenance import compaction_policy as tidying
+from heliograph.journal.maintenance.compactor import rewrite
+from heliograph.journal.maintenance.seal import seal
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.journal.tools.inspection import verify
 from heliograph.sim import SimDisk, explore_crashes
 from tests.support import examples
 from tests.unit.journal.helpers import FOLDER, HandClock, chunk, commit, history, partition, track, tracks
@@ -19,8 +19,8 @@ from tests.unit.journal.helpers import FOLDER, HandClock, chunk, commit, history
 if TYPE_CHECKING:
     import pytest
 
-    from heliograph.journal.partition import Partition
-    from heliograph.journal.records import Record
+    from heliograph.journal.format.records import Record
+    from heliograph.journal.writing.partition import Partition
 
 
 class Journalling:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import BadJournalFile, HistoryDamaged
-from heliograph.journal import manifest as manifests
-from heliograph.journal import segmentwriter
-from heliograph.journal.inspection import verify
-from heliograph.journal.reader import PartitionReader
-from heliograph.journal.repair import plan_repair, repair
+from heliograph.journal.format import manifest as manifests
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.journal.tools.inspection import verify
+from heliograph.journal.tools.repair import plan_repair, repair
+from heliograph.journal.writing import segment_writer as segmentwriter
 from heliograph.sim import SimDisk, SimRandom
 from tests.support import examples
 from tests.unit.journal.helpers import FOLDER, commit, partition, ports, seal_everything, tracks
@@ -23,7 +23,7 @@ from tests.unit.journal.helpers import FOLDER, commit, partition, ports, seal_ev
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from heliograph.journal.records import Record
+    from heliograph.journal.format.records import Record
 
 EVENTS = 30
 Ranges = list[tuple[int, int]]

@@ -16,8 +16,8 @@ from tests.unit.journal.helpers import commit, history, partition, seal_everythi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.journal.partition import Partition
-    from heliograph.journal.records import Record
+    from heliograph.journal.format.records import Record
+    from heliograph.journal.writing.partition import Partition
 
 LIMITS = Limits(head_events=6)
 

@@ -15,9 +15,9 @@ from typing import Self
 import pytest
 
 from heliograph.errors import NoSuchFile
-from heliograph.journal import manifest as manifests
-from heliograph.journal.reader import PartitionReader
-from heliograph.ports import LocalDisk
+from heliograph.journal.format import manifest as manifests
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.runtime.ports import LocalDisk
 from tests.e2e.link_support import wait_until
 from tests.support import examples
 from tests.unit.journal.helpers import FOLDER, recovered

@@ -8,8 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from heliograph.errors import BadJournalFile, NoSuchFile
-from heliograph.journal.inspection import verify
-from heliograph.journal.repair import repair
+from heliograph.journal.tools.inspection import verify
+from heliograph.journal.tools.repair import repair
 from heliograph.sim import PowerCut, PowerLoss, SimDisk
 from tests.support import examples
 from tests.unit.journal.helpers import FOLDER, chunk, commit, history, partition, ports, tracks

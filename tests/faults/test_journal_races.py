@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import HistoryGone
+from heliograph.journal.format.records import Record
 from heliograph.journal.limits import Limits
-from heliograph.journal.reader import PartitionReader
-from heliograph.journal.records import Record
-from heliograph.journal.seal import seal
-from heliograph.journal.writer import PartitionWriter
+from heliograph.journal.maintenance.seal import seal
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.sim import Simulation
 from tests.support import examples
 from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK
 
 if TYPE_CHECKING:
-    from heliograph.journal.receipt import Receipt
-    from heliograph.journal.records import JournalRecord
+    from heliograph.journal.format.records import JournalRecord
+    from heliograph.journal.writing.receipt import Receipt
 
 LIMITS = Limits(head_events=12, keep_bytes=14_000)
 SUPPLIERS, PUSHES, READERS = 3, 40, 3

@@ -14,9 +14,9 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 import heliograph as hg
-from heliograph.channel.lane import BATCH
+from heliograph.channel.queueing.queue import BATCH
 from heliograph.errors import CursorHeld, QueryFailed
-from heliograph.link.sharing import AT_ONCE
+from heliograph.links.groups.client import AT_ONCE
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
 from tests.faults.group_process import CUSTOMERS, DOMAIN, Order, opened, patiently

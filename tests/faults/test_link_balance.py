@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 IN_HAND = 64
 """Events that a process may have given to a callback, and reported, when it is killed before the callback
-has begun with them: `heliograph.channel.lane.BATCH`."""
+has begun with them: `heliograph.channel.queueing.queue.BATCH`."""
 
 
 class Balance:

@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 import heliograph as hg
-from heliograph.link import mesh, unix
-from heliograph.link import messages as m
-from heliograph.link.contract import LANES, MAX_FRAME, MAX_HELLO
-from heliograph.link.meeting import MeetingFolder
-from heliograph.link.unix import MAX_HALF_OPEN, short_path
+from heliograph.links.contract import LANES, MAX_FRAME, MAX_HELLO
+from heliograph.links.mesh import mesh
+from heliograph.links.session import messages as m
+from heliograph.links.transports import unix
+from heliograph.links.transports.discovery import MeetingFolder
+from heliograph.links.transports.unix import MAX_HALF_OPEN, short_path
 from tests.e2e.band_setups import Job
 from tests.e2e.link_programs import Program, heard
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.link import aired, airing
+from heliograph.links.broadcast import gateway as aired
+from heliograph.links.broadcast import reader_admission as airing
 from heliograph.ring.writer import SHORT_LEASE
 from tests.e2e.link_support import (
     LIMIT,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from heliograph.link.broadcast import Broadcast
-    from heliograph.link.gates import Peer
+    from heliograph.links.broadcast.publisher import Broadcast
+    from heliograph.links.mesh.egress import Peer
 
 pytestmark = needs_rings
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import heliograph as hg
-from heliograph.link.memory import MemoryNetwork
+from heliograph.links.transports.memory import MemoryNetwork
 from heliograph.sim import Simulation
 
 

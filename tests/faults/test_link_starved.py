@@ -12,7 +12,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import LinkStalled
-from heliograph.ports import system_ports
+from heliograph.runtime.ports import system_ports
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from heliograph.ports import Task
+    from heliograph.runtime.ports import Task
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.link import airing
-from heliograph.link.aired import NORMAL
+from heliograph.links.broadcast import reader_admission as airing
+from heliograph.links.broadcast.gateway import NORMAL
 from tests.e2e.link_programs import Program, heard
 from tests.e2e.link_support import (
     LIMIT,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.link import unix
-from heliograph.link.meeting import MeetingFolder
+from heliograph.links.transports import unix
+from heliograph.links.transports.discovery import MeetingFolder
 from tests.e2e.link_programs import Program, heard
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 

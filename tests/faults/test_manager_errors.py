@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from heliograph.errors import HeliographError
-from heliograph.journal.charter import read_charter
+from heliograph.journal.format.channel_config import read_charter
 from heliograph.sim import Fails, SimDisk
 from heliograph.testing import Rig
 from tests.manager_model import Model, Operation, perform, shown

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.journal import seal, tidying
-from heliograph.journal.folder import StationFolder
+from heliograph.journal.format.folder import StationFolder
+from heliograph.journal.maintenance import compaction_policy as tidying
+from heliograph.journal.maintenance import seal
 from heliograph.journal.store import JournalStore
 from heliograph.sim import SimDisk
 from tests.support import examples
@@ -23,7 +24,7 @@ from tests.support import examples
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heliograph.channel.core import Channel
+    from heliograph.channel.channel import Channel
     from heliograph.journal import Manifest
 
 LIMIT = 30.0

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from heliograph.errors import DiskError
-from heliograph.ports import LocalDisk
+from heliograph.runtime.ports import LocalDisk
 from heliograph.sim import SimDisk
 from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.ports import Disk
+    from heliograph.runtime.ports import Disk
 
 T = TypeVar("T")
 

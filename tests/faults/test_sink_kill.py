@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 import heliograph as hg
-from heliograph.faultpoints import POINTS, VARIABLE
-from heliograph.journal.keeping import FOR_A_MOMENT, Keeping
-from heliograph.ports import system_ports
+from heliograph.journal.station_folder import FOR_A_MOMENT, Keeping
+from heliograph.runtime.fault_points import POINTS, VARIABLE
+from heliograph.runtime.ports import system_ports
 from tests.e2e.link_support import wait_until
 from tests.faults.sink_player import CHANNEL, ROWS, TASKS, Total
 from tests.support import EXAMPLES_FACTOR

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.journal.folder import partition_folder
+from heliograph.journal.format.folder import partition_folder
 from tests.e2e.link_support import wait_until
 from tests.faults.test_journal_kill import Watcher
 from tests.spark.station_victim import Beat

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from heliograph import columns
-from heliograph import fieldtypes as ft
-from heliograph.event import Header
-from heliograph.formats import Field, Format
+from heliograph.codec.columnar import columns
+from heliograph.model import field_types as ft
+from heliograph.model.event import Header
+from heliograph.model.formats import Field, Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.qos import QoS
+from heliograph.qos.policies import QoS
 from heliograph.station import Station
 from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.channel.core import Channel
+    from heliograph.channel.channel import Channel
 
 LIMIT = 30.0
 
@@ -158,8 +158,8 @@ def _join(channel: Channel[Sample], name: str, where: object, kind: object, got:
 
 def _drained(receiver: object, name: str, got: Counter[str], expected: int) -> int:
     """Let a receiver have all that was pushed so far, then close it."""
-    from heliograph.channel.consumer import Consumer
-    from heliograph.channel.receiver import QueuedReceiver, Receiver
+    from heliograph.channel.receive.consumer import Consumer
+    from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
 
     assert isinstance(receiver, Receiver)
     if isinstance(receiver, Consumer):

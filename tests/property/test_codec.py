@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import heliograph as hg
 from heliograph import codec
-from heliograph import fieldtypes as ft
 from heliograph.codec.interpret import build_event, interpreted_decoder
-from heliograph.formats import Format
-from heliograph.validate import validate
+from heliograph.codec.validate import validate
+from heliograph.model import field_types as ft
+from heliograph.model.formats import Format
 from tests.random_formats import (
     EPOCH,
     Case,

@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph import fieldtypes as ft
-from heliograph.columns import columns_to_batch, from_batch, schema, to_batch
+from heliograph.codec.columnar.columns import columns_to_batch, from_batch, schema, to_batch
+from heliograph.codec.columnar.unify import unified
 from heliograph.errors import FormatError
-from heliograph.evolution import compare
-from heliograph.formats import Field, Format
-from heliograph.unify import unified
+from heliograph.model import field_types as ft
+from heliograph.model.compatibility import compare
+from heliograph.model.formats import Field, Format
 from tests.strategies import field_types, formats, rows, same
 from tests.support import examples
 

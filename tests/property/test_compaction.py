@@ -8,13 +8,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.journal.inspection import verify
-from heliograph.journal.keys import key_bytes
+from heliograph.journal.format.keys import key_bytes
+from heliograph.journal.format.records import TOMBSTONE, Record
 from heliograph.journal.limits import Limits
-from heliograph.journal.partition import Partition
-from heliograph.journal.reader import PartitionReader
-from heliograph.journal.records import TOMBSTONE, Record
-from heliograph.journal.rewriting import rewrite
+from heliograph.journal.maintenance.compactor import rewrite
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.journal.tools.inspection import verify
+from heliograph.journal.writing.partition import Partition
 from heliograph.sim import SimDisk
 from tests.support import examples
 from tests.unit.journal.helpers import (

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.correlate.machine import Correlator
-from heliograph.correlate.pattern import AllOf, AnyOf, Leaf, Node, NoneOf, all_of, any_of, leaves_of, none_of
+from heliograph.patterns.machine import Correlator
+from heliograph.patterns.pattern import AllOf, AnyOf, Leaf, Node, NoneOf, all_of, any_of, leaves_of, none_of
 from tests.support import examples
 
 S = 1_000_000_000

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph import fieldtypes as ft
-from heliograph.evolution import compare
-from heliograph.formats import Field, Format
+from heliograph.model import field_types as ft
+from heliograph.model.compatibility import compare
+from heliograph.model.formats import Field, Format
 from tests.strategies import DTYPES, array_items, field_types, formats, rows, scalar_names, shapes
 from tests.support import examples
 

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph.errors import ExpressionError
-from heliograph.expr import arrow, spark, tree, typed
-from heliograph.expr.check import check, check_value
-from heliograph.expr.parser import parse, parse_projection
-from heliograph.expr.python import compile_merged, compile_one
-from heliograph.expr.reference import evaluate
+from heliograph.filters import arrow, tree, typed
+from heliograph.filters import spark_sql as spark
+from heliograph.filters.check import check, check_value
+from heliograph.filters.parser import parse, parse_projection
+from heliograph.filters.python import compile_merged, compile_one
+from heliograph.filters.reference import evaluate
 from tests.property.expr_cases import (
     FORMAT,
     HypothesisChooser,

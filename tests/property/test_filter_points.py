@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.explaining import KINDS
+from heliograph.channel.explain import KINDS
 from heliograph.testing import rig
 from tests.support import examples
 
 if TYPE_CHECKING:
-    from heliograph.channel.explaining import Explanation
+    from heliograph.channel.explain import Explanation
 
 
 class A(hg.Event, name="a"):

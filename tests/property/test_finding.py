@@ -9,12 +9,12 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from heliograph.channel.replayable import INPUTS, Input
-from heliograph.correlate.replay import to_text
-from heliograph.jsonform import anything_to_json
-from heliograph.plain import Place
-from heliograph.spark.finding import ROW, Finder, landmarks
-from heliograph.spark.record import lives_of
+from heliograph.codec.dynamic.json import anything_to_json
+from heliograph.codec.dynamic.plain import Place
+from heliograph.patterns.recording import INPUTS, Input
+from heliograph.patterns.replay import to_text
+from heliograph.spark.patterns.match_task import ROW, Finder, landmarks
+from heliograph.spark.patterns.recording import lives_of
 from heliograph.testing import Rig
 from tests.property.test_replayable import KEYS, PATTERNS, STEPS, Shop, Step
 from tests.support import examples

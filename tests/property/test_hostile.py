@@ -18,14 +18,14 @@ from numpy.typing import NDArray  # noqa: TC002 - event classes read their annot
 
 import heliograph as hg
 from heliograph import codec
-from heliograph import fieldtypes as ft
 from heliograph.codec.failures import MAX_REREAD
 from heliograph.codec.interpret import build_event
 from heliograph.errors import BadFrame
-from heliograph.formats import Field, FormatRegistry
-from heliograph.layout import native_format
-from heliograph.link import messages as m
-from heliograph.link.runs import Stream, is_plain
+from heliograph.links.session import messages as m
+from heliograph.links.session.wire_events import Stream, is_plain
+from heliograph.model import field_types as ft
+from heliograph.model.formats import Field, FormatRegistry
+from heliograph.model.layout import native_format
 from tests.random_formats import class_of, random_case, same
 from tests.support import examples
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph.errors import HeliographError
-from heliograph.journal.cursorrepair import inspect_cursors, repair_cursors
-from heliograph.journal.cursors import HEADER, MAGIC, VERSION, CursorStore
-from heliograph.journal.frames import checksum
-from heliograph.journal.inspection import verify
-from heliograph.journal.reader import PartitionReader
-from heliograph.journal.repair import repair
-from heliograph.ports import Ports, system_ports
+from heliograph.journal.consumers.cursor_repair import inspect_cursors, repair_cursors
+from heliograph.journal.consumers.cursors import HEADER, MAGIC, VERSION, CursorStore
+from heliograph.journal.format.frames import checksum
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.journal.tools.inspection import verify
+from heliograph.journal.tools.repair import repair
+from heliograph.runtime.ports import Ports, system_ports
 from heliograph.sim import SimDisk
 from tests.support import examples
 from tests.unit.journal.helpers import FOLDER, commit, partition, tracks
@@ -26,7 +26,7 @@ from tests.unit.journal.helpers import FOLDER, commit, partition, tracks
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from heliograph.journal.records import Record
+    from heliograph.journal.format.records import Record
 
 EVENTS = 12
 CURSORS = "consumers"

@@ -11,14 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from heliograph.errors import HistoryGone
 from heliograph.journal.limits import Limits
-from heliograph.journal.reader import PartitionReader
+from heliograph.journal.reading.reader import PartitionReader
 from heliograph.sim import SimDisk
 from tests.support import examples
 from tests.unit.journal.helpers import FOLDER, HandClock, chunk, partition, seal_everything, track
 
 if TYPE_CHECKING:
-    from heliograph.journal.partition import Partition
-    from heliograph.journal.records import Record
+    from heliograph.journal.format.records import Record
+    from heliograph.journal.writing.partition import Partition
 
 LIMITS = Limits(head_events=7, head_seconds=100.0, keep_bytes=25_000, keep_seconds=1000.0)
 

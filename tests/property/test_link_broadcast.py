@@ -17,7 +17,7 @@ from tests.ring_support import PORTS, needs_rings
 from tests.support import examples
 
 if TYPE_CHECKING:
-    from heliograph.channel.receiver import Receiver
+    from heliograph.channel.receive.subscription import Receiver
 
 pytestmark = needs_rings
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import heliograph as hg
-from heliograph.event import Header, format_of
-from heliograph.expr.check import check
-from heliograph.expr.parser import parse
-from heliograph.expr.reference import evaluate
-from heliograph.match import Matcher, ranges
-from heliograph.match.ranges import RangeIndex
-from heliograph.match.regions import rank, unrank
+from heliograph.filters.check import check
+from heliograph.filters.index import Matcher, ranges
+from heliograph.filters.index.ranges import RangeIndex
+from heliograph.filters.index.regions import rank, unrank
+from heliograph.filters.parser import parse
+from heliograph.filters.reference import evaluate
+from heliograph.model.event import Header, format_of
 from tests.support import examples
 
 WHEN = datetime(2026, 11, 5, tzinfo=UTC)

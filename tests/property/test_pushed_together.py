@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.expr.schema import HEADER_FIELDS
+from heliograph.filters.schema import HEADER_FIELDS
 from tests.e2e.link_support import wait_until
 from tests.support import examples
 

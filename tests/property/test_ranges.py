@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.match import ranges
-from heliograph.match.ranges import RangeIndex
+from heliograph.filters.index import ranges
+from heliograph.filters.index.ranges import RangeIndex
 from tests.support import examples
 
 PIECES = st.sampled_from(["", "a", "b", "\0", "é", "\U0001f600", "sensors/", "12345678", "x" * 16, "y" * 600])

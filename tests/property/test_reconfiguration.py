@@ -17,7 +17,7 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from heliograph.order import Waiting
+    from heliograph.qos.dispatch_order import Waiting
 
 LIMIT = 30.0
 SUPPLIERS = 8

@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph import fieldtypes as ft
+from heliograph.codec.dynamic.plain import Place, check_record
+from heliograph.codec.dynamic.reflect import describe, json_to_mapping, mapping_to_json
 from heliograph.errors import InvalidEvent
-from heliograph.formats import Field, Format
-from heliograph.plain import Place, check_record
-from heliograph.reflect import describe, json_to_mapping, mapping_to_json
+from heliograph.model import field_types as ft
+from heliograph.model.formats import Field, Format
 from tests.strategies import anything, field_types, formats, rows, same
 from tests.support import examples
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heliograph.journal.format.manifest import Manifest, Retired, Segment
 from heliograph.journal.limits import Limits
-from heliograph.journal.manifest import Manifest, Retired, Segment
-from heliograph.journal.retention import RESERVE, Decision, Place, decide
+from heliograph.journal.maintenance.retention import RESERVE, Decision, Place, decide
 from tests.support import examples
 
 NOW = 10**9 * 10**6

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from heliograph.errors import NotSchedulable
-from heliograph.schedule import Task, admit
+from heliograph.scheduling.analysis import Task, admit
 from tests.support import examples
 
 TICK = 1e-3

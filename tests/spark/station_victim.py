@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import heliograph as hg
 
 if TYPE_CHECKING:
-    from heliograph.channel.core import Channel
+    from heliograph.channel.channel import Channel
 
 PER_LIFE = 1_000_000
 """Numbers that each thread of each life has for itself."""

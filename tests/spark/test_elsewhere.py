@@ -20,10 +20,10 @@ import pyspark
 import pytest
 
 import heliograph as hg
-from heliograph.channel.replayable import INPUTS, Input
-from heliograph.correlate.pattern import AllOf, Leaf
-from heliograph.correlate.replay import to_text
-from heliograph.spark.java import find_java
+from heliograph.patterns.pattern import AllOf, Leaf
+from heliograph.patterns.recording import INPUTS, Input
+from heliograph.patterns.replay import to_text
+from heliograph.spark.session.java import find_java
 from tests.support import examples
 from tests.unit.spark.histories import Keeper
 
@@ -122,7 +122,11 @@ def test_what_reads_can_be_loaded_from_a_zip_beside_it(
     archive: Path, python_without_heliograph: Path
 ) -> None:
     """Executors have what is shipped to them under a relative path."""
-    load = [str(python_without_heliograph), "-c", "import heliograph.spark.source as s; print(s.__file__)"]
+    load = [
+        str(python_without_heliograph),
+        "-c",
+        "import heliograph.spark.source.source as s; print(s.__file__)",
+    ]
     done = subprocess.run(
         load, capture_output=True, text=True, env={"PYTHONPATH": f"./{archive.name}"}, cwd=archive.parent
     )

@@ -8,20 +8,20 @@ import pyarrow as pa
 import pytest
 
 from heliograph.errors import ExpressionError
-from heliograph.expr import arrow
-from heliograph.expr.check import check, check_projection, check_value
-from heliograph.expr.parser import parse, parse_projection
-from heliograph.expr.python import compile_one
-from heliograph.expr.spark import to_select, to_sql
+from heliograph.filters import arrow
+from heliograph.filters.check import check, check_projection, check_value
+from heliograph.filters.parser import parse, parse_projection
+from heliograph.filters.python import compile_one
+from heliograph.filters.spark_sql import to_select, to_sql
 from tests.property.expr_cases import FORMAT, RandomChooser, Writer, as_batch, as_event, needed, row, same
-from tests.unit.expr.rules import ROW, RULES, rule_value
+from tests.unit.filters.rules import ROW, RULES, rule_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from heliograph.expr import typed
+    from heliograph.filters import typed
 
 EXPRESSIONS = 512
 ROWS = 1_024

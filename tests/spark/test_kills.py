@@ -17,7 +17,7 @@ import msgspec
 import pyarrow.dataset as ds
 import pytest
 
-from heliograph.journal.folder import StationFolder
+from heliograph.journal.format.folder import StationFolder
 from tests.support import examples
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 
 import heliograph as hg
 import heliograph.spark
-from heliograph.channel.replayable import INPUTS, Input
 from heliograph.errors import HistoryGone, NotPossible
-from heliograph.ports import system_ports
+from heliograph.patterns.recording import INPUTS, Input
+from heliograph.runtime.ports import system_ports
 from heliograph.testing import Rig
 from tests.support import examples
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 import heliograph as hg
 import heliograph.spark
 from heliograph.errors import ExpressionError, FormatError, HistoryDamaged, NotPossible
-from heliograph.spark.filtering import filter_sql, parsed
+from heliograph.spark.source.filters import filter_sql, parsed
 from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from deltalake import DeltaTable, QueryBuilder, convert_to_deltalake
 
 import heliograph as hg
 from heliograph.cli import run
-from heliograph.journal.records import TOMBSTONE
-from heliograph.journal.rewriting import rewrite
+from heliograph.journal.format.records import TOMBSTONE
+from heliograph.journal.maintenance.compactor import rewrite
 from tests.spark.totals import Colour, Part, Rich
 from tests.unit.spark.histories import Keeper
 

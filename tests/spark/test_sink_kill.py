@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import heliograph as hg
-from heliograph.faultpoints import VARIABLE
+from heliograph.runtime.fault_points import VARIABLE
 from tests.e2e.link_support import wait_until
 from tests.spark.totals import Total
 from tests.support import examples

@@ -22,7 +22,7 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from heliograph.order import Waiting
+    from heliograph.qos.dispatch_order import Waiting
 
 LIMIT = 10.0
 LOADED = Path(__file__).with_name("modules_of_configurations.txt")

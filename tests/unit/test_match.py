@@ -12,13 +12,13 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import ExpressionError, FormatError
-from heliograph.event import format_of
-from heliograph.expr.check import check, check_value
-from heliograph.expr.parser import parse
-from heliograph.match import Handle, Matcher, compiled
-from heliograph.match.access import MAX_ENTRIES, MAX_GROUPS
-from heliograph.match.plan import MAX_ALTERNATIVES, alternatives
-from heliograph.match.ranges import CHUNK, Run
+from heliograph.filters.check import check, check_value
+from heliograph.filters.index import Handle, Matcher, compiled
+from heliograph.filters.index.access import MAX_ENTRIES, MAX_GROUPS
+from heliograph.filters.index.plan import MAX_ALTERNATIVES, alternatives
+from heliograph.filters.index.ranges import CHUNK, Run
+from heliograph.filters.parser import parse
+from heliograph.model.event import format_of
 
 
 class Track(hg.Event, name="air.track"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.channel.durable import MANY
+from heliograph.channel.publish.persistent_supplier import MANY
 from heliograph.errors import WrongEventType
 from tests.e2e.link_support import wait_until
 

@@ -12,8 +12,8 @@ import heliograph as hg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from heliograph.channel.core import Channel
-    from heliograph.qos import Ack
+    from heliograph.channel.channel import Channel
+    from heliograph.qos.policies import Ack
     from heliograph.testing import Rig
 
 NOT_SECONDS: Any = timedelta(seconds=1)

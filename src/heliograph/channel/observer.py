@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from heliograph.channel.ledger import LaneCounts
-    from heliograph.event import Header
+    from heliograph.model.event import Header
 
 Outcome: TypeAlias = Literal["delivered", "failed", "expired", "dropped"]
 

@@ -28,8 +28,8 @@ from heliograph.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from heliograph.evolution import Comparison
-    from heliograph.formats import Format
+    from heliograph.model.compatibility import Comparison
+    from heliograph.model.formats import Format
 
 INCOMPATIBLE = 1
 
@@ -55,7 +55,7 @@ def _formats(context: typer.Context) -> None:
 @app.command()
 def show(target: Target, *, as_json: JsonFlag = False) -> None:
     """List the fields of a format, also of records inside it."""
-    from heliograph.reflect import describe  # noqa: PLC0415 - commands import what they need when they run
+    from heliograph.codec.dynamic.reflect import describe  # noqa: PLC0415 - commands import what they need when they run
 
     fmt = load(target).format
     rows = describe(fmt)
@@ -84,7 +84,7 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Check that events written as OLD can be read as NEW. Exit code 1: they cannot."""
-    from heliograph.evolution import compare  # noqa: PLC0415 - as above
+    from heliograph.model.compatibility import compare  # noqa: PLC0415 - as above
 
     first, second = load(old), load(new)
     directions = [(old, new, first, second)]
@@ -138,8 +138,8 @@ def load(target: str) -> Loaded:
     module, colon, name = target.partition(":")
     if not (module and colon and name):
         raise CommandFailed(f"{target!r} is no target: write module:Class, or the name of a *.hgf file")
-    from heliograph.event import info_of  # noqa: PLC0415 - as above
-    from heliograph.evolution import defaults_of  # noqa: PLC0415 - as above
+    from heliograph.model.compatibility import defaults_of  # noqa: PLC0415 - as above
+    from heliograph.model.event import info_of  # noqa: PLC0415 - as above
 
     cls = import_class(module, name)
     return Loaded(info_of(cls).format, defaults_of(cls))
@@ -147,7 +147,7 @@ def load(target: str) -> Loaded:
 
 def _read_file(path: Path) -> Format:
     from heliograph.errors import FormatError  # noqa: PLC0415 - as above
-    from heliograph.formats import MAX_DESCRIPTION, Format  # noqa: PLC0415 - as above
+    from heliograph.model.formats import MAX_DESCRIPTION, Format  # noqa: PLC0415 - as above
 
     try:
         with path.open("rb") as file:

@@ -15,23 +15,23 @@ import pyarrow as pa
 
 from heliograph.cli.output import header_document
 from heliograph.codec import mapping_decoder
+from heliograph.codec.dynamic.reflect import mapping_to_json
 from heliograph.errors import DecodeError, HistoryDamaged
-from heliograph.expr.parser import parse
-from heliograph.formats import FormatRegistry
-from heliograph.journal.folder import StationFolder
-from heliograph.journal.records import EVENT, Rows
-from heliograph.reflect import mapping_to_json
-from heliograph.spark.filtering import conditions
-from heliograph.spark.planning import chosen_types, plan_read
-from heliograph.spark.rows import BatchMaker, Place
-from heliograph.spark.shape import Shape
+from heliograph.filters.parser import parse
+from heliograph.journal.format.folder import StationFolder
+from heliograph.journal.format.records import EVENT, Rows
+from heliograph.model.formats import FormatRegistry
+from heliograph.spark.source.columns import Shape
+from heliograph.spark.source.filters import conditions
+from heliograph.spark.source.plan import chosen_types, plan_read
+from heliograph.spark.source.rows import BatchMaker, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from heliograph.formats import Format
-    from heliograph.journal.records import Record
+    from heliograph.journal.format.records import Record
+    from heliograph.model.formats import Format
 
 AT_ONCE: Final = 4096
 """Rows that are read, and filtered, together."""
@@ -170,7 +170,7 @@ def write_json_lines(history: History, channel: str, file: Path) -> int:
 
 def write_parquet(history: History, _channel: str, folder: Path) -> int:
     """A folder of files laid out as sealed segments, per partition and million events; returns how many."""
-    from heliograph.journal.segmentwriter import segment_file  # noqa: PLC0415 - for this one only
+    from heliograph.journal.writing.segment_writer import segment_file  # noqa: PLC0415 - for this one only
 
     events = 0
     folder.mkdir()

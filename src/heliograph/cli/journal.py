@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from heliograph.errors import HistoryDamaged
-    from heliograph.journal.folder import StationFolder
-    from heliograph.journal.inspection import Range, Report
-    from heliograph.journal.lagging import ConsumerLag
-    from heliograph.ports import Ports
+    from heliograph.journal.consumers.lag import ConsumerLag
+    from heliograph.journal.format.folder import StationFolder
+    from heliograph.journal.tools.inspection import Range, Report
+    from heliograph.runtime.ports import Ports
 
 DAMAGED = 1
 
@@ -67,7 +67,7 @@ def ls(folder: Folder, *, as_json: JsonFlag = False) -> None:
     1: some cannot be listed; says which, and lists the others.
     """
     from heliograph.errors import HeliographError  # noqa: PLC0415 - commands import what they need when they run
-    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
 
     station = StationFolder(folder)
     rows, bad = [], []
@@ -90,8 +90,8 @@ def ls(folder: Folder, *, as_json: JsonFlag = False) -> None:
 
 
 def _listed(station: StationFolder, channel: str, partition: str) -> dict[str, Any]:
-    from heliograph.journal import inspection  # noqa: PLC0415 - as above
-    from heliograph.journal.folder import partition_folder  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import partition_folder  # noqa: PLC0415 - as above
+    from heliograph.journal.tools import inspection  # noqa: PLC0415 - as above
 
     with station.reader(channel, partition) as reader:
         earliest, watermark = reader.earliest, reader.watermark
@@ -123,8 +123,8 @@ def consumers(
     1: the places of some channels cannot be read; says which, and lists the others.
     """
     from heliograph.errors import BadJournalFile, DiskError  # noqa: PLC0415 - as above
-    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
-    from heliograph.journal.lagging import lag  # noqa: PLC0415 - as above
+    from heliograph.journal.consumers.lag import lag  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
 
     rows, bad = [], []
     for name in StationFolder(folder).channels() if channel is None else (channel,):
@@ -198,8 +198,8 @@ def verify(
     Exit code 1: some events, or some places, cannot be read, or the name of the folder's partition does not
     fit its histories; says which.
     """
-    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
-    from heliograph.journal.identity import inspect_identity  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.format.identity import inspect_identity  # noqa: PLC0415 - as above
 
     station = StationFolder(folder)
     channels = station.channels() if channel is None else (channel,)
@@ -233,13 +233,13 @@ def seal(
 
     Small histories, and those that only Spark writes, are then read as fast as any Parquet file.
     """
-    from heliograph.formats import FormatRegistry  # noqa: PLC0415 - as above
-    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
-    from heliograph.journal.keeping import KEEP_ALL  # noqa: PLC0415 - as above
-    from heliograph.journal.manifest import load  # noqa: PLC0415 - as above
-    from heliograph.journal.repair import folder_lock  # noqa: PLC0415 - as above
-    from heliograph.journal.writer import PartitionWriter  # noqa: PLC0415 - as above
-    from heliograph.ports import system_ports  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.format.manifest import load  # noqa: PLC0415 - as above
+    from heliograph.journal.station_folder import KEEP_ALL  # noqa: PLC0415 - as above
+    from heliograph.journal.tools.repair import folder_lock  # noqa: PLC0415 - as above
+    from heliograph.journal.writing.writer import PartitionWriter  # noqa: PLC0415 - as above
+    from heliograph.model.formats import FormatRegistry  # noqa: PLC0415 - as above
+    from heliograph.runtime.ports import system_ports  # noqa: PLC0415 - as above
 
     station, ports = StationFolder(folder), system_ports(folder)
     sealed = []
@@ -276,11 +276,11 @@ def repair(
     and what is lost is named; of durable consumers whose place was damaged, where they go on. Exit code 1:
     there is something to be done, and this was a dry run.
     """
-    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
-    from heliograph.journal.identity import inspect_identity, repair_identity  # noqa: PLC0415 - as above
-    from heliograph.journal.repair import folder_lock, plan_repair  # noqa: PLC0415 - as above
-    from heliograph.journal.repair import repair as put_in_order  # noqa: PLC0415 - as above
-    from heliograph.ports import system_ports  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.format.identity import inspect_identity, repair_identity  # noqa: PLC0415 - as above
+    from heliograph.journal.tools.repair import folder_lock, plan_repair  # noqa: PLC0415 - as above
+    from heliograph.journal.tools.repair import repair as put_in_order  # noqa: PLC0415 - as above
+    from heliograph.runtime.ports import system_ports  # noqa: PLC0415 - as above
 
     station, ports = StationFolder(folder), system_ports(folder)
     channels = station.channels() if channel is None else (channel,)
@@ -312,8 +312,8 @@ def repair(
 
 
 def _repaired_cursors(station: StationFolder, ports: Ports, channel: str, *, dry_run: bool) -> dict[str, Any]:
-    from heliograph.journal.cursorrepair import inspect_cursors, repair_cursors  # noqa: PLC0415 - as above
-    from heliograph.journal.folder import cursor_folder  # noqa: PLC0415 - as above
+    from heliograph.journal.consumers.cursor_repair import inspect_cursors, repair_cursors  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import cursor_folder  # noqa: PLC0415 - as above
 
     folder, watermarks = cursor_folder(channel), station.watermarks(channel)
     report = inspect_cursors(station.disk, folder) if dry_run else repair_cursors(ports, folder, watermarks)
@@ -388,7 +388,7 @@ class _Place(NamedTuple):
 
 
 def _places(station: StationFolder, channel: str) -> list[_Place]:
-    from heliograph.journal.folder import delayed_folder, partition_folder  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import delayed_folder, partition_folder  # noqa: PLC0415 - as above
 
     return [
         *(_Place(channel, p, partition_folder(channel, p), False) for p in station.partitions(channel)),
@@ -402,7 +402,7 @@ def _title(found: dict[str, Any]) -> str:
 
 def _verdict(station: StationFolder, place: _Place) -> dict[str, Any]:
     from heliograph.errors import BadJournalFile, DiskError  # noqa: PLC0415 - as above
-    from heliograph.journal import inspection  # noqa: PLC0415 - as above
+    from heliograph.journal.tools import inspection  # noqa: PLC0415 - as above
 
     try:
         report = inspection.verify(station.disk, place.folder)
@@ -414,8 +414,8 @@ def _verdict(station: StationFolder, place: _Place) -> dict[str, Any]:
 def _cursor_verdict(station: StationFolder, channel: str) -> dict[str, Any] | None:
     """None for a channel that never had a durable consumer."""
     from heliograph.errors import BadJournalFile, DiskError  # noqa: PLC0415 - as above
-    from heliograph.journal.cursorrepair import inspect_cursors  # noqa: PLC0415 - as above
-    from heliograph.journal.folder import cursor_folder  # noqa: PLC0415 - as above
+    from heliograph.journal.consumers.cursor_repair import inspect_cursors  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import cursor_folder  # noqa: PLC0415 - as above
 
     try:
         report = inspect_cursors(station.disk, cursor_folder(channel))

@@ -35,9 +35,9 @@ from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.channel.deliveries import Delivery
-    from heliograph.event import Event, Header
-    from heliograph.link.mesh import Mesh
+    from heliograph.channel.receive.delivery import Delivery
+    from heliograph.links.mesh.mesh import Mesh
+    from heliograph.model.event import Event, Header
     from heliograph.station import Station
 
 LOOK_EVERY = 0.2
@@ -210,7 +210,7 @@ def _deliveries(
     here: Station, name: str, where: str | None, start: Any, timeout: float | None
 ) -> Iterator[Delivery[Event]]:
     """What a channel carries until none has come in time, of types that it carries later too."""
-    from heliograph.link.keepers import classes_of, least_qos  # noqa: PLC0415 - as above
+    from heliograph.links.history.directory import classes_of, least_qos  # noqa: PLC0415 - as above
 
     mesh = meet_all(here)
     limit = MEET_LIMIT if timeout is None else min(timeout, MEET_LIMIT)
@@ -237,7 +237,7 @@ def _classes(mesh: Mesh, channel: str, domain: str) -> dict[str, list[type[Event
 
     So an event that has all fields of a version is not pushed as one that has fewer.
     """
-    from heliograph.link.keepers import classes_of  # noqa: PLC0415 - as above
+    from heliograph.links.history.directory import classes_of  # noqa: PLC0415 - as above
 
     mesh.wait_for(lambda known: bool(known.formats(channel)), MEET_LIMIT)
     found: dict[str, list[type[Event]]] = {}
@@ -259,7 +259,7 @@ def _chosen(classes: dict[str, list[type[Event]]], name: str | None, channel: st
 
 def _given(classes: dict[str, list[type[Event]]], target: str, channel: str) -> type[Event]:
     """The class that the user has; its events must be of the format that the channel has."""
-    from heliograph.event import format_of  # noqa: PLC0415 - as above
+    from heliograph.model.event import format_of  # noqa: PLC0415 - as above
 
     module, _, name = target.partition(":")
     if not (module and name):
@@ -319,6 +319,6 @@ def _texts(events: list[str]) -> Iterator[str]:
 
 
 def _name(cls: type[Event]) -> str:
-    from heliograph.event import info_of  # noqa: PLC0415 - as above
+    from heliograph.model.event import info_of  # noqa: PLC0415 - as above
 
     return info_of(cls).name

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from heliograph.cli.output import JsonFlag, print_json, print_line, print_table
-from heliograph.link import PEER_LIMIT
+from heliograph.links import PEER_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.event import Event
-    from heliograph.link.mesh import Mesh
+    from heliograph.links.mesh.mesh import Mesh
+    from heliograph.model.event import Event
     from heliograph.station import Station
 
 MEET_LIMIT = 2.0
@@ -117,7 +117,7 @@ def ls(
 
 
 def _list_domains(*, as_json: bool) -> None:
-    from heliograph.link.meeting import domains  # noqa: PLC0415 - as above
+    from heliograph.links.transports.discovery import domains  # noqa: PLC0415 - as above
 
     rows = [{"domain": name, "stations": stations} for name, stations in domains().items()]
     if as_json:
@@ -182,7 +182,7 @@ def _cell(value: Any) -> Any:
 
 def _keep_all(running: Station, folder: str) -> list[str]:
     """Open every channel with a history in the folder, with classes made of the formats found there."""
-    from heliograph.journal.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
 
     found = StationFolder(folder)
     opened = []
@@ -195,8 +195,8 @@ def _keep_all(running: Station, folder: str) -> list[str]:
 
 
 def _types_in(folder: Any, channel: str) -> list[type[Event]]:
-    from heliograph.classes import class_for  # noqa: PLC0415 - as above
-    from heliograph.journal.folder import learn_formats_of_heads  # noqa: PLC0415 - as above
+    from heliograph.codec.dynamic.classes import class_for  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import learn_formats_of_heads  # noqa: PLC0415 - as above
 
     found = {fmt.id: fmt for fmt in folder.declared(channel)}
     for partition in folder.partitions(channel):

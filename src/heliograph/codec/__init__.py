@@ -21,15 +21,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from heliograph.codec import native, packed
+from heliograph.codec.conversion_plan import make_plan
 from heliograph.codec.failures import explainer
-from heliograph.codec.plan import make_plan
-from heliograph.event import Event, info_of
+from heliograph.model.event import Event, info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.evolution import MissingPolicy
-    from heliograph.formats import Format
+    from heliograph.model.compatibility import MissingPolicy
+    from heliograph.model.formats import Format
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 E = TypeVar("E", bound=Event)

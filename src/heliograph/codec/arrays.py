@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from heliograph.errors import InvalidEvent
-from heliograph.layout import SCALAR_SIZES, round_up
+from heliograph.model.layout import SCALAR_SIZES, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from heliograph import fieldtypes as ft
-    from heliograph.formats import ByteOrder
+    from heliograph.model import field_types as ft
+    from heliograph.model.formats import ByteOrder
 
 MAX_DIMENSIONS: Final = 32
 ALIGNMENT: Final = 8

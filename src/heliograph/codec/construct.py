@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from heliograph.codec.plan import Record, Slot
-    from heliograph.codegen import Source
+    from heliograph.codec.conversion_plan import Record, Slot
+    from heliograph.runtime.codegen import Source
 
 
 def construction(source: Source, plan: Record, values: Sequence[str | None]) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from heliograph import fieldtypes as ft
 from heliograph.errors import DecodeError
+from heliograph.model import field_types as ft
 
 if TYPE_CHECKING:
-    from heliograph.formats import Format
+    from heliograph.model.formats import Format
 
 MAX_CONTAINERS: Final = 100_000
 """How many lists, maps and records one packed body can hold."""

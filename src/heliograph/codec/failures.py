@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
-from heliograph import fieldtypes as ft
 from heliograph.codec.interpret import interpreted_decoder
 from heliograph.errors import ROOT, DecodeError, InvalidEvent
+from heliograph.model import field_types as ft
 
 if TYPE_CHECKING:
-    from heliograph.event import Event
-    from heliograph.formats import Format
+    from heliograph.model.event import Event
+    from heliograph.model.formats import Format
 
 Explain: TypeAlias = Callable[[Exception, Any], NoReturn]
 

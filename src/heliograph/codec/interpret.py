@@ -13,19 +13,19 @@ import typing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph import fieldtypes as ft
-from heliograph.annotations import bare, strip_none
-from heliograph.codec.anything import MAX_DEPTH
+from heliograph.codec.any_values import MAX_DEPTH
 from heliograph.codec.msgpack import Cursor
 from heliograph.errors import ROOT, DecodeError, InvalidEvent
-from heliograph.event import info_of
-from heliograph.layout import SCALAR_SIZES, round_up, size_and_align
+from heliograph.model import field_types as ft
+from heliograph.model.annotations import bare, strip_none
+from heliograph.model.event import info_of
+from heliograph.model.layout import SCALAR_SIZES, round_up, size_and_align
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.event import Event
-    from heliograph.formats import ByteOrder, Field, Format
+    from heliograph.model.event import Event
+    from heliograph.model.formats import ByteOrder, Field, Format
 
 _MAX_DIMENSIONS: Final = 32
 _CODES: Final = {

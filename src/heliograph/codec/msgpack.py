@@ -6,8 +6,8 @@ import struct
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from heliograph import fieldtypes as ft
 from heliograph.errors import DecodeError
+from heliograph.model import field_types as ft
 
 _TIMESTAMP: Final = -1
 

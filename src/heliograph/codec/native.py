@@ -1,4 +1,4 @@
-"""Native bodies: a C-like struct in the sender's byte order, as `heliograph.layout` describes it.
+"""Native bodies: a C-like struct in the sender's byte order, as `heliograph.model.layout` describes it.
 
 Writing packs the fixed part with one `struct` call and gathers text, bytes and arrays behind it; an array of
 fixed shape stands inside the fixed part and splits it, so that it need not be copied. Reading unpacks the
@@ -12,19 +12,19 @@ import struct
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from heliograph import fieldtypes as ft
 from heliograph.codec.construct import construction
-from heliograph.codegen import Source
 from heliograph.errors import DecodeError
-from heliograph.layout import size_and_align
+from heliograph.model import field_types as ft
+from heliograph.model.layout import size_and_align
+from heliograph.runtime.codegen import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.codec.conversion_plan import Record, Value
     from heliograph.codec.failures import Explain
-    from heliograph.codec.plan import Record, Value
-    from heliograph.event import Event
-    from heliograph.formats import ByteOrder, Format
+    from heliograph.model.event import Event
+    from heliograph.model.formats import ByteOrder, Format
 
 MICROSECOND: Final = timedelta(microseconds=1)
 _EXACT_AS_FLOAT: Final = 4_000_000_000_000_000

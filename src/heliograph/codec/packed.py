@@ -27,21 +27,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import msgspec
 
-from heliograph import fieldtypes as ft
-from heliograph.codec.anything import check_received
+from heliograph.codec.any_values import check_received
 from heliograph.codec.construct import construction
 from heliograph.codec.containers import MAX_CONTAINERS, check_containers, is_counted
-from heliograph.codegen import Source
 from heliograph.errors import DecodeError, InvalidEvent
+from heliograph.model import field_types as ft
+from heliograph.runtime.codegen import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.codec.arrays import ArrayData
+    from heliograph.codec.conversion_plan import Record, Value
     from heliograph.codec.failures import Explain
-    from heliograph.codec.plan import Record, Value
-    from heliograph.event import Event
-    from heliograph.formats import Format
+    from heliograph.model.event import Event
+    from heliograph.model.formats import Format
 
 PREFIX: Final = 4
 """Bytes that say how long the msgpack is, when arrays follow it."""

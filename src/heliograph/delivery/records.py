@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
 from heliograph.errors import HeliographError
-from heliograph.event import Event
-from heliograph.qos import QoS
+from heliograph.model.event import Event
+from heliograph.qos.policies import QoS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from heliograph.channel.core import Channel
+    from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.observer import Outcome, Watch
-    from heliograph.event import Header
-    from heliograph.ports import Ports
+    from heliograph.model.event import Header
+    from heliograph.runtime.ports import Ports
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heliograph.errors.base import HeliographError
-from heliograph.wording import listed, of_batch
+from heliograph.errors.sentences import listed, of_batch
 
 
 class InvalidQoS(HeliographError):

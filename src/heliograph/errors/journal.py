@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heliograph.errors.base import HeliographError
-from heliograph.wording import hint, listed
+from heliograph.errors.sentences import hint, listed
 
 
 class JournalError(HeliographError):

@@ -10,17 +10,17 @@ A partition is a folder with one writer and any number of readers. Bodies are op
 their format; only sealing looks into them. `docs/journal.md` has the files byte by byte.
 """
 
-from heliograph.journal.cursors import Cursor, CursorStore
-from heliograph.journal.inspection import FileInfo, Range, Report, cat, ls, partitions, verify
-from heliograph.journal.lagging import ConsumerLag, lag
+from heliograph.journal.consumers.cursors import Cursor, CursorStore
+from heliograph.journal.consumers.lag import ConsumerLag, lag
+from heliograph.journal.format.manifest import Damage, Head, Manifest, Segment
+from heliograph.journal.format.records import EVENT, TOMBSTONE, JournalRecord, Record, Rows
 from heliograph.journal.limits import Limits
-from heliograph.journal.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.names import escaped, unescaped
-from heliograph.journal.reader import PartitionReader
-from heliograph.journal.receipt import Receipt
-from heliograph.journal.records import EVENT, TOMBSTONE, JournalRecord, Record, Rows
-from heliograph.journal.recovery import Recovery
-from heliograph.journal.writer import PartitionWriter, WriterStats
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.journal.tools.inspection import FileInfo, Range, Report, cat, ls, partitions, verify
+from heliograph.journal.writing.receipt import Receipt
+from heliograph.journal.writing.recovery import Recovery
+from heliograph.journal.writing.writer import PartitionWriter, WriterStats
 
 __all__ = [
     "EVENT",

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Final
 
 from heliograph.errors import InvalidQoS
-from heliograph.options import names_options
+from heliograph.runtime.option_names import names_options
 
 DAY: Final = 86_400.0
 

@@ -12,8 +12,8 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.channel.bulk import Bulk, Pushed
-from heliograph.channel.durable import NOTHING
+from heliograph.channel.publish.batch import Bulk, Pushed
+from heliograph.channel.publish.persistent_supplier import NOTHING
 from heliograph.codec import decoder, encoder
 from heliograph.errors import (
     AppendTimeout,
@@ -24,37 +24,37 @@ from heliograph.errors import (
     IncompatibleFormats,
     JournalClosed,
 )
-from heliograph.event import Header, info_of
-from heliograph.evolution import defaults_of, why_apart
-from heliograph.formats import FormatRegistry
-from heliograph.journal.adoption import Target
-from heliograph.journal.cursors import CursorStore
-from heliograph.journal.keys import KeyReader, key_bytes
-from heliograph.journal.named import NamedSuppliers
+from heliograph.journal.consumers.cursors import CursorStore
+from heliograph.journal.format.keys import KeyReader, key_bytes
+from heliograph.journal.format.records import EVENT, TOMBSTONE, JournalRecord, Record, Run
+from heliograph.journal.inbox.adoption import Target
 from heliograph.journal.names import escaped
-from heliograph.journal.reader import PartitionReader
-from heliograph.journal.records import EVENT, TOMBSTONE, JournalRecord, Record, Run
-from heliograph.journal.repeats import WINDOW, Repeats
-from heliograph.journal.writer import PartitionWriter
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.journal.writing.dedup_window import WINDOW, Repeats
+from heliograph.journal.writing.producer_leases import NamedSuppliers
+from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.model.compatibility import defaults_of, why_apart
+from heliograph.model.event import Header, info_of
+from heliograph.model.formats import FormatRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from heliograph.channel.lane import Item
-    from heliograph.channel.pipeline import Answers
-    from heliograph.channel.store import Level, OnDurable, StoreReceipt, Tombstone
-    from heliograph.event import Event
-    from heliograph.formats import Format
-    from heliograph.journal.cursors import Cursor
-    from heliograph.journal.leftout import LeftOut
+    from heliograph.channel.history.store import Level, OnDurable, StoreReceipt, Tombstone
+    from heliograph.channel.queueing.queue import Item
+    from heliograph.channel.routing.compiler import Answers
+    from heliograph.journal.consumers.cursors import Cursor
+    from heliograph.journal.format.compacted_ids import LeftOut
     from heliograph.journal.limits import Limits
-    from heliograph.journal.named import SupplierLease
-    from heliograph.journal.receipt import Receipt
-    from heliograph.journal.retention import Place
-    from heliograph.journal.shared import Shared
-    from heliograph.lives import Lives
-    from heliograph.ports import Ports
-    from heliograph.qos import Missing
+    from heliograph.journal.maintenance.retention import Place
+    from heliograph.journal.writing.producer_leases import SupplierLease
+    from heliograph.journal.writing.receipt import Receipt
+    from heliograph.journal.writing.shared_threads import Shared
+    from heliograph.model.event import Event
+    from heliograph.model.formats import Format
+    from heliograph.model.lives import Lives
+    from heliograph.qos.policies import Missing
+    from heliograph.runtime.ports import Ports
 
 log = logging.getLogger(__name__)
 
@@ -671,6 +671,6 @@ def _answered(receipt: Receipt) -> tuple[int, Answers | None]:
 
 def _class_of(wire: Format, own: type[Event], as_kept: bool) -> type[Event]:
     """The class to read another version of the channel's own class in."""
-    from heliograph.classes import is_made, version_class  # noqa: PLC0415 - most histories hold one version
+    from heliograph.codec.dynamic.classes import is_made, version_class  # noqa: PLC0415 - most histories hold one version
 
     return version_class(wire, own) if as_kept or is_made(own) else own

@@ -12,7 +12,7 @@ them all when a station is opened. `member` is what somebody who has joined work
 
 from __future__ import annotations
 
-from heliograph.manager.core import Manager
+from heliograph.manager.manager import Manager
 from heliograph.manager.member import Member
 from heliograph.manager.roster import Activity, Managed, Membership
 

@@ -9,10 +9,10 @@ from heliograph.errors import NotPossible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.consumer import Consumer
-    from heliograph.channel.receiver import Receiver
-    from heliograph.channel.supplier import Supplier
-    from heliograph.manager.core import Manager
+    from heliograph.channel.publish.supplier import Supplier
+    from heliograph.channel.receive.consumer import Consumer
+    from heliograph.channel.receive.subscription import Receiver
+    from heliograph.manager.manager import Manager
     from heliograph.manager.roster import Membership
 
 SAID_WHEN_JOINING: Final = ("where", "params", "types", "sources", "group", "name", "start")

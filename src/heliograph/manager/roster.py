@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import msgspec
 
-from heliograph.channel.members import Access
+from heliograph.channel.registry import Access
 from heliograph.errors import EventChannelNotFound, NameAlreadyUsed, NotAMember, NotOwner, NotPossible
-from heliograph.event import Event
-from heliograph.formats import MAX_NAME
 from heliograph.journal.names import ACTIVITY
+from heliograph.model.event import Event
+from heliograph.model.formats import MAX_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

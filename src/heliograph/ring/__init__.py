@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from heliograph.ring.folder import RingFolder
 from heliograph.ring.kernel import missing
-from heliograph.ring.pins import Pinned
+from heliograph.ring.pinned_views import Pinned
 from heliograph.ring.reader import ReaderStats, RingReader
 from heliograph.ring.segment import RingName
 from heliograph.ring.waiting import WaitMode

@@ -16,19 +16,19 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import RingError
-from heliograph.privatefolder import domain_folder, memory_base
 from heliograph.ring import kernel
 from heliograph.ring.layout import DEFAULT_SLOTS, WRITER_LOCK
 from heliograph.ring.reader import RingReader
 from heliograph.ring.segment import RingName, Segment, insist_on_rings
 from heliograph.ring.waiting import LOOK_EVERY
 from heliograph.ring.writer import DEFAULT_LEASE, RingWriter
+from heliograph.runtime.private_folder import domain_folder, memory_base
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heliograph.ports import Ports
     from heliograph.ring.waiting import WaitMode
+    from heliograph.runtime.ports import Ports
 
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,3})-([0-9a-f]{16})\.ring")
 

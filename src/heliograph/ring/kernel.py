@@ -21,7 +21,7 @@ import sys
 from functools import cache
 from typing import Final
 
-from heliograph.privatefolder import MEMORY
+from heliograph.runtime.private_folder import MEMORY
 
 _SYS_FUTEX: Final = 202
 _SYS_MEMBARRIER: Final = 324

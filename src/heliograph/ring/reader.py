@@ -59,14 +59,14 @@ from heliograph.ring.layout import (
     WRITER_LOCK,
     largest_event,
 )
-from heliograph.ring.pins import Pinned
+from heliograph.ring.pinned_views import Pinned
 from heliograph.ring.waiting import FOREVER, LOOK_EVERY, Waiter, WaitMode, deadline, ring_bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.ports import Ports
     from heliograph.ring.segment import Segment
+    from heliograph.runtime.ports import Ports
 
 RECORDS_AT_ONCE: Final = 256
 """Records that are copied before they are checked together and the cursor moves."""

@@ -27,8 +27,8 @@ from heliograph.ring.layout import MASK32
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.ports import Clock
     from heliograph.ring.segment import Segment
+    from heliograph.runtime.ports import Clock
 
 WaitMode = Literal["poll", "spin", "block"]
 

@@ -52,14 +52,14 @@ from heliograph.ring.layout import (
     largest_event,
     slots_for,
 )
-from heliograph.ring.rows import ReaderSeen, Rows
+from heliograph.ring.reader_table import ReaderSeen, Rows
 from heliograph.ring.waiting import FOREVER, Waiter, WaitMode, deadline, ring_bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from heliograph.ports import Buffer, Ports
     from heliograph.ring.segment import RingName, Segment
+    from heliograph.runtime.ports import Buffer, Ports
 
 DEFAULT_LEASE: Final = 10.0
 """Seconds that a reliable reader may hold up a waiting writer without moving."""

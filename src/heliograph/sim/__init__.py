@@ -1,4 +1,5 @@
-"""The ports of `heliograph.ports` under one seed, for tests that repeat: see `Simulation` in `sim/world.py`.
+"""The ports of `heliograph.runtime.ports` under one seed, for tests that repeat: see `Simulation` in
+`sim/world.py`.
 
     from heliograph.sim import Fails, PowerCut, SimDisk, Simulation, explore_crashes
 

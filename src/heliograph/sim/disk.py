@@ -13,8 +13,8 @@ import errno
 from random import Random as Generator
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, cast
 
-from heliograph._localdisk import SYNC_FAILED, checked_name, disk_error
 from heliograph.errors import DiskError, FileLocked, NoSuchFile
+from heliograph.runtime.local_disk import SYNC_FAILED, checked_name, disk_error
 from heliograph.sim.faults import Fails, Fault, FaultPlan, Flips, PowerCut, PowerLoss
 from heliograph.sim.medium import Content, Decide, Folder, Medium
 from heliograph.sim.scheduler import Killed
@@ -22,7 +22,7 @@ from heliograph.sim.scheduler import Killed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from heliograph.ports import Buffer
+    from heliograph.runtime.ports import Buffer
     from heliograph.sim.medium import Node
 
 Keep: TypeAlias = Literal["none", "all", "random"] | Decide
@@ -32,7 +32,7 @@ UNLIMITED = 1 << 40
 
 
 class SimFile:
-    """An open file of a `SimDisk`; see `heliograph.ports.File`."""
+    """An open file of a `SimDisk`; see `heliograph.runtime.ports.File`."""
 
     def __init__(self, disk: SimDisk, name: str, content: Content, *, readonly: bool) -> None:
         self.name = name
@@ -118,7 +118,7 @@ class SimFile:
 
 
 class SimFileLock:
-    """A held lock of a `SimDisk`; see `heliograph.ports.FileLock`."""
+    """A held lock of a `SimDisk`; see `heliograph.runtime.ports.FileLock`."""
 
     def __init__(self, disk: SimDisk, name: str) -> None:
         self.name = name

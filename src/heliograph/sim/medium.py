@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from heliograph.ports import Buffer
+    from heliograph.runtime.ports import Buffer
 
 Decide: TypeAlias = Callable[[int], int]
 

@@ -1,4 +1,4 @@
-"""What tasks wait on, simulated: the contracts of `Tasks` in `heliograph.ports` over a `Scheduler`.
+"""What tasks wait on, simulated: the contracts of `Tasks` in `heliograph.runtime.ports` over a `Scheduler`.
 
 Every call is a place where the scheduler may let another task run: before a lock is taken and after it is
 released, before a flag is looked at, before a queue is changed. The queue itself is the real one, running on
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from heliograph.ports import BoundedQueue
+from heliograph.runtime.ports import BoundedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.ports import Lock
+    from heliograph.runtime.ports import Lock
     from heliograph.sim.scheduler import ScheduledTask, Scheduler
 
 T = TypeVar("T")

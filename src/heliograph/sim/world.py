@@ -18,7 +18,7 @@ from __future__ import annotations
 from random import Random as Generator
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from heliograph.ports import Ports
+from heliograph.runtime.ports import Ports
 from heliograph.sim.disk import SimDisk
 from heliograph.sim.scheduler import Scheduler
 from heliograph.sim.tasks import SimTasks

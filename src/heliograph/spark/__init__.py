@@ -12,12 +12,12 @@ Importing this package does not import Spark; the first call does.
 
 from __future__ import annotations
 
-from heliograph.spark.damage import naming_loss
-from heliograph.spark.lag import Lag, lag, lag_by_partition
-from heliograph.spark.matching import matches
-from heliograph.spark.read import read
-from heliograph.spark.session import register, session
-from heliograph.spark.skipping import skip_bad
+from heliograph.spark.patterns.matches import matches
+from heliograph.spark.session.session import register, session
+from heliograph.spark.source.bad_records import skip_bad
+from heliograph.spark.source.damage import naming_loss
+from heliograph.spark.source.lag import Lag, lag, lag_by_partition
+from heliograph.spark.source.read import read
 
 __all__ = [
     "Lag",

@@ -51,7 +51,7 @@ def session(master: str, archive: str) -> Any:
         )
     from pyspark.sql import SparkSession
 
-    from heliograph.spark.java import find_java
+    from heliograph.spark.session.java import find_java
 
     os.environ.setdefault("JAVA_HOME", str(find_java().home))
     config = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.channel.crowd import MERGED
+from heliograph.channel.routing.filter_index import MERGED
 from heliograph.errors import Closed, ExpressionError, NotPossible
 
 if TYPE_CHECKING:

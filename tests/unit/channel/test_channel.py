@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import heliograph as hg
-from heliograph import columns
+from heliograph.codec.columnar import columns
 from heliograph.errors import (
     CallbackStuck,
     ChannelExists,
@@ -26,15 +26,15 @@ from heliograph.errors import (
     WouldDeadlock,
     WrongEventType,
 )
-from heliograph.qos import QoS
+from heliograph.qos.policies import QoS
 from heliograph.station import Station
 from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.channel.core import Channel
-    from heliograph.event import Header
+    from heliograph.channel.channel import Channel
+    from heliograph.model.event import Header
 
 LIMIT = 10.0
 """Seconds after which a wait counts as a hang."""

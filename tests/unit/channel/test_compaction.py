@@ -10,15 +10,17 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import InvalidEvent, InvalidQoS, NotPossible
-from heliograph.journal import partition, repeats, store
+from heliograph.journal import store
 from heliograph.journal.store import JournalStore
+from heliograph.journal.writing import dedup_window as repeats
+from heliograph.journal.writing import partition
 from heliograph.testing import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from heliograph.channel.core import Channel
+    from heliograph.channel.channel import Channel
 
 LIMIT = 10.0
 BY_KEY = hg.QoS(durability="persistent", compaction="key", tombstones=0.0)

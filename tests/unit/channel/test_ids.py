@@ -11,16 +11,16 @@ from msgspec.structs import replace
 
 import heliograph as hg
 from heliograph.errors import AppendFailed, AppendTimeout, DiskFull, JournalBusy, SupplierFenced, SupplierHeld
-from heliograph.event import EventId
-from heliograph.journal import repeats
 from heliograph.journal.store import JournalStore
+from heliograph.journal.writing import dedup_window as repeats
+from heliograph.model.event import EventId
 from heliograph.testing import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from heliograph.channel.lane import Item
-    from heliograph.journal.records import Record
+    from heliograph.channel.queueing.queue import Item
+    from heliograph.journal.format.records import Record
 
 PERSISTENT = hg.QoS(durability="persistent")
 LIMIT = 10.0
@@ -128,7 +128,7 @@ def test_the_window_forgets_the_oldest(tracks: hg.Channel[Track], monkeypatch: p
 @pytest.fixture
 def stuck(tracks: hg.Channel[Track], monkeypatch: pytest.MonkeyPatch) -> Iterator[hg.Channel[Track]]:
     """Its disk hangs: one event is being written, another fills the line."""
-    monkeypatch.setattr("heliograph.journal.writer.MAX_WAITING", 1)
+    monkeypatch.setattr("heliograph.journal.writing.writer.MAX_WAITING", 1)
     store = tracks.store
     assert isinstance(store, JournalStore)
     partition, begun, go_on = store._writer._partition, threading.Event(), threading.Event()
@@ -247,7 +247,7 @@ def test_a_named_supplier_goes_on_behind_its_last_durable_event() -> None:
 
 
 def test_notes_keep_the_search_for_the_last_event_short(helio: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.journal.named.NOTE_EVERY", 10)
+    monkeypatch.setattr("heliograph.journal.writing.producer_leases.NOTE_EVERY", 10)
     tracks = opened(helio)
     with tracks.supplier("radar-1") as radar:
         for n in range(35):

@@ -209,7 +209,7 @@ def test_a_push_out_of_a_signal_handler_is_served_or_refused_at_any_instant(
     scene: Callable[[hg.Station], Scene], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "heliograph.ports.INSIDE", 0.2
+        "heliograph.runtime.ports.INSIDE", 0.2
     )  # each instant at which a push is refused takes so long
 
     def handler(played: Scene) -> Callable[[], object]:

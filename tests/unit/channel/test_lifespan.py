@@ -13,7 +13,7 @@ from tests.e2e.link_support import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.channel.core import Channel
+    from heliograph.channel.channel import Channel
     from heliograph.testing import Rig
 
 LIMIT = 10.0

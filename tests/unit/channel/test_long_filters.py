@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 import heliograph as hg
-from heliograph.channel.crowd import MERGED
-from heliograph.channel.supplier import TOGETHER
-from heliograph.event import Header, info_of
-from heliograph.expr import emit, runtime
-from heliograph.qos import QoS
+from heliograph.channel.publish.supplier import TOGETHER
+from heliograph.channel.routing.filter_index import MERGED
+from heliograph.filters import python_codegen as emit
+from heliograph.filters import runtime
+from heliograph.model.event import Header, info_of
+from heliograph.qos.policies import QoS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from heliograph.channel.core import Channel
-    from heliograph.qos import Durability
+    from heliograph.channel.channel import Channel
+    from heliograph.qos.policies import Durability
     from heliograph.station import Station
     from heliograph.testing import Rig
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.channel import members
+from heliograph.channel import registry as members
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heliograph.channel.core import Channel
+    from heliograph.channel.channel import Channel
 
 LIMIT = 30.0
 SUPPLIERS, EACH = 3, 30

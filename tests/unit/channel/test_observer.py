@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 import heliograph as hg
-from heliograph.channel.receiver import Subscription
+from heliograph.channel.receive.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from heliograph.channel.observer import Outcome, Watch
-    from heliograph.event import Header
-    from heliograph.qos import QoS
+    from heliograph.model.event import Header
+    from heliograph.qos.policies import QoS
 
 
 class Tick(hg.Event, key="n"):

@@ -14,13 +14,14 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import FolderInUse, HistoryDamaged, HistoryGone, IncompatibleFormats, UnknownOption
-from heliograph.expr import emit, runtime
+from heliograph.filters import python_codegen as emit
+from heliograph.filters import runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from heliograph.channel.core import Channel
+    from heliograph.channel.channel import Channel
 
 LIMIT = 10.0
 PERSISTENT = hg.QoS(durability="persistent")

@@ -16,17 +16,17 @@ import pytest
 
 import heliograph as hg
 from heliograph import codec
-from heliograph.channel import consumer as consumer_room
-from heliograph.channel import receiver as receiver_room
-from heliograph.channel import supplier as supplier_room
-from heliograph.ports import Ports, SystemClock, SystemRandom, ThreadTasks
+from heliograph.channel.publish import supplier as supplier_room
+from heliograph.channel.receive import consumer as consumer_room
+from heliograph.channel.receive import subscription as receiver_room
+from heliograph.runtime.ports import Ports, SystemClock, SystemRandom, ThreadTasks
 from heliograph.sim import SimDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from heliograph.ports import Lock
+    from heliograph.runtime.ports import Lock
     from heliograph.station import Station
     from heliograph.testing import Rig
 
@@ -49,7 +49,7 @@ def test_suppliers_and_consumers_import_nothing_of_each_other() -> None:
     assert consumer_room.__name__ not in imported_by(supplier_room)
     assert receiver_room.__name__ not in imported_by(supplier_room)
     assert supplier_room.__name__ not in imported_by(consumer_room) | imported_by(receiver_room)
-    assert "heliograph.event" in imported_by(supplier_room) & imported_by(consumer_room)
+    assert "heliograph.model.event" in imported_by(supplier_room) & imported_by(consumer_room)
 
 
 def said_by(one: object) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import fieldtypes as ft
 from heliograph.cli import run
-from heliograph.formats import Field, Format
+from heliograph.model import field_types as ft
+from heliograph.model.formats import Field, Format
 
 AIR = """
 import heliograph as hg

@@ -234,7 +234,7 @@ def test_numpy_is_not_loaded_for_events_without_arrays() -> None:
     program = (
         "import sys, heliograph as hg\n"
         "from heliograph import codec\n"
-        "from heliograph.validate import validate\n"
+        "from heliograph.codec.validate import validate\n"
         "class Point(hg.Event):\n    lat: float\n"
         "validate(Point(1.0))\n"
         "codec.decoder(hg.format_of(Point), Point)(codec.encoder(Point).encode(Point(1.0)))\n"

@@ -13,16 +13,16 @@ from numpy.typing import NDArray  # noqa: TC002 - event classes read their annot
 
 import heliograph as hg
 from heliograph import codec
-from heliograph import fieldtypes as ft
 from heliograph.codec import packed
+from heliograph.codec.conversion_plan import make_plan
 from heliograph.codec.interpret import interpreted_decoder
-from heliograph.codec.plan import make_plan
-from heliograph.event import EventMeta
-from heliograph.formats import Field
-from heliograph.layout import native_format, size_and_align
+from heliograph.model import field_types as ft
+from heliograph.model.event import EventMeta
+from heliograph.model.formats import Field
+from heliograph.model.layout import native_format, size_and_align
 
 if TYPE_CHECKING:
-    from heliograph.formats import BodyKind
+    from heliograph.model.formats import BodyKind
 
 
 class Color(enum.Enum):

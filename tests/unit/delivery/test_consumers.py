@@ -16,7 +16,7 @@ from heliograph.testing import Rig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.channel.consumer import Consumer
+    from heliograph.channel.receive.consumer import Consumer
 
 LIMIT = 10.0
 PERSISTENT = hg.QoS(durability="persistent")

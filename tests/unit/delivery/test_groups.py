@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.channel.groups import score
+from heliograph.channel.routing.groups import score
 
 if TYPE_CHECKING:
-    from heliograph.channel.consumer import Consumer
+    from heliograph.channel.receive.consumer import Consumer
     from heliograph.testing import Rig
 
 LIMIT = 10.0

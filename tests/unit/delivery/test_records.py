@@ -13,9 +13,9 @@ import heliograph as hg
 from heliograph.delivery import records
 from heliograph.delivery.records import DELIVERIES, LEDGER, sample_place
 from heliograph.errors import InvalidQoS
-from heliograph.event import Header
-from heliograph.journal.footer import LAYOUT_KEY
+from heliograph.journal.format.footer import LAYOUT_KEY
 from heliograph.journal.store import JournalStore
+from heliograph.model.event import Header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from heliograph import fieldtypes as ft
-from heliograph.formats import Field, Format, FormatRegistry
+from heliograph.journal.format.records import Record, Run, encode_rows
 from heliograph.journal.limits import Limits
-from heliograph.journal.partition import Chunk, Partition
-from heliograph.journal.reader import PartitionReader
-from heliograph.journal.records import Record, Run, encode_rows
-from heliograph.journal.seal import seal
-from heliograph.ports import Ports, ThreadTasks
+from heliograph.journal.maintenance.seal import seal
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.journal.writing.partition import Chunk, Partition
+from heliograph.model import field_types as ft
+from heliograph.model.formats import Field, Format, FormatRegistry
+from heliograph.runtime.ports import Ports, ThreadTasks
 from heliograph.sim import SimRandom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from heliograph.ports import Disk
+    from heliograph.runtime.ports import Disk
 
 AnyDisk = TypeVar("AnyDisk", bound="Disk")
 FOLDER = "a1"

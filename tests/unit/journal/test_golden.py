@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.journal import frames
-from heliograph.journal.cursors import CursorStore
-from heliograph.journal.inspection import verify
-from heliograph.ports import LocalDisk
+from heliograph.journal.consumers.cursors import CursorStore
+from heliograph.journal.format import frames
+from heliograph.journal.tools.inspection import verify
+from heliograph.runtime.ports import LocalDisk
 from tests.unit.journal.golden.make import ACKS, EVENTS, FRAMES, MARKS, POSITIONS
 from tests.unit.journal.helpers import FOLDER, commit, history, partition, ports, seal_everything, track
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph._localdisk import checked_name
 from heliograph.errors import InvalidFileName
 from heliograph.journal.names import escaped, head_name, unescaped
+from heliograph.runtime.local_disk import checked_name
 from tests.support import examples
 
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from heliograph.errors import HistoryDamaged
-from heliograph.journal import manifest as manifests
-from heliograph.journal.frames import checksum
-from heliograph.journal.inspection import verify
-from heliograph.journal.reader import PartitionReader
+from heliograph.journal.format import manifest as manifests
+from heliograph.journal.format.frames import checksum
+from heliograph.journal.reading.reader import PartitionReader
+from heliograph.journal.tools.inspection import verify
 from heliograph.sim import SimDisk
 from tests.unit.journal.helpers import FOLDER, HandClock, commit, partition, seal_everything, track, tracks
 

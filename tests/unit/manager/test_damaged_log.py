@@ -8,7 +8,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import BadJournalFile, EventChannelNotFound
-from heliograph.journal.repair import repair
+from heliograph.journal.tools.repair import repair
 from heliograph.testing import Rig
 from heliograph.testing import rig as opened_rig
 from tests.unit.journal.helpers import ports

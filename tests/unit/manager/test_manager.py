@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.channel.durable import DurableSupplier
+from heliograph.channel.publish.persistent_supplier import DurableSupplier
 from heliograph.errors import (
     AppendFailed,
     EventChannelNotFound,
@@ -20,9 +20,9 @@ from heliograph.errors import (
     Suspended,
     UnknownOption,
 )
-from heliograph.journal.receipt import Receipt
 from heliograph.journal.store import JournalStore
-from heliograph.journal.writer import PartitionWriter
+from heliograph.journal.writing.receipt import Receipt
+from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.testing import Rig
 from heliograph.testing import rig as opened_rig
 from tests.e2e.link_support import wait_until
@@ -986,7 +986,7 @@ def test_a_disk_that_takes_long_to_sync_keeps_the_manager_from_nothing(
     helio: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long a record takes: the manager's own lock is not taken for that of an interrupted push."""
-    monkeypatch.setattr("heliograph.ports.INSIDE", 0.0)
+    monkeypatch.setattr("heliograph.runtime.ports.INSIDE", 0.0)
     manager = helio.station.manager
     manager.create(WING, Drawing, owner="anna", access="supply")
     manager.join(WING, "bert")

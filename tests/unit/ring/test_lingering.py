@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import RingClosed
-from heliograph.ports import Ports, SystemRandom, ThreadTasks
 from heliograph.ring.reader import LINGER_NS
+from heliograph.runtime.ports import Ports, SystemRandom, ThreadTasks
 from tests.ring_support import folder_for_a_test, needs_rings, small_writer
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import NoRoomForRing, RingClosed, RingDamaged, RingNotAvailable, UnsafeRuntimeFolder
-from heliograph.privatefolder import domain_folder
 from heliograph.ring import RingFolder, RingName, kernel
 from heliograph.ring.layout import MAX_SLOTS, VERSION
+from heliograph.runtime.private_folder import domain_folder
 from tests.ring_support import (
     LIMIT,
     PORTS,

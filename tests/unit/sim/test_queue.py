@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from heliograph.errors import QueueClosed
-from heliograph.ports import ThreadTasks
+from heliograph.runtime.ports import ThreadTasks
 from heliograph.sim import Simulation
 from tests.support import examples
 
 if TYPE_CHECKING:
-    from heliograph.ports import Queue
+    from heliograph.runtime.ports import Queue
 
 LIMIT = 3
 

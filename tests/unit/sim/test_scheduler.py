@@ -15,7 +15,7 @@ from tests.conformance.ports_contract import ctrl_c_until_heard
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.ports import Lock, Queue, Task
+    from heliograph.runtime.ports import Lock, Queue, Task
 
 SECOND = 1_000_000_000
 

@@ -7,21 +7,21 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from heliograph.codec import encoder
-from heliograph.event import format_of
-from heliograph.formats import FormatRegistry
-from heliograph.journal.folder import partition_folder
+from heliograph.journal.format.folder import partition_folder
+from heliograph.journal.format.records import Record
 from heliograph.journal.limits import Limits
+from heliograph.journal.maintenance.seal import seal
 from heliograph.journal.names import CHANNELS, escaped
-from heliograph.journal.records import Record
-from heliograph.journal.recovery import make_folder
-from heliograph.journal.seal import seal
-from heliograph.journal.writer import PartitionWriter
-from heliograph.ports import Ports, SystemClock, ThreadTasks, system_ports
+from heliograph.journal.writing.recovery import make_folder
+from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.model.event import format_of
+from heliograph.model.formats import FormatRegistry
+from heliograph.runtime.ports import Ports, SystemClock, ThreadTasks, system_ports
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heliograph.event import Event
+    from heliograph.model.event import Event
 
 FIRST_TIME = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import heliograph as hg
-from heliograph.journal.rewriting import rewrite
+from heliograph.journal.maintenance.compactor import rewrite
 from tests.unit.spark.histories import Keeper
-from tests.unit.spark.test_read import plan, ranges, rows
+from tests.unit.spark.source.test_read import plan, ranges, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

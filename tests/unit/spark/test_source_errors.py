@@ -9,9 +9,9 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import FormatError, HistoryDamaged
-from heliograph.journal.folder import StationFolder
-from heliograph.spark.lag import _behind
-from heliograph.spark.source import HeliographSource
+from heliograph.journal.format.folder import StationFolder
+from heliograph.spark.source.lag import _behind
+from heliograph.spark.source.source import HeliographSource
 from tests.unit.spark.histories import Keeper
 
 if TYPE_CHECKING:

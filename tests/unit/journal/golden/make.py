@@ -11,10 +11,10 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-from heliograph.journal.cursors import CursorStore
-from heliograph.journal.marks import Mark
-from heliograph.journal.records import Record, Run
-from heliograph.ports import LocalDisk
+from heliograph.journal.consumers.cursors import CursorStore
+from heliograph.journal.format.batch_marks import Mark
+from heliograph.journal.format.records import Record, Run
+from heliograph.runtime.ports import LocalDisk
 from tests.unit.journal.helpers import (
     TRACK,
     alarm,

@@ -1,0 +1,674 @@
+"""The channel: a named, typed stream inside one process.
+
+It opens and closes suppliers and receivers; `heliograph.channel.registry` keeps them in step. A receiver that
+joins sees everything from one instant on, and snapshots of the ledger are taken while no push is half done.
+
+Lock order: the channel's own lock, the lock of those who push, then lanes. User code runs
+under none of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeVar, Unpack, overload
+from weakref import WeakSet
+
+from heliograph.channel.admin import ConsumerAdmin, SupplierAdmin, guard, points_of
+from heliograph.channel.dispatch.reconfigure import Arrangement, reconfigure
+from heliograph.channel.history.feed import JournalLane
+from heliograph.channel.history.partitions import Journalled
+from heliograph.channel.history.positions import check_without_history
+from heliograph.channel.inline_counters import Accounts
+from heliograph.channel.ledger import ChannelStats
+from heliograph.channel.link_port import Neighbours
+from heliograph.channel.observer import joined
+from heliograph.channel.publish.delayed import delayed_for
+from heliograph.channel.publish.delivered_ack import MonitoredDurableSupplier, MonitoredSupplier, Watching
+from heliograph.channel.publish.options import check_timeout
+from heliograph.channel.publish.persistent_supplier import DurableSupplier
+from heliograph.channel.publish.supplier import Receipt, Supplier
+from heliograph.channel.queueing.factory import Lanes
+from heliograph.channel.queueing.history_merge import LateLane
+from heliograph.channel.queueing.queue import Lane
+from heliograph.channel.receive.ack_protocol import Acking, split
+from heliograph.channel.receive.consumer import Consumer, Shared
+from heliograph.channel.receive.consumer_factory import Asked, Asking
+from heliograph.channel.receive.dead_letters import give_up, open_grave
+from heliograph.channel.receive.options import (
+    Options,
+    Selection,
+    Stream,
+    Wanted,
+    behind,
+    check_filters,
+    check_keyed,
+    check_name,
+    check_options,
+    select,
+)
+from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
+from heliograph.channel.receive.subscription_factory import DECORATES, Calling, decorator
+from heliograph.channel.registry import Members, not_allowed
+from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
+from heliograph.model.event import Event, EventId, Header, info_of
+from heliograph.runtime.option_names import insist_on_known, names_options
+from heliograph.runtime.ports import seconds_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from heliograph.channel.admin import Published
+    from heliograph.channel.context import Services
+    from heliograph.channel.explain import Explanation
+    from heliograph.channel.history.positions import Point
+    from heliograph.channel.history.store import Store, SupplierLease
+    from heliograph.channel.observer import Observer
+    from heliograph.channel.publish.options import Said
+    from heliograph.channel.queueing.queue import Item
+    from heliograph.channel.registry import Access
+    from heliograph.errors import NotMatched
+    from heliograph.model.formats import Format
+    from heliograph.qos.policies import QoS
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Event)
+Callback = TypeVar("Callback", bound="Callable[..., object]")
+
+CONFIRM_LIMIT: Final = 0.5
+"""Seconds for which a channel that closes waits to hear what other stations have taken in."""
+
+
+class ConsumerOptions(Options, Acking, total=False):
+    """What a consumer may ask for."""
+
+
+class Channel(Generic[T]):
+    """Opened with `station.channel(name, *event_types)`."""
+
+    discovered = False
+    """Whether it is open only because other stations have it and a pattern of names fits it."""
+
+    def __init__(
+        self, name: str, types: tuple[type[T], ...], qos: QoS, services: Services, access: Access = "both"
+    ) -> None:
+        self._filters = services.filters(name)
+        check_keyed(name, types, qos)
+        check_filters(types, self._filters)
+        self.name = name
+        self.qos = qos
+        self.access = access
+        self.ports = services.ports
+        self.pools, self.timers = services.pools, services.timers
+        if qos.threads.kind != "inline" and services.pools.dispatching:
+            services.pools.check(qos.dispatch, qos.threads)  # refused here, before anything is opened
+        self.next_station_seq = services.next_station_seq
+        self._recording = services.observe(name, qos)
+        self.monitor: Watching | None = None
+        """Watches deliveries where `push` waits for them: `array()` and `stats()`."""
+        if qos.ack_level == "delivered":
+            self.monitor = services.open_monitor(name, qos, self._send_again, self._give_up)
+        self.settling = services.settling(qos)
+        self.observer: Observer | None = joined(self._recording, self.monitor, self.settling)
+        self._services = services
+        self._accounts = Accounts()
+        self._members: Members[T] = Members(name, types, qos, services.ports, self._accounts)
+        self._opening = services.ports.tasks.lock(f"suppliers of {name}")
+        self.entry, self.suspended_by = self._members.entry, self._members.suspended_by
+        self.add_supplier = self._members.add_supplier
+        self._journal: Journalled | None = None
+        if qos.journalled:
+            self._journal = Journalled(name, qos, services, lambda: self._members.types)
+            self._members.feed = self._journal.feed
+            if self.monitor is not None:
+                self._journal.feed.passing = self.monitor.passing
+        self.timed: WeakSet[Lane] = WeakSet()  # what timers put into, on its way to receivers
+        self.delayed = delayed_for(self, services, self.store)
+        self._lanes = Lanes(qos, services.ports, services.timers, self._journal)
+        self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal, services.forget_dead)
+        self.asking: Asking[T] = Asking(self, self._members, self._journal, services)
+        self._calling: Calling[T] = Calling(self, self._members, self.asking, services)
+        self._members.rebuild()
+        self._own = self.supplier()
+        # The supplier's own methods take the place of those below: one call less for every push.
+        self.push = self._own.push  # type: ignore[method-assign]  # the same signature
+        self.push_many = self._own.push_many  # type: ignore[method-assign]  # likewise
+        self.push_nowait = self._own.push_nowait  # type: ignore[method-assign]  # likewise
+        self.apush = self._own.apush  # type: ignore[method-assign]  # likewise
+        if access == "consume":
+            with self._members.still():
+                self._members.refuse(not_allowed(name, access))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With what an earlier life has left: whether it was suspended, and what waits to be delivered."""
+        try:
+            owner = None if self._journal is None else self._services.suspended(self.name)
+            if owner is not None:
+                self._members.suspend(lambda: partial(Suspended, self.name, owner))
+            self.delayed.restore()
+        except BaseException:
+            self.close(0.0)  # else nobody could open it again
+            raise
+
+    # The face
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._members.closed else ""
+        return f"<Channel {self.name!r} of {', '.join(self.type_names)}{closed}>"
+
+    @property
+    def types(self) -> tuple[type[T], ...]:
+        return self._members.types
+
+    @property
+    def type_names(self) -> tuple[str, ...]:
+        return tuple(info_of(cls).name for cls in self._members.types)
+
+    def push(self, event: T, **said: Unpack[Said]) -> bool:
+        """Hand an event to every consumer that wants it; True when the channel's ack level is met.
+
+        Args:
+            event: of one of the channel's types.
+            **said: see `heliograph.channel.publish.options.stamp`; on a persistent channel also `timeout`.
+
+        Raises QueueFull when a reliable consumer has no room for `max_blocking` seconds: nobody got it then.
+        """
+        return self._own.push(event, **said)
+
+    def push_many(self, events: Iterable[T] | Mapping[str, Any] | Any) -> bool:
+        """Push events in order: events, a mapping of columns, or an Arrow batch or table.
+
+        All are checked before the first is pushed. On a persistent channel it takes a `timeout`, as `push`.
+        """
+        return self._own.push_many(events)
+
+    def push_nowait(self, event: T, **said: Unpack[Said]) -> Receipt:
+        """As `push`, without waiting: for a place in a queue, or for the disk. The receipt tells."""
+        return self._own.push_nowait(event, **said)
+
+    async def apush(self, event: T, **said: Unpack[Said]) -> bool:
+        """As `push`, for asyncio."""
+        return await self._own.apush(event, **said)
+
+    def explain(self, event: T) -> Explanation:
+        """Who would get an event, and at which step it would stop; see `heliograph.channel.explain`."""
+        return self._own.explain(event)
+
+    @names_options
+    def forget(self, *key: Any, type: type[T] | None = None, timeout: float | None = None) -> bool:  # noqa: A002 - a type is what it names
+        """Say of a key that it is gone; True when the channel's ack level is met.
+
+        The events of that key leave the history when it is next compacted, and what remembers that after
+        `QoS.tombstones` seconds. Receivers get nothing of it; in Spark it is a row of kind 1.
+
+        Args:
+            *key: the values of the key, in the order of the class's `key`.
+            type: of which of the channel's event types; needed when there are several.
+            timeout: seconds to wait for the disk.
+        """
+        if self.qos.compaction != "key" or not isinstance(self._own, DurableSupplier):
+            raise NotPossible(self.name, "only what is compacted can forget: hg.QoS(compaction='key')")
+        return self._own.forget(type, key, timeout)
+
+    def cancel(self, what: Receipt | EventId | str) -> bool:
+        """Have an event never be delivered that was pushed with `deliver_at=` or `deliver_after=`.
+
+        Args:
+            what: the receipt of its `push_nowait`, or on a persistent channel its id: what `id=` said,
+                or `receipt.header.id`.
+
+        Returns:
+            True when nobody will get it, not after a restart either. False when it is too late: it has been
+            delivered, or is just being; or when nothing waits under that id.
+        """
+        if isinstance(what, Receipt):
+            return self.delayed.cancel(what.header, None)
+        if not isinstance(what, str | EventId):
+            raise NotPossible(self.name, f"cancel({what!r:.60}): a receipt, or the id of a push")
+        return self.delayed.cancel(None, str(what))
+
+    def supplier(self, name: str | None = None, **published: Unpack[Published]) -> Supplier[T]:
+        """A source of its own, with its own order. Without a name it gets one that is unique for ever.
+
+        What it publishes may be said: `types`, and a filter, `where` and `params`, for what it lets through.
+
+        On a persistent channel a name is leased: `last_sequence` is that of its last durable event, whoever
+        pushed it; its sequence goes on from there, and pushes of an earlier holder raise SupplierFenced.
+        """
+        check_name(self.name, "name", name)
+        points = points_of(self, published, self._filters.suppliers)
+        full_name = name or self._services.new_supplier_name()
+        with self._opening:
+            self._check_supplier(full_name)
+            supplier = self._new_supplier(full_name, named=name is not None)
+            self.add_supplier(supplier)
+        return guard(supplier, points) if points else supplier
+
+    def for_suppliers(self, **published: Unpack[Published]) -> SupplierAdmin[T]:
+        """An admin whose suppliers share a filter; see `heliograph.channel.admin`."""
+        return SupplierAdmin(self, published)
+
+    def for_consumers(self, **wanted: Unpack[Wanted]) -> ConsumerAdmin[T]:
+        """An admin whose receivers share a filter; see `heliograph.channel.admin`."""
+        insist_on_known("for_consumers", wanted, tuple(Wanted.__annotations__))
+        return ConsumerAdmin(self, wanted)
+
+    def _check_supplier(self, name: str) -> None:
+        with self._members.lock:
+            self._members.check_open()
+            if any(other.name == name for other in self._members.suppliers):
+                raise NotPossible(self.name, f"there is a supplier {name!r} already; close it first")
+
+    def _new_supplier(self, full_name: str, *, named: bool) -> Supplier[T]:
+        lease: SupplierLease | None = None
+        # A name may come back, an id may not: the epoch tells its lives apart.
+        epoch = self.ports.clock.time_ns() // 1000 if named else 1
+        if named and self._journal is not None:
+            lease = self._journal.supplier(full_name)
+            epoch = lease.epoch
+        if self._journal is None:
+            if self.monitor is None:
+                return Supplier(self, full_name, epoch)
+            return MonitoredSupplier(self, full_name, epoch, self.monitor)
+        store = self._journal.store
+        if self.monitor is None:
+            return DurableSupplier(self, full_name, epoch, store, lease)
+        return MonitoredDurableSupplier(
+            self, full_name, epoch, store=store, watching=self.monitor, lease=lease
+        )
+
+    @overload
+    def subscribe(
+        self,
+        callback: Callback,
+        *,
+        inline: bool | None = ...,
+        views: bool = ...,
+        name: str | None = ...,
+        start: Point = ...,
+        **options: Unpack[ConsumerOptions],
+    ) -> Receiver: ...
+    @overload
+    def subscribe(
+        self,
+        *,
+        inline: bool | None = ...,
+        views: bool = ...,
+        name: str | None = ...,
+        start: Point = ...,
+        **options: Unpack[ConsumerOptions],
+    ) -> Callable[[Callback], Callback]: ...
+    def subscribe(
+        self,
+        callback: Any = DECORATES,
+        *,
+        inline: bool | None = None,
+        views: bool = False,
+        name: str | None = None,
+        start: Point = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Any:
+        """Have a function called with each event that matches; also as a decorator.
+
+        Args:
+            callback: takes (event) or (event, header); may be `async def`.
+            inline: call it in the pushing thread: fastest, not isolated; None: as the channel has it.
+            views: arrays may be views of memory that is another's once the callback has returned.
+            name: in statistics and errors; else the function's own. On a persistent channel, with ack="auto"
+                beside it, the subscription is durable as a consumer of that name is: it goes on where it
+                was, and an event is acknowledged when the function returns. When it raises it comes again.
+            start: as in `consumer`.
+            **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
+                `latency`, `group`, `queue`, `overflow`, `separation`: see
+                `heliograph.channel.receive.options.select`; in a group that acknowledges also `lease`,
+                `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
+        """
+        check_options("subscribe", options, "inline", "views", "name", "start", *Acking.__annotations__)
+        check_name(self.name, "name", name)
+        if callback is DECORATES:
+            return decorator(self.subscribe, inline=inline, views=views, name=name, start=start, **options)
+        if not callable(callback):
+            raise TypeError(f"{callback!r} cannot be called; a filter goes into where=")
+        selected, acking = split(options)
+        selection = self._placed(self.select(**selected), start, None)
+        return self._calling.open(
+            callback, selection, acking, inline=inline, views=views, name=name, start=start
+        )
+
+    @names_options
+    def where(
+        self,
+        where: Any = None,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        types: Iterable[type[T]] | None = None,
+        sources: Iterable[str] | None = None,
+    ) -> Stream:
+        """The events that a filter lets through, as a part of a pattern such as `hg.all_of(...)`."""
+        options: Options = {"where": where, "params": params, "types": types, "sources": sources}
+        self.select(**options)
+        return Stream(self, options)
+
+    def as_stream(self) -> Stream:
+        """All events, as a part of a pattern."""
+        return Stream(self, {})
+
+    def unsubscribe(self, callback: Callable[..., object]) -> None:
+        """Close every subscription of that function on this channel."""
+        self._calling.unsubscribe(callback)
+
+    def consumer(
+        self,
+        *,
+        name: str | None = None,
+        start: Point = None,
+        until: Point = None,
+        gap: Literal["notice", "error"] = "notice",
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer[T]:
+        """Something to ask for events: `for` or `async for`, `pull`, `read` or `deliveries`.
+
+        Args:
+            name: in statistics and errors. On a persistent channel it makes the consumer durable: it is
+                exclusive, and the next one of that name goes on where this one was.
+            start: "earliest", "now" or "latest", an offset, or a datetime; without it, with all that the
+                channel's durability keeps. Where several stations keep the channel, {partition: offset}.
+            until: where to end: "now", an offset or a datetime; without it, never.
+            gap: what happens where retention was faster or the history is damaged. "notice": the station's
+                `on_error` is told and it goes on behind; "error": HistoryGone or HistoryDamaged is raised
+                there, once, and the next call goes on. Both carry `ranges`, and `gaps` has them all.
+            **options: as in `subscribe`, and about acknowledging: `ack`, `lease`, `max_in_flight`,
+                `max_deliveries`, `dead_letter`, `order`; see `heliograph.channel.receive.ack_protocol.agree`.
+        """
+        check_options("consumer", options, "name", "start", "until", "gap", *Acking.__annotations__)
+        check_name(self.name, "name", name)
+        if gap not in ("notice", "error"):
+            raise NotPossible(self.name, f"gap={gap!r}: allowed are 'notice' and 'error'")
+        selected, acking = split(options)
+        selection = self._placed(self.select(**selected), start, until)
+        how = Asked(name, start, ends=until is not None, raises_gaps=gap == "error")
+        return self.asking.open(how, selection, acking)
+
+    def reconfigure(self, **wanted: Unpack[Arrangement]) -> None:
+        """Change `dispatch`, `latency` and `threads`, as in `QoS`, while events flow; leave out what stays.
+
+        Nothing is lost or repeated, and suppliers keep their order. What cannot be is refused whole.
+        """
+        reconfigure(self, self._members, self._lanes, wanted)
+
+    def suspend(self, reason: Callable[[], Callable[[], Exception] | None], source: str = "") -> None:
+        """Take nothing in while there is a reason, whether it is pushed here or elsewhere, or falls due.
+
+        Args:
+            reason: asked for while the channel is held still; makes the error that pushes raise, or is None.
+            source: "" for this station's manager, else the partition whose keeper says so.
+        """
+        self._members.suspend(reason, source)
+        self.delayed.suspension_changed()
+        if not source:
+            self._services.changed(self)  # linked stations refuse what is pushed there
+
+    @property
+    def suspended(self) -> Callable[[], Exception] | None:
+        """Makes the error that every push raises; None when pushes are taken in."""
+        return self._members.suspended
+
+    @names_options
+    def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:
+        """Wait until so many receivers are there, in linked stations too; False when the time ran out."""
+        return self.neighbours.wait_matched(consumers, timeout)
+
+    @names_options
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until every callback has been given all that waits for it; False when the time ran out.
+
+        Consumers that are asked are not waited for, nor groups that acknowledge: those may be elsewhere.
+        """
+        check_timeout(self.name, timeout)
+        deadline = None if timeout is None else self.ports.clock.monotonic_ns() + round(timeout * 1e9)
+        if not all(lane.wait_empty(timeout) for lane in tuple(self.timed)):
+            return False
+        with self._members.lock:
+            receivers = list(self._members.receivers.values())
+        for receiver in receivers:
+            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
+                left = None if deadline is None else seconds_until(self.ports.clock, deadline)
+                if not receiver.lane.wait_empty(left):
+                    return False
+        return True
+
+    def stats(self) -> ChannelStats:
+        """One instant of this channel, in balance."""
+        accounts, suppliers = self._accounts, self._members.suppliers
+        with self._members.still():
+            accounts.fold(self._members.receivers)
+            counts = {name: receiver.counts() for name, receiver in self._members.receivers.items()}
+            departed = accounts.departed
+            matched = accounts.matched + sum(s.matched for s in suppliers)
+            if self._journal is not None:
+                found = sum(c.from_history for c in counts.values()) + departed.from_history
+                matched = self._journal.feed.matched + found
+            pushed = accounts.pushed + sum(s.pushed for s in suppliers) + self.delayed.accepted
+            delayed, n = self.delayed.waiting, len(suppliers)
+            apart = self._members.groups_apart(self.neighbours.groups())
+            unmatched = dict(self._members.unmatched)
+            return ChannelStats(self.name, pushed, matched, n, counts, departed, delayed, apart, unmatched)
+
+    def close(self, timeout: float = 5.0) -> dict[str, int]:
+        """Take no more events, deliver what waits for up to `timeout` seconds, then close the receivers.
+
+        Returns:
+            How many events each receiver had not dealt with in time; empty when all were delivered.
+        """
+        check_timeout(self.name, timeout, ends=True)
+        deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
+        given_up = 0 if self._members.closed else self.delayed.close(timeout)
+        with self._members.still():
+            if self._members.closed:
+                return {}
+            self._members.closed = True
+            for supplier in self._members.suppliers:
+                supplier.retire(partial(Closed, self.name))
+            receivers = list(self._members.receivers.values())
+            suppliers = tuple(self._members.suppliers)
+        for supplier in suppliers:
+            supplier.cancel_periodic()
+        if self._journal is not None:
+            self._journal.store.finish()  # what is in line is synced and fed first
+        left: dict[str, int] = {"delayed": given_up} if given_up else {}
+        left |= self._calling.close(seconds_until(self.ports.clock, deadline))
+        self.asking.close()
+        for receiver in receivers:
+            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
+                receiver.lane.finish()
+                receiver.lane.wait_empty(seconds_until(self.ports.clock, deadline))
+                receiver.wait_confirmed(min(CONFIRM_LIMIT, seconds_until(self.ports.clock, deadline)))
+            # What another station has in hand is not left here, though it has not said yet that it took it.
+            pending = receiver.lane.counts().pending if isinstance(receiver, QueuedReceiver) else 0
+            if pending and not isinstance(receiver, Consumer | Shared):
+                left[receiver.name] = pending
+            receiver.close()
+        if self.monitor is not None:
+            self.monitor.close()
+        if self._journal is not None:
+            self._journal.close()
+        if left:
+            log.warning("channel %s closed with events undelivered: %s", self.name, left)
+        self._services.closed(self)
+        return left
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more events: it was closed, or is being closed."""
+        return self._members.closed
+
+    # For suppliers and receivers
+
+    def select(self, **options: Unpack[Options]) -> Selection:
+        """Check what a receiver asks for; see `heliograph.channel.receive.options.select`."""
+        if self.access == "supply":
+            raise not_allowed(self.name, self.access)
+        if not self._services.filtering and options.get("where") is not None:
+            raise NotPossible(self.name, "where=: this station's configuration has no filtering")
+        if options.get("priority") is None:
+            options["priority"] = self._services.priority
+        # First on its own, so that a mistake in it is shown in its own text.
+        selection = select(self.name, self._members.types, self.qos, **options)
+        if self._filters.consumers is None:
+            return selection
+        return select(self.name, self.types, self.qos, **behind(self._filters.consumers, options))
+
+    def receivers(self) -> tuple[Receiver, ...]:
+        """All that receive, and the gateways to other stations."""
+        with self._members.lock:
+            return tuple(self._members.receivers.values())
+
+    def new_lane(
+        self, name: str, selection: Selection, on_ready: Callable[[Lane], None], kind: type[Lane] = Lane
+    ) -> Lane:
+        late = self._members.history.keeps and self._services.fetch_kept is not None
+        return self._lanes.new(name, selection, on_ready, kind, late=late)
+
+    def drop_receiver(self, receiver: Receiver, reason: str = "closed") -> None:
+        """Close a receiver. A push that waits for it holds no lock, and lets go."""
+        is_local = receiver.name not in self._members.gateways
+        with self._members.still():
+            if self._members.receivers.get(receiver.name) is not receiver:
+                return
+            del self._members.receivers[receiver.name]
+            self._accounts.fold(self._members.receivers)
+            self._accounts.leave(receiver)
+            self._members.leave(receiver, reason)
+            if self._recording is not None:
+                self._recording.left(receiver.name, receiver.counts)
+        if self.monitor is not None:
+            self.monitor.left(receiver.name)
+        if is_local:
+            self._services.changed(self)
+
+    def change_receivers(self, wanted: Mapping[Receiver, Selection]) -> list[Receiver]:
+        """From one push on, what they want is this; those of them that are open. See `Receiver.change`."""
+        with self._members.still():
+            present = [one for one in wanted if self._members.receivers.get(one.name) is one]
+            self._members.change({receiver: wanted[receiver] for receiver in present})
+        self._services.changed(self)
+        return present
+
+    def drop_supplier(self, supplier: Supplier[T]) -> None:
+        with self._members.still():
+            if supplier not in self._members.suppliers:
+                return
+            supplier.retire(partial(Closed, f"supplier {supplier.name}"))
+            self._accounts.pushed += supplier.pushed
+            self._accounts.matched += supplier.matched
+            self._members.suppliers.remove(supplier)
+            self._members.history.supplier_left(supplier.name)
+            for gateway in self._members.gateways.values():
+                gateway.lane.supplier_left(supplier.name, supplier.epoch)
+
+    def count_matched(self, events: int) -> None:
+        """Events that matched a receiver without a push here. While still."""
+        self._accounts.matched += events
+
+    def report(self, receiver: str, header: Header | None, error: BaseException) -> None:
+        """A callback raised."""
+        self._services.on_error(receiver, header, error)
+
+    def report_lost(self, station: str, events: int) -> None:
+        """Another station was given up before it had confirmed so many events of this channel."""
+        # In a task of its own: `on_error` may hang, and whoever finds a station lost has others to look at.
+        self.ports.tasks.spawn(
+            f"reports {self.name}",
+            partial(self.report, f"link to {station}", None, PeerLost(self.name, station, events)),
+        )
+
+    def report_conflict(self, error: NotPossible | NotMatched) -> None:
+        """Another station has this channel in a way that does not go together with this one's."""
+        self._services.on_error(f"channel {self.name}", None, error)
+
+    def forked(self) -> None:
+        """In the child of a fork: no lock can be trusted, so only plain stores are made."""
+        for supplier in self._members.suppliers:
+            supplier.retire(partial(ForkedStation, f"channel {self.name}"))
+
+    def __reduce__(self) -> Never:
+        raise NotPossible(
+            "pickle",
+            f"a channel belongs to the station of this process; open a station in the other one, "
+            f"hg.Station(domain=...), and station.channel({self.name!r}, ...) there",
+        )
+
+    def add_types(self, types: tuple[type[T], ...]) -> None:
+        """Carry further event types. Receivers that named no types get them where their condition fits."""
+        check_keyed(self.name, types, self.qos)
+        with self._members.still():
+            changed = self._members.add_types(types)
+        if changed:
+            self.delayed.meet_types()
+            self._services.changed(self)
+
+    def meet_version(self, fmt: Format) -> None:
+        """Carry a version of an event type as it was pushed, where no program here has the class."""
+        own = [cls for cls in self.types if info_of(cls).name == fmt.name]
+        if not own or any(info_of(cls).format.id == fmt.id for cls in own):
+            return
+        from heliograph.codec.dynamic.classes import is_made, version_class  # noqa: PLC0415 - most have the class
+
+        if is_made(own[0]):
+            self.add_types((version_class(fmt, own[0]),))  # type: ignore[arg-type]  # a class of this name
+
+    @property
+    def store(self) -> Store | None:
+        """What keeps its history, on a journalled channel."""
+        return None if self._journal is None else self._journal.store
+
+    def join(self, receiver: Receiver, start: Point) -> None:
+        """Take a receiver in, from one instant on."""
+        keeps = self._members.history.keeps and start in (None, "earliest")
+        with self._members.still():
+            replayed = self._members.join(receiver, from_history=keeps)
+            self._accounts.matched += replayed
+            if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
+                receiver.lane.joined()
+        if receiver.name not in self._members.gateways:
+            self._services.changed(self)
+        if keeps and isinstance(receiver, QueuedReceiver) and self._members.gets_history(receiver):
+            self._fetch_kept(receiver.lane)
+        # Last, so that other stations know what is wanted before anything is read from them.
+        if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
+            receiver.lane.start()
+
+    # For the monitor
+
+    def _send_again(self, item: Item, receivers: tuple[str, ...]) -> None:
+        """Put an event into the queues of these receivers once more, whatever else waits there."""
+        with self._members.still():
+            for name in receivers:
+                receiver = self._members.receivers.get(name)
+                if isinstance(receiver, QueuedReceiver):
+                    receiver.lane.put_extra(item)
+                    if self._journal is None:
+                        self._accounts.matched += 1
+                    else:
+                        self._journal.feed.count_again()
+
+    def _give_up(self, item: Item, attempts: int, lacking: tuple[str, ...]) -> None:
+        grave = open_grave(self, self._services, self.qos.dead_letter)
+        give_up(grave, self._services, ", ".join(lacking), item, attempts)
+
+    # Inside
+
+    def _fetch_kept(self, lane: Lane) -> None:
+        """What other stations have kept in memory is for this lane too, if there are any."""
+        if isinstance(lane, LateLane) and self._services.fetch_kept is not None:
+            lane.wants_history = True
+            self._services.fetch_kept(self, lane)
+
+    def _placed(self, selection: Selection, start: Point, until: Point) -> Selection:
+        """Where in the history a receiver begins and ends."""
+        if self._journal is not None:
+            return self._journal.place(selection, start, until)
+        check_without_history(self.name, start, until)
+        return selection

@@ -1,0 +1,71 @@
+"""What the channels of a station share, handed to each of them when it is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heliograph.configuration import Filters
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from heliograph.channel.channel import Channel
+    from heliograph.channel.dispatch.pools import Pools
+    from heliograph.channel.history.store import OnDurable, Store
+    from heliograph.channel.observer import Recording
+    from heliograph.channel.publish.delayed import LaterStore
+    from heliograph.channel.publish.delivered_ack import Watching
+    from heliograph.channel.publish.worker_acks import Settling
+    from heliograph.channel.queueing.history_merge import LateLane
+    from heliograph.channel.receive.ack_protocol import OpenDesk
+    from heliograph.model.event import Event, Header
+    from heliograph.qos.policies import QoS
+    from heliograph.runtime.ports import Ports
+    from heliograph.runtime.timers import Timers
+
+
+class Services(msgspec.Struct, frozen=True):
+    """See the module."""
+
+    ports: Ports
+    pools: Pools
+    timers: Timers
+    next_station_seq: Callable[[], int]
+    new_supplier_name: Callable[[], str]
+    loop: Callable[[], asyncio.AbstractEventLoop]
+    on_error: Callable[[str, Header | None, BaseException], None]
+    open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable, QoS], Store] | None
+    """Opens the store of a journalled channel: (name, types, what to tell, QoS); None without a folder."""
+    open_desk: OpenDesk
+    open_monitor: Callable[[str, QoS, Callable[..., object], Callable[..., object]], Watching]
+    """Makes the monitor of a channel: (channel, its QoS, how to send again, what to do when it gives up)."""
+    open_channel: Callable[[str, tuple[type[Event], ...], QoS], Channel[Any]]
+    """Opens another channel of the station; what is open keeps its quality of service."""
+    changed: Callable[[Channel[Any]], object] = lambda _: None
+    """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""
+    closed: Callable[[Channel[Any]], object] = lambda _: None
+    """Told, without any lock, when a channel has been closed: its name is free."""
+    fetch_kept: Callable[[Channel[Any], LateLane], object] | None = None
+    """Fetches what other stations have kept in memory for a receiver that joined late; None without any."""
+    meet_stations: Callable[[], object] = lambda: None
+    """Waits, for a while, until the stations of the domain that are there have said what they keep."""
+    forget_dead: Callable[[], object] = lambda: None
+    """Lets go of linked stations whose process has just ended."""
+    open_kept: Callable[[str, tuple[type[Event], ...]], Channel[Any] | None] = lambda _, __: None
+    """Opens a channel that is there or has a history; None when there is none of that name."""
+    open_later: Callable[[str, tuple[type[Event], ...], bool], LaterStore | None] | None = None
+    """Opens where events wait that are delivered later: (channel, types, whether to make it)."""
+    priority: int | None = None
+    """Of receivers that name none; None: events have their own."""
+    filtering: bool = True
+    filters: Callable[[str], Filters] = lambda _: Filters()
+    """What the station's configuration lets into a channel of that name, and out of it."""
+    settling: Callable[[QoS], Settling | None] = lambda _: None
+    """Finds out which events of another station all receivers of a channel here are done with."""
+    suspended: Callable[[str], str | None] = lambda _: None
+    """The owner who suspended a persistent channel in an earlier life."""
+    observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
+    """Who wants to know what becomes of a channel's events; None: nobody."""

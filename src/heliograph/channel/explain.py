@@ -1,0 +1,129 @@
+"""The steps that an event would take: why one receiver gets it, and another does not.
+
+    print(radar.explain(Track(7, speed=200.0)))
+
+    supplier filter                  let through
+    supplier admin filter            let through
+    lookup                  display  found
+    consumer admin filter   display  let through
+    consumer filter         display  stopped
+    lookup                  log      found
+    dispatch                log      queued at priority 3
+
+A push takes these steps in one generated function; here they are taken one by one, and nothing is pushed. A
+filter that is not there is no step. Behind the step that stops an event there is none, for that receiver or,
+when its supplier stops it, for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from heliograph.channel.admin import OF_SUPPLIER, OF_SUPPLIER_ADMIN
+from heliograph.channel.receive.subscription import InlineSubscription, Receiver
+from heliograph.channel.routing.conditions import for_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from heliograph.channel.publish.supplier import Supplier
+    from heliograph.model.event import Event, Header
+
+KINDS: Final = (
+    OF_SUPPLIER,
+    OF_SUPPLIER_ADMIN,
+    "lookup",
+    "consumer admin filter",
+    "consumer filter",
+    "dispatch",
+)
+"""What a step can be, in the order in which an event takes them."""
+AT_CONSUMERS: Final = KINDS[3:5]
+
+
+class Step(NamedTuple):
+    """One step of an event."""
+
+    kind: str
+    """One of `KINDS`."""
+    receiver: str
+    """Whom it is about; empty where it is about all."""
+    passed: bool
+    detail: str
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The steps of one event, in their order."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def reaches(self) -> tuple[str, ...]:
+        """The names of those who would get it; of a group one will, and `separation=` may leave some out."""
+        return tuple(step.receiver for step in self.steps if step.kind == "dispatch")
+
+    def __str__(self) -> str:
+        kind = max((len(step.kind) for step in self.steps), default=0)
+        name = max((len(step.receiver) for step in self.steps), default=0)
+        return "\n".join(f"{s.kind:{kind}}  {s.receiver:{name}}  {s.detail}" for s in self.steps)
+
+
+def explain(supplier: Supplier[Any], receivers: tuple[Receiver, ...], event: Event) -> Explanation:
+    """See the module. Raises what a push of it would raise at once."""
+    header = supplier.next_header(event)
+    steps: list[Step] = []
+    for kind, point in sorted(supplier.points, key=_by_order):
+        passed = point.lets_through(event)
+        if not getattr(point, "is_open", False):
+            steps.append(_filtered(kind, "", passed=passed))
+        if not passed:
+            return Explanation(tuple(steps))
+    for receiver in receivers:
+        steps += _until_stopped(receiver, event, header)
+    return Explanation(tuple(steps))
+
+
+def _by_order(point: tuple[str, object]) -> int:
+    """Filters of admins stand behind a supplier's own, whichever was there first."""
+    return KINDS.index(point[0])
+
+
+def _until_stopped(receiver: Receiver, event: Event, header: Header) -> Iterator[Step]:
+    for step in _steps(receiver, event, header):
+        yield step
+        if not step.passed:
+            return
+
+
+def _steps(receiver: Receiver, event: Event, header: Header) -> Iterator[Step]:
+    name, wanted = receiver.name, receiver.selection
+    condition = wanted.conditions.get(event.__class__)
+    if condition is None:
+        yield Step("lookup", name, passed=False, detail="wants no events of this type")
+        return
+    if for_source(condition, header.supplier) is None:
+        yield Step("lookup", name, passed=False, detail="listens to other suppliers")
+        return
+    yield Step("lookup", name, passed=True, detail="found")
+    for kind, part in zip(AT_CONSUMERS, receiver.points or (None, wanted), strict=True):
+        if part is not None and not (own := part.conditions[event.__class__]).is_open:
+            yield _filtered(kind, name, passed=own.holds(event, header))
+    yield Step("dispatch", name, passed=True, detail=_dispatched(receiver, header))
+
+
+def _dispatched(receiver: Receiver, header: Header) -> str:
+    if isinstance(receiver, InlineSubscription):
+        return "inside push"
+    wanted = receiver.selection
+    said = f"queued at priority {wanted.priority or header.priority}"
+    if receiver.group is not None:
+        said += f", or another of group {receiver.group!r}"
+    if wanted.separation is not None:
+        said += f", unless another came within {wanted.separation:g} s"
+    return said
+
+
+def _filtered(kind: str, receiver: str, *, passed: bool) -> Step:
+    return Step(kind, receiver, passed, "let through" if passed else "stopped")

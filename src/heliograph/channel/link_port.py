@@ -1,0 +1,254 @@
+"""What a channel does for links: gateways out, intakes in, and how many receivers other stations have."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from heliograph.channel.history.feed import ring_all
+from heliograph.channel.publish.delivered_ack import MonitoredFeedIntake, MonitoredIntake
+from heliograph.channel.publish.options import check_timeout
+from heliograph.channel.publish.remote_supplier import FeedIntake, Intake
+from heliograph.channel.publish.worker_acks import SettledIntake, Supervisor
+from heliograph.channel.queueing.history_merge import LateLane
+from heliograph.channel.receive.options import Selection
+from heliograph.channel.receive.subscription import QueuedReceiver
+from heliograph.model.event import Event, EventId
+from heliograph.runtime.ports import seconds_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from heliograph.channel.channel import Channel
+    from heliograph.channel.history.feed import JournalLane
+    from heliograph.channel.history.partitions import Journalled
+    from heliograph.channel.history.store import Partition
+    from heliograph.channel.queueing.history_merge import Floors
+    from heliograph.channel.queueing.queue import Item
+    from heliograph.channel.receive.subscription import Receiver
+    from heliograph.channel.registry import Members
+    from heliograph.errors import NotMatched, NotPossible
+    from heliograph.model.event import Header
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Event)
+
+
+class Reentrant(Protocol):
+    """A lane into which events come back."""
+
+    def put_back(self, choose: Callable[[set[EventId]], list[Item]]) -> int: ...
+
+
+class Neighbours(Generic[T]):
+    """Reached as `channel.neighbours`."""
+
+    def __init__(
+        self,
+        channel: Channel[T],
+        members: Members[T],
+        journal: Journalled | None,
+        forget_dead: Callable[[], object],
+    ) -> None:
+        self._channel = channel
+        self._forget_dead = forget_dead
+        self._members = members
+        self._journal = journal
+        self._said_apart: set[str] = set()
+        self._said_unreadable: set[bytes] = set()
+
+    def intake(
+        self,
+        name: str,
+        on_acked: Callable[[EventId], object] = lambda _: None,
+        supervisor: Supervisor | None = None,
+        home: object | None = None,
+    ) -> Intake[T] | FeedIntake:
+        """A way in for events that were pushed elsewhere: for this station's receivers, and its relays.
+
+        Where receivers acknowledge, `on_acked` is told of each event that all of them have; a supervisor of
+        each that they have come to an end with.
+        """
+        monitor = self._channel.monitor
+        if self._journal is not None:
+            feed = self._journal.feed
+            return FeedIntake(feed) if monitor is None else MonitoredFeedIntake(feed, monitor, on_acked)
+        with self._members.lock:
+            intake: Intake[T]
+            settling = self._channel.settling
+            if settling is not None and supervisor is not None:
+                settling.supervisor = supervisor
+                intake = SettledIntake(self._channel, name, settling)
+            elif monitor is None:
+                intake = Intake(self._channel, name, 1)
+            else:
+                intake = MonitoredIntake(self._channel, name, monitor, on_acked)
+            intake.home = home
+            self._members.check_open()
+            self._members.suppliers.append(intake)
+        with self._members.still():
+            self._members.rebuild()
+        return intake
+
+    def join_gateway(self, gateway: QueuedReceiver) -> None:
+        """Add a receiver that stands for those of another station."""
+        self._members.gateways[gateway.name] = gateway
+        self._channel.join(gateway, "now")
+
+    def change_gateway(
+        self,
+        gateway: QueuedReceiver,
+        conditions: Mapping[type[Event], Any],
+        peek: Callable[[], list[Item]] = list,
+    ) -> list[Item]:
+        """From one event on, what the other station's receivers want is this; what `peek` sees before it."""
+        with self._members.still():
+            waiting = peek()
+            self._members.change({gateway: Selection(dict(conditions))})
+        return waiting
+
+    def relay(self, gateway: QueuedReceiver, home: object | None) -> None:
+        """Have a gateway get what other stations push, too, but not what comes from that home.
+
+        Those must not send it there themselves. None: it gets that no longer.
+        """
+        with self._members.still():
+            if home is None:
+                self._members.relays.pop(gateway.name, None)
+            elif self._members.receivers.get(gateway.name) is gateway:
+                self._members.relays[gateway.name] = home
+            self._members.rebuild()
+
+    def relays(self, apart_from: object | None = None) -> tuple[QueuedReceiver, ...]:
+        """The gateways that get it, but for those of one home."""
+        with self._members.lock:
+            return tuple(
+                self._members.gateways[name]
+                for name, home in self._members.relays.items()
+                if home is not apart_from
+            )
+
+    def put_back(self, lane: Reentrant, choose: Callable[[set[EventId]], list[Item]]) -> int:
+        """Have what is chosen wait again before all others of a lane, counted anew; how many those are."""
+        with self._members.still():
+            again = lane.put_back(choose)
+            self._channel.count_matched(again)
+        return again
+
+    def local_receivers(self) -> tuple[Receiver, ...]:
+        """All but the gateways."""
+        with self._members.lock:
+            return tuple(
+                r for name, r in self._members.receivers.items() if name not in self._members.gateways
+            )
+
+    def wait_matched(self, consumers: int, timeout: float | None) -> bool:
+        """See `Channel.wait_matched`. Whoever has died is not counted, though its link may still stand."""
+        check_timeout(self._channel.name, timeout)
+        clock, members = self._channel.ports.clock, self._members
+        deadline = None if timeout is None else clock.monotonic_ns() + round(timeout * 1e9)
+        while True:
+            left = None if deadline is None else seconds_until(clock, deadline)
+            with members.lock:
+                if not members.changed.wait_for(lambda: members.consumers() >= consumers, left):
+                    return False
+            self._forget_dead()
+            with members.lock:
+                if members.consumers() >= consumers:
+                    return True
+
+    def set_consumers(self, station: str, consumers: int, groups: tuple[str, ...] = ()) -> None:
+        """How many receivers a linked station has of this channel, and in which groups of its own."""
+        with self._members.lock:
+            self._members.remote_consumers[station] = consumers
+            self._members.remote_groups[station] = groups
+            self._members.changed.notify_all()
+        for group in set(groups).intersection(self.groups()) - self._said_apart:
+            self._said_apart.add(group)
+            log.warning(
+                "%s: group %r has members in station %s too. On a channel that is not persistent those of "
+                "each station are a group by themselves, and each gets every event; for one group, open the "
+                "channel with durability='persistent'",
+                self._channel.name,
+                group,
+                station,
+            )
+
+    def set_unmatched(self, station: str, why: Sequence[NotMatched]) -> None:
+        """What does not go to a linked station or come from it; empty when all does, or it has left."""
+        with self._members.lock:
+            if why:
+                self._members.unmatched[station] = tuple(map(str, why))
+            else:
+                self._members.unmatched.pop(station, None)
+
+    def unreadable(self, format_id: bytes, header: Header | None, error: Exception) -> None:
+        """An event of another station is none of this station's class: told once for each format."""
+        with self._members.lock:
+            is_new = format_id not in self._said_unreadable
+            self._said_unreadable.add(format_id)
+        if is_new:
+            self._channel.report(f"channel {self._channel.name}", header, error)
+
+    def groups(self) -> tuple[str, ...]:
+        """Groups of this station that share their stream with no other."""
+        if self._journal is not None:
+            return ()
+        return tuple(sorted(self._members.groups() | self._channel.asking.groups()))
+
+    def kept(
+        self, conditions: Mapping[type[Event], Any], to_come: Callable[[], Collection[EventId]] = tuple
+    ) -> tuple[list[Item], dict[tuple[str, int], int]]:
+        """What a late joiner elsewhere gets, and how far each supplier here is at that instant.
+
+        What is still to come to it was pushed before, and is sent after: none of that is left out there.
+        """
+        with self._members.still():
+            ahead = to_come()
+            items = [item for item in self._members.history.matching(conditions) if item[1].id not in ahead]
+            floors = {(s.name, s.epoch): s.pushed for s in self._members.suppliers if s.forwards}
+        for supplier, epoch, sequence in ahead:
+            floors[supplier, epoch] = min(floors.get((supplier, epoch), sequence), sequence - 1)
+        return items, floors
+
+    def late_lanes(self) -> dict[LateLane, Mapping[type[Event], Any]]:
+        """The lanes of this station that asked for what was kept, and what they want of it."""
+        with self._members.lock:
+            return {
+                r.lane: r.selection.conditions
+                for r in self._members.receivers.values()
+                if isinstance(r, QueuedReceiver) and isinstance(r.lane, LateLane) and r.lane.wants_history
+            }
+
+    def release(self, lane: LateLane, kept: Sequence[Item], floors: Floors) -> None:
+        """Give a lane what another station had kept for it."""
+        with self._members.still():
+            self._channel.count_matched(len(kept))
+            lane.release(kept, floors)
+
+    def conflict(self, error: NotPossible) -> None:
+        """Another station keeps this channel otherwise: whoever is responsible is told, and who pushes.
+
+        What is pushed into a channel that keeps nothing would be missing in that history. Receivers stay:
+        what others push and keep still comes.
+        """
+        self._channel.report_conflict(error)
+        if self._journal is not None:
+            return  # what is pushed here is kept here
+        with self._members.still():
+            self._members.refuse(error)
+
+    def partitions_within_reach(self) -> set[str]:
+        """Those whose keepers are there, this station's among them."""
+        assert self._journal is not None
+        return {partition.partition for partition in self._journal.hosts()}
+
+    def partition_came(self, partition: Partition, watermark: int) -> None:
+        """A station that keeps a part of the history is there, or there again: receivers read on in it."""
+        assert self._journal is not None
+        rings: list[JournalLane] = []
+        with self._members.still():
+            if self._journal.feed.meet(partition, watermark, rings):
+                self._members.rebuild()
+        ring_all(rings)

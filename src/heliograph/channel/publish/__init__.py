@@ -1,0 +1,2 @@
+"""The way in: suppliers, the options of a push, batches, acknowledgement levels, delayed and periodic
+events."""

@@ -1,0 +1,163 @@
+"""Which events, handed to this station by the one that supervises it, all of its receivers are done with.
+
+A band worker acknowledges what it was handed, so that its station knows what to hand to the next process
+when this one dies. An event is settled here once every receiver that wanted it has come to an end with it,
+however: delivered, failed, expired or dropped. Settling is told so by the watches of receivers
+(`channel.observer`), and tells the supervisor, under whatever locks they hold.
+
+An event that came again may be what killed the process before. It is handed over alone, and the supervisor is
+told before and after: so it is known which one was in hand when a process dies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+
+from heliograph.channel.publish.remote_supplier import Intake
+from heliograph.model.event import Event, EventId
+
+if TYPE_CHECKING:
+    from collections import defaultdict
+    from collections.abc import Iterable, Sequence
+
+    from heliograph.channel.channel import Channel
+    from heliograph.channel.observer import Outcome, Watch
+    from heliograph.channel.queueing.queue import Item, Lane
+    from heliograph.model.event import Header
+    from heliograph.runtime.ports import Tasks
+
+T = TypeVar("T", bound=Event)
+Key: TypeAlias = "tuple[str, EventId]"
+
+INTAKE: Final = ""
+"""Stands among the receivers for those that are called inline, while the event is taken in."""
+ALONE: Final = 1.0
+"""Seconds for which an event that came again is alone; then the next is handed over beside it."""
+
+
+class Supervisor(Protocol):
+    """Who is told."""
+
+    def begun(self, channel: str, event: EventId) -> None:
+        """An event that came again is about to be handed to receivers."""
+
+    def settled(self, channel: str, event: EventId, again: bool) -> None:
+        """All receivers are done with an event; whether it had come again."""
+
+
+class Settling:
+    """See the module. Of all channels of a station."""
+
+    supervisor: Supervisor
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._changed = tasks.condition(None, "settling")
+        self._left: dict[Key, set[str]] = {}
+        self._again: set[Key] = set()
+        """Those of them that came again."""
+        self.is_ending = False
+        """Whether the process ends, and what receivers drop is for the next one."""
+
+    def watch(self, receiver: str) -> Watch:
+        def watch(header: Header, outcome: Outcome, reason: str = "", sends: int = 1) -> None:  # noqa: ARG001 - as a watch is called
+            if not (self.is_ending and outcome == "dropped"):
+                self._done(header, receiver)
+
+        return watch
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether receivers have an event in hand that came again."""
+        return bool(self._again)
+
+    def admit(self, header: Header, timeout: float) -> bool:
+        """Wait for the turn of an event: one that came again is alone, the others wait for those."""
+        key = (header.channel, header.id)
+        with self._changed:
+            is_free = self._changed.wait_for(
+                lambda: not (self._again or (header.redelivered and self._left)), timeout
+            )
+            if not (is_free or timeout):
+                return False
+            self._left[key] = {INTAKE}
+            if header.redelivered:
+                self._again.add(key)
+        if header.redelivered:
+            self.supervisor.begun(*key)
+        return True
+
+    def turn_away(self, header: Header) -> None:
+        """It was admitted, and there was no room for it."""
+        key = (header.channel, header.id)
+        with self._changed:
+            del self._left[key]
+            self._again.discard(key)
+            self._changed.notify_all()
+
+    def expect(self, header: Header, receivers: Iterable[str]) -> None:
+        """It is about to be given to these."""
+        with self._changed:
+            self._left[header.channel, header.id] = {INTAKE, *receivers}
+
+    def taken_in(self, header: Header) -> None:
+        """It has been given to all, and inline callbacks have returned."""
+        with self._changed:
+            is_nobodys = (header.channel, header.id) not in self._left
+        if is_nobodys:
+            self.supervisor.settled(header.channel, header.id, header.redelivered)
+        else:
+            self._done(header, INTAKE)
+
+    def _done(self, header: Header, receiver: str) -> None:
+        key = (header.channel, header.id)
+        with self._changed:
+            left = self._left.get(key)
+            if left is None:
+                return  # of another station, or pushed here
+            left.discard(receiver)
+            if left:
+                return
+            del self._left[key]
+        self.supervisor.settled(*key, header.redelivered)
+        with self._changed:  # only now: the next that is admitted may end this process
+            self._again.discard(key)
+            self._changed.notify_all()
+
+
+class SettledIntake(Intake[T]):
+    """The way in for what the supervising station hands to this one."""
+
+    calls_directly = False
+
+    def __init__(self, channel: Channel[T], name: str, settling: Settling) -> None:
+        super().__init__(channel, name, 1)
+        self._settling = settling
+
+    def take_in(self, arrived: Sequence[Any], *, wait: bool = False, until: int = 0) -> int:
+        if not (self._settling.has_suspects or any(item[1].redelivered for item in arrived)):
+            done, is_closed = self._queue_settled(arrived, wait, until)
+            return len(arrived) if is_closed else done
+        for number, item in enumerate(arrived):
+            if not self._settling.admit(item[1], ALONE if wait else 0.0):
+                return number
+            done, is_closed = self._queue_settled([item], wait, until)
+            if not done:
+                self._settling.turn_away(item[1])
+                if not is_closed:
+                    return number
+                self.let_go += len(arrived) - number - 1  # this one is counted
+                return len(arrived)
+        return len(arrived)
+
+    def _queue_settled(self, arrived: Sequence[Any], wait: bool, until: int) -> tuple[int, bool]:
+        """What is let go is not settled: the supervisor has it, for whoever comes after."""
+        done, is_closed = self._queue_all(arrived, wait=wait, until=until)
+        for item in arrived[:done]:
+            self._settling.taken_in(item[1])
+        return done, is_closed
+
+    def _allot(self, lanes: Sequence[Lane], item: Item, lots: defaultdict[Lane, list[Item]]) -> Lane | None:
+        full = super()._allot(lanes, item, lots)
+        if full is None and lanes:
+            self._settling.expect(item[1], [lane.name for lane in lanes])
+        return full

@@ -1,0 +1,1 @@
+"""What waits for one receiver: a bounded queue in an order, with a named overflow policy."""

@@ -1,0 +1,1 @@
+"""The way out: subscriptions that are called, consumers that are asked, acknowledgements, dead letters."""

@@ -1,0 +1,221 @@
+"""The seat of a group's member that finds another desk when the one it has is gone.
+
+The desk of a group on a persistent channel is in one of the stations that keep it. When that station leaves,
+or does not know the member any more because it was started again, the member looks for a desk anew. All
+walk through the keepers in one order, and the first that can have every partition within reach opens one: so
+they meet again. What they hold can be acknowledged at the new desk; what is not comes again there, marked.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from heliograph.channel.receive.ack_protocol import Handed, numbered, place_of, stream_of
+from heliograph.errors import Closed, CursorHeld, DecodeError, FormatError, QueryFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from heliograph.channel.history.feed import JournalLane
+    from heliograph.channel.receive.ack_protocol import Desk, Seat
+    from heliograph.errors import HeliographError
+    from heliograph.model.event import Event, Header
+    from heliograph.runtime.ports import Tasks
+
+
+class Found(NamedTuple):
+    """A desk for a member."""
+
+    desk: Desk
+    lane: JournalLane | None = None
+    """What it takes from, if it is in this station."""
+    types: Callable[[], tuple[type[Event], ...]] = tuple
+    """The classes of this station, in which its own members get what is handed out as it was pushed."""
+
+    def check(self) -> None:
+        """Raise why there is nothing to be had at it any more."""
+        if self.lane is not None and self.lane.failure is not None:
+            raise self.lane.failure
+
+
+class MovingDesk:
+    """See the module, and `heliograph.channel.receive.ack_protocol.Desk`; for one member.
+
+    Args:
+        found: where it sits down first.
+        find: walks through the keepers; CursorHeld or QueryFailed when none of them can have it for now.
+    """
+
+    def __init__(self, found: Found, find: Callable[[], Found], tasks: Tasks) -> None:
+        self.terms = found.desk.terms
+        self._found = found
+        self._find = find
+        self._tasks = tasks
+
+    def sit(self, member: str, ring: Callable[[], object]) -> MovingSeat:
+        return MovingSeat(self._found, self._find, member, ring, self._tasks)
+
+    def number_of(self, partition: str, offset: int) -> int:
+        return self._found.desk.number_of(partition, offset)
+
+    def ready(self, lane: object) -> None:
+        """The lane tells the desk that takes from it."""
+
+    def members(self) -> tuple[str, ...]:
+        return self._found.desk.members()
+
+    def close(self) -> None:
+        """It is its station's; a member leaves by its seat."""
+
+
+class MovingSeat:
+    """See the module, and `heliograph.channel.receive.ack_protocol.Seat`. Its numbers stay, whichever desk it
+    has."""
+
+    def __init__(
+        self,
+        found: Found,
+        find: Callable[[], Found],
+        member: str,
+        ring: Callable[[], object],
+        tasks: Tasks,
+    ) -> None:
+        self._find = find
+        self._member = member
+        self._ring = ring
+        self._moving = tasks.lock(f"seat of {member}")
+        self._at: tuple[Found, Seat] = (found, found.desk.sit(member, ring))
+        self._partitions: list[str] = []
+        self._left = False
+        self._failure: HeliographError | None = None
+        """Why it has left: an event that this member cannot read."""
+
+    @property
+    def lost(self) -> bool:
+        return self._at[1].lost
+
+    def unsent(self) -> list[tuple[str, int]]:
+        return self._at[1].unsent()
+
+    def withdrawn(self) -> list[tuple[str, int]]:
+        return self._at[1].withdrawn()
+
+    def take(self, most: int = 1) -> list[Handed]:
+        if self._failure is not None:
+            self.leave()
+            raise self._failure
+        found, seat = self._at
+        handed = seat.take(most)
+        if not handed and seat.lost and self._move(seat):
+            found, seat = self._at
+            handed = seat.take(most)
+        if not handed:
+            found.check()
+        return self._read(found, seat, handed)
+
+    def ack(self, number: int) -> bool:
+        _, seat = self._at
+        failed: QueryFailed | None = None
+        try:
+            if seat.ack(self._there(number)):
+                return True
+        except QueryFailed as error:
+            failed = error
+        if seat.lost and self._move(seat):
+            return self._at[1].ack(self._there(number))
+        if failed is not None:
+            raise failed
+        return False
+
+    # Of what is kept by a station that is away, and that the present desk does not know: it comes again.
+
+    def withdraw(self, number: int) -> None:
+        with suppress(QueryFailed):
+            self._at[1].withdraw(self._there(number))
+
+    def nak(self, number: int, delay: float) -> None:
+        with suppress(QueryFailed):
+            self._at[1].nak(self._there(number), delay)
+
+    def settle(self, number: int) -> None:
+        with suppress(QueryFailed):
+            self._at[1].settle(self._there(number))
+
+    def give_back(self, numbers: Iterable[int]) -> None:
+        with suppress(QueryFailed):
+            self._at[1].give_back([self._there(number) for number in numbers])
+
+    def wait_seconds(self) -> float | None:
+        return self._at[1].wait_seconds()
+
+    def ended(self) -> bool:
+        return self._at[1].ended()
+
+    def leave(self) -> None:
+        with self._moving:
+            if not self._left:
+                self._left = True
+                self._at[1].leave()
+
+    def leave_behind(self) -> None:
+        """It looks for another desk by itself."""
+
+    # Inside
+
+    def _read(self, found: Found, seat: Seat, handed: list[Handed]) -> list[Handed]:
+        """What was handed out, in this station's classes; from the first that cannot be on it is given back.
+
+        Other members may be able to read it. This one leaves, and is told why.
+        """
+        types = found.types()
+        readable: list[Handed] = []
+        for place, one in enumerate(handed):
+            event = one.event
+            if types and event.__class__ not in types:
+                from heliograph.codec.dynamic.classes import as_read_by  # noqa: PLC0415 - most are of the class
+
+                try:
+                    event = as_read_by(event, types)
+                except (FormatError, DecodeError) as error:
+                    seat.give_back([other.number for other in handed[place:]])
+                    self._failure = error
+                    break
+            readable.append(Handed(self._number(one.header), event, one.header, one.attempt))
+        if self._failure is not None and not readable:
+            self.leave()
+            raise self._failure
+        return readable
+
+    def _move(self, lost: Seat) -> bool:
+        """Sit down at another desk, or again at this one; False when there is none for now."""
+        with self._moving:
+            if self._at[1] is not lost:
+                return True
+            if self._left:
+                return False
+            try:
+                found = self._find()
+            except (CursorHeld, QueryFailed, Closed):
+                return False
+            self._at = (found, found.desk.sit(self._member, self._ring))
+        for spot in lost.unsent():
+            with suppress(QueryFailed):  # where that is kept is away: it comes again
+                self._at[1].ack(found.desk.number_of(*spot))
+        for spot in lost.withdrawn():
+            with suppress(QueryFailed):
+                self._at[1].withdraw(found.desk.number_of(*spot))
+        lost.leave_behind()
+        return True
+
+    def _number(self, header: Header) -> int:
+        """Of this member alone: every desk numbers by itself."""
+        assert header.partition is not None
+        assert header.offset is not None
+        if header.partition not in self._partitions:
+            self._partitions.append(header.partition)
+        return numbered(self._partitions.index(header.partition), header.offset)
+
+    def _there(self, number: int) -> int:
+        """What the desk calls it that it has now."""
+        return self._at[0].desk.number_of(self._partitions[stream_of(number)], place_of(number))

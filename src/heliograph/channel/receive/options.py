@@ -1,0 +1,414 @@
+"""What a receiver asks for, checked where it is written."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
+
+import msgspec
+
+from heliograph.channel.history.positions import Span
+from heliograph.channel.queueing.queue import LanePolicy
+from heliograph.channel.routing.conditions import AnyOf, Condition
+from heliograph.errors import DecodeError, ExpressionError, FormatError, NotPossible, WrongEventType
+from heliograph.model.event import Event, info_of
+from heliograph.model.formats import MAX_NAME
+from heliograph.qos.dispatch_order import MAX_SUB_PRIORITY, uses, why_not
+from heliograph.qos.policies import HIGHEST_PRIORITY, LONGEST_LATENCY, LOWEST_PRIORITY
+from heliograph.runtime.option_names import insist_on_known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from heliograph.channel.channel import Channel
+    from heliograph.configuration import Filters
+    from heliograph.model.event import Header
+    from heliograph.qos.dispatch_order import Order, OrderName
+    from heliograph.qos.policies import QoS
+
+
+class Wanted(TypedDict, total=False):
+    """Which events a receiver wants; see `select`."""
+
+    where: Any
+    params: Mapping[str, Any] | Sequence[Any] | None
+    types: Iterable[type[Event]] | None
+    sources: Iterable[str] | None
+
+
+class Options(Wanted, total=False):
+    """What a receiver may ask for; see `select`."""
+
+    priority: int | None
+    dispatch: OrderName | Order | None
+    sub_priority: int | None
+    latency: float | None
+    group: str | None
+    queue: int | None
+    overflow: LanePolicy | None
+    separation: float | None
+
+
+QUEUE_OPTIONS: Final = ("group", "queue", "overflow", "separation", "dispatch", "sub_priority", "latency")
+"""Those that only a receiver with a queue may have."""
+
+
+class Stream(msgspec.Struct, frozen=True, eq=False):
+    """Events of a channel that a filter lets through; made by `channel.where(...)`."""
+
+    channel: Channel[Any]
+    options: Options
+
+    def as_stream(self) -> Stream:
+        return self
+
+    def __str__(self) -> str:
+        said = (
+            f"{name}={_in_order(value)!r}"
+            for name, value in sorted(self.options.items())
+            if value is not None
+        )
+        return f"{self.channel.name}({', '.join(said)})"
+
+
+def _in_order(value: Any) -> Any:
+    """Without the order of a set, which differs from process to process."""
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What a receiver asked for, checked."""
+
+    conditions: dict[type[Event], Condition | AnyOf]
+    """Per event type that it wants, the condition; absent types are not wanted."""
+    tree: Any = None
+    """The condition as it was written, for event types that the channel will carry later."""
+    sources: frozenset[str] | None = None
+    all_types: bool = True
+    """Whether it named no types, so that it wants those to come as well."""
+    priority: int | None = None
+    group: str | None = None
+    queue: int | None = None
+    overflow: LanePolicy | None = None
+    span: Span = Span()
+    """Of a history, the part that it wants; without saying, what comes from now on."""
+    dispatch: OrderName | Order | None = None
+    sub_priority: int | None = None
+    latency: float | None = None
+    separation: float | None = None
+
+    def wants_later(self, cls: type[Event]) -> bool:
+        """Whether it wants a type that the channel carries from now on, or a version of one that it named."""
+        return self.all_types or info_of(cls).name in {info_of(own).name for own in self.conditions}
+
+
+def select(
+    channel: str,
+    carried: tuple[type[Event], ...],
+    qos: QoS,
+    *,
+    where: Any = None,
+    params: Mapping[str, Any] | Sequence[Any] | None = None,
+    types: Iterable[type[Event]] | None = None,
+    sources: Iterable[str] | None = None,
+    priority: int | None = None,
+    group: str | None = None,
+    queue: int | None = None,
+    overflow: LanePolicy | None = None,
+    dispatch: OrderName | Order | None = None,
+    sub_priority: int | None = None,
+    latency: float | None = None,
+    separation: float | None = None,
+) -> Selection:
+    """Check what a receiver asks for.
+
+    Args:
+        channel: its name, for errors.
+        carried: the event classes that the channel carries.
+        qos: of the channel.
+        where: a filter, as text or built with `hg.col`.
+        params: values for its parameters.
+        types: the event classes wanted; all by default, also those to come.
+        sources: names of the suppliers wanted; all by default.
+        priority: takes the place of the events' own.
+        group: members of one group share the stream.
+        queue: events that may wait; the channel's own number by default.
+        overflow: what happens then; the channel's own policy by default.
+        dispatch: which of the events that wait for it comes next; the channel's own by default.
+        sub_priority: takes the place of the events' own, 0 (low) to 255 (high), with `dispatch="ranked"`.
+        latency: takes the place of the events' own, in seconds, with `dispatch="deadline"`.
+        separation: seconds between two events of one key at least; see
+        `heliograph.channel.queueing.time_based_filter`.
+    """
+    wanted = carried if types is None else classes_of(types)
+    for cls in wanted:
+        if cls not in carried:
+            raise WrongEventType(channel, info_of(cls).name, tuple(info_of(c).name for c in carried))
+    if priority is not None and priority not in range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1):
+        raise NotPossible(channel, f"a priority is 1 (low) to 5 (high), not {priority!r}")
+    if queue is not None and (type(queue) is not int or queue < 1):
+        raise NotPossible(channel, f"queue={queue!r}: a queue has room for at least one event")
+    check_name(channel, "group", group)
+    _check_overflow(channel, wanted, qos, overflow, dispatch)
+    check_order(channel, qos, dispatch, sub_priority=sub_priority, latency=latency)
+    if separation is not None:
+        _check_separation(channel, qos, separation, group, overflow)
+    if where is None and params:
+        raise NotPossible(channel, "params= without where=: there is no filter to give values to")
+    tree = None if where is None else parsed(where, params)
+    only = _named(channel, sources)
+    conditions = conditions_for(wanted, tree, only)
+    return Selection(
+        conditions,
+        tree,
+        only,
+        types is None,
+        priority,
+        group,
+        queue,
+        overflow,
+        dispatch=dispatch,
+        sub_priority=sub_priority,
+        latency=latency,
+        separation=separation,
+    )
+
+
+def _named(channel: str, sources: Iterable[str] | None) -> frozenset[str] | None:
+    """The names of suppliers, of which one may stand alone."""
+    if sources is None:
+        return None
+    only = frozenset((sources,) if isinstance(sources, str) else sources)
+    for source in only:
+        check_name(channel, "sources", source)
+    return only
+
+
+def conditions_for(
+    wanted: Iterable[type[Event]], tree: Any, sources: frozenset[str] | None
+) -> dict[type[Event], Condition | AnyOf]:
+    """The condition for each type that it fits; the first problem when it fits none."""
+    if tree is None:
+        return {cls: Condition(None, sources) for cls in wanted}
+    from heliograph.filters.check import check  # noqa: PLC0415 - loaded when a filter is used
+
+    found: dict[type[Event], Condition | AnyOf] = {}
+    problem: ExpressionError | None = None
+    for cls in wanted:
+        try:
+            found[cls] = Condition(check(tree, info_of(cls).format), sources)
+        except ExpressionError as error:
+            problem = problem or error
+    if problem is not None and not found:
+        raise problem
+    return found
+
+
+class InOwnClass:
+    """The condition for another version of a class: asked of the event as that class would have it.
+
+    So a field that the event lacks has its default. One that cannot be read so is asked as it is.
+    """
+
+    def __init__(
+        self, own: type[Event], condition: Condition | AnyOf, as_it_is: Condition | AnyOf | None
+    ) -> None:
+        self._own = own
+        self._condition = condition
+        self._as_it_is = as_it_is
+
+    def holds(self, event: Event, header: Header) -> bool:
+        from heliograph.codec.dynamic.classes import in_class_of  # noqa: PLC0415 - most events are of the class
+
+        try:
+            return self._condition.holds(in_class_of(event, (self._own,)), header)
+        except (FormatError, DecodeError):
+            return self._as_it_is is not None and self._as_it_is.holds(event, header)
+
+
+def for_version(selection: Selection, cls: type[Event]) -> Condition | AnyOf | InOwnClass | None:
+    """The condition for another version of a class that was selected; None when none of its name was.
+
+    A version that lacks what the filter reads does not meet it, unless the class has a default for that.
+    """
+    from heliograph.codec.dynamic.classes import is_made  # noqa: PLC0415 - as above
+
+    name = info_of(cls).name
+    own = next((own for own in tuple(selection.conditions) if info_of(own).name == name), None)
+    if own is None:
+        return None
+    found: Condition | AnyOf | None = None
+    with suppress(ExpressionError):
+        found = conditions_for([cls], selection.tree, selection.sources)[cls]
+    if selection.tree is None or is_made(own):
+        return found
+    return InOwnClass(own, selection.conditions[own], found)
+
+
+def check_names(channel: str, types: Iterable[type[Event]]) -> None:
+    """NotPossible when two classes of one channel have one name: an event of that name would be either.
+
+    Classes that were made of formats are versions of one: each event is of its own.
+    """
+    seen: dict[str, type[Event]] = {}
+    for cls in types:
+        name = info_of(cls).name
+        if seen.setdefault(name, cls) is not cls and not _are_versions(cls, seen[name]):
+            raise NotPossible(
+                channel,
+                f"{cls.__qualname__} and {seen[name].__qualname__} are both called {name!r}: "
+                "give one of them another name=, or use one class for both",
+            )
+
+
+def _are_versions(one: type[Event], other: type[Event]) -> bool:
+    from heliograph.codec.dynamic.classes import is_made  # noqa: PLC0415 - most channels have one class of a name
+
+    return is_made(one) and is_made(other)
+
+
+def classes_of(types: Any) -> tuple[type[Event], ...]:
+    """The classes wanted; one alone need not stand in a list."""
+    is_one = isinstance(types, type | str) or not hasattr(types, "__iter__")
+    return (types,) if is_one else tuple(types)
+
+
+def check_keyed(channel: str, types: Iterable[type[Event]], qos: QoS) -> None:
+    """NotPossible where events go by their key, in a history or a queue, and a type of them has none."""
+    rows = (("compaction", "key"), ("overflow", "coalesce"))
+    by_key = [row for row in rows if getattr(qos, row[0]) == row[1]]
+    for cls in types if by_key else ():
+        if not info_of(cls).key:
+            (policy, value), name = by_key[0], info_of(cls).name
+            remedy = f"class {cls.__name__}(hg.Event, key=...)"
+            raise NotPossible(channel, f"{policy}={value!r} and {name!r} has no key: {remedy}")
+
+
+def check_coalescing(channel: str, receiver: str, types: Iterable[type[Event]]) -> None:
+    """NotPossible for event types without a key, where a receiver keeps the latest event of each."""
+    for cls in types:
+        if not info_of(cls).key:
+            raise NotPossible(
+                channel,
+                f"{receiver} has overflow='coalesce' and would get {info_of(cls).name!r}, which has no key: "
+                f"class {cls.__name__}(hg.Event, key=...), or open it with types=",
+            )
+
+
+def check_filters(types: Iterable[type[Event]], filters: Filters) -> None:
+    """InvalidConfiguration for a filter of the station's file that fits no event of the channel."""
+    for side in ("suppliers", "consumers"):
+        text = getattr(filters, side)
+        if isinstance(text, str):
+            try:
+                conditions_for(types, parsed(text, None), None)
+            except ExpressionError as error:
+                raise filters.refused(side, error) from error
+
+
+def check_name(channel: str, option: str, name: Any) -> None:
+    """NotPossible for a name that cannot be kept, sent and read again; None is no name."""
+    if name is None:
+        return
+    if type(name) is not str or not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        kind = "a group has a name" if option == "group" else "a name is text"
+        raise NotPossible(channel, f"{option}={name!r:.60}: {kind} of 1 to {MAX_NAME} printable characters")
+
+
+def check_options(call: str, given: Iterable[str], *more: str, refused: str = "") -> None:
+    """UnknownOption for an option that does not exist, with those that do.
+
+    One that is refused is not offered, and passes: the call itself says why not.
+    """
+    known = dict.fromkeys((*Options.__annotations__, *more))
+    offered = tuple(name for name in known if name != refused)
+    insist_on_known(call, (name for name in given if name != refused), offered)
+
+
+def _check_overflow(
+    channel: str,
+    wanted: tuple[type[Event], ...],
+    qos: QoS,
+    overflow: LanePolicy | None,
+    dispatch: OrderName | Order | None,
+) -> None:
+    if (overflow or qos.overflow) == "drop_soonest" and (dispatch or qos.dispatch) != "deadline":
+        raise NotPossible(channel, "overflow='drop_soonest' goes by deadlines: add dispatch='deadline'")
+    if overflow is None:
+        return
+    if overflow not in get_args(LanePolicy):
+        raise NotPossible(channel, f"overflow={overflow!r}: allowed are {', '.join(get_args(LanePolicy))}")
+    if qos.journalled:
+        raise NotPossible(
+            channel, f"overflow={overflow!r}: on a persistent channel a full queue reads the journal"
+        )
+    if overflow == "coalesce" and not all(info_of(cls).key for cls in wanted):
+        raise NotPossible(channel, "overflow='coalesce' needs event types with a key=")
+
+
+def _check_separation(
+    channel: str, qos: QoS, separation: float, group: str | None, overflow: LanePolicy | None
+) -> None:
+    if type(separation) not in (int, float) or not 0 < separation <= LONGEST_LATENCY:
+        limits = f"seconds above 0, up to {LONGEST_LATENCY:,.15g}"
+        raise NotPossible(channel, f"a separation is {limits}, not {separation!r:.60}")
+    if qos.journalled or qos.ack == "delivered":
+        raise NotPossible(
+            channel,
+            "separation= leaves events out for good: have it on a channel that neither keeps them nor waits "
+            "until they are acknowledged",
+        )
+    if group is not None:
+        raise NotPossible(channel, "separation= with group=: its members share one stream, whoever is next")
+    if (overflow or qos.overflow_policy) == "coalesce":
+        raise NotPossible(
+            channel, "separation= with overflow='coalesce': both keep the latest; leave one out"
+        )
+
+
+def check_order(
+    channel: str, qos: QoS, dispatch: Any, *, sub_priority: int | None, latency: float | None
+) -> None:
+    reason = None if dispatch is None else why_not(dispatch)
+    if reason is not None:
+        raise NotPossible(channel, f"dispatch={dispatch!r:.60}: it is {reason}")
+    order = qos.dispatch if dispatch is None else dispatch
+    if sub_priority is not None:
+        if type(sub_priority) is not int or not 0 <= sub_priority <= MAX_SUB_PRIORITY:
+            limits = f"0 (low) to {MAX_SUB_PRIORITY} (high)"
+            raise NotPossible(channel, f"a sub-priority is {limits}, not {sub_priority!r:.60}")
+        if not uses(order, "sub_priority"):
+            raise NotPossible(channel, f"sub_priority= says nothing to {order!r}; add dispatch='ranked'")
+    if latency is not None:
+        if type(latency) not in (int, float) or not 0 <= latency <= LONGEST_LATENCY:
+            limits = f"seconds from 0 to {LONGEST_LATENCY:,.15g}"
+            raise NotPossible(channel, f"a latency is {limits}, not {latency!r:.60}")
+        if not uses(order, "latency"):
+            raise NotPossible(channel, f"latency= says nothing to {order!r}; add dispatch='deadline'")
+
+
+def behind(filter_of_all: str, options: Options) -> Options:
+    """What a receiver asks for, behind a filter that holds for all."""
+    where, params = options.get("where"), options.get("params")
+    trees = [parsed(filter_of_all, None)]
+    if where is not None:
+        trees.append(parsed(where, params))
+    return {**options, "where": conjoined(trees), "params": None}
+
+
+def conjoined(trees: Sequence[Any]) -> Any:
+    """One filter that holds where all of these do."""
+    from heliograph.filters.build import Built  # noqa: PLC0415 - loaded when a filter is used
+    from heliograph.filters.tree import conjunction  # noqa: PLC0415 - likewise
+
+    return Built(conjunction(tuple(tree.tree for tree in trees)) if trees[1:] else trees[0].tree)
+
+
+def parsed(where: Any, params: Any) -> Any:
+    """A filter from its text, or from what `hg.col` built."""
+    from heliograph.filters import build, parser  # noqa: PLC0415 - loaded when a filter is used
+    from heliograph.filters.params import bind  # noqa: PLC0415 - likewise
+
+    if isinstance(where, str):
+        return parser.parse(where, params)
+    return bind(build.tree_of(where), params) if params else build.tree_of(where)

@@ -1,0 +1,382 @@
+"""Who is in a channel, and the routes from its suppliers to its receivers.
+
+Whenever receivers change, the next routes are built (`heliograph.channel.routing.compiler`) and swapped in
+while all suppliers are held still for an instant: event n leaves by the old routes before n + 1 enters the
+new ones.
+
+Receivers of this station and gateways, which stand for those of another, differ in one thing: what came from
+another station goes to no gateway.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from heliograph.channel.history.memory import History
+from heliograph.channel.receive.options import Selection, check_coalescing, check_names, conditions_for
+from heliograph.channel.receive.subscription import InlineSubscription, QueuedReceiver, Receiver
+from heliograph.channel.routing.compiler import Route, Target, build_route
+from heliograph.channel.routing.conditions import AnyOf, Condition, for_source
+from heliograph.channel.routing.filter_index import MERGED, Crowd
+from heliograph.channel.routing.groups import Group
+from heliograph.errors import Closed, ExpressionError, NotPossible
+from heliograph.model.event import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from heliograph.channel.history.feed import Feed
+    from heliograph.channel.inline_counters import Accounts
+    from heliograph.channel.publish.supplier import Supplier
+    from heliograph.channel.queueing.queue import Item
+    from heliograph.qos.policies import QoS
+    from heliograph.runtime.ports import Ports
+
+T = TypeVar("T", bound=Event)
+
+Access: TypeAlias = Literal["both", "consume", "supply"]
+"""What a station may do in a channel that it has joined."""
+
+OWN_ROUTES: Final = 64
+"""Different sets of receivers that suppliers have; beyond that each push looks at who listens to whom."""
+
+
+def not_allowed(channel: str, access: Access) -> NotPossible:
+    """For who pushes where this station only consumes, or the other way round."""
+    only = "consumes" if access == "consume" else "supplies"
+    return NotPossible(
+        channel,
+        f"this station only {only} here: it was opened with access={access!r}; access='both' allows both",
+    )
+
+
+class Members(Generic[T]):
+    """See the module. What is said to run while still, runs inside `with members.still():`."""
+
+    def __init__(
+        self, channel: str, types: tuple[type[T], ...], qos: QoS, ports: Ports, accounts: Accounts
+    ) -> None:
+        check_names(channel, types)
+        self.types = types
+        self.lock = ports.tasks.lock(f"channel {channel}")
+        self.entry = ports.tasks.lock(f"entry of {channel}")
+        """Held by a push while it queues; the suppliers of a journalled channel have a lock each."""
+        self.changed = ports.tasks.condition(self.lock, f"members of {channel}")
+        self.suppliers: list[Supplier[T]] = []
+        self.receivers: dict[str, Receiver] = {}
+        self.gateways: dict[str, QueuedReceiver] = {}
+        self.relays: dict[str, object] = {}
+        """Gateways that get what other stations push, too, and each one's worker: see `Supplier.home`."""
+        self.remote_consumers: dict[str, int] = {}
+        """How many receivers each linked station has of this channel."""
+        self.remote_groups: dict[str, tuple[str, ...]] = {}
+        """In which groups, without a journal."""
+        self.unmatched: dict[str, tuple[str, ...]] = {}
+        """Why events do not go to or come from a linked station, in sentences."""
+        self.history = History(qos, ports.clock, ports.tasks)
+        self.routes: Mapping[type, Route] = {}
+        self.feed: Feed | None = None
+        """What takes the place of the suppliers' routes on a journalled channel."""
+        self.closed = False
+        self.refuses: NotPossible | None = None
+        """Why nothing may be pushed here: another station keeps the channel otherwise."""
+        self._suspensions: dict[str, Callable[[], Exception]] = {}
+        """By whoever says so: this station's manager, or that of the station that keeps a partition."""
+        self._channel = channel
+        self._qos = qos
+        self._accounts = accounts
+        self._names: set[str] = set()
+        self._numbers = count(1)
+        self._groups: dict[str, Group] = {}
+        self._crowd = Crowd()
+        self._targets: list[Target] = []
+        self._sources: list[frozenset[str]] = []
+        """The suppliers that receivers listen to, where they name any."""
+        self._own_routes: dict[tuple[bool, ...], Mapping[type, Route]] = {}
+        """Of suppliers whom not everybody listens to, by who of those does."""
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Hold the channel and all its suppliers: no push is half done."""
+        with ExitStack() as stack:
+            stack.enter_context(self.lock)
+            stack.enter_context(self.entry)
+            for supplier in self.suppliers:
+                if supplier.lock is not self.entry:
+                    stack.enter_context(supplier.lock)
+            if self.feed is not None:
+                stack.enter_context(self.feed.lock)
+            yield
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise Closed(f"channel {self._channel}")
+
+    def claim_name(self, name: str, *, insist: bool = False) -> str:
+        """A name that no other receiver has; with `insist`, that name or none."""
+        with self.lock:
+            unique = name
+            if insist and name in self._names:
+                raise NotPossible(
+                    self._channel, f"the durable consumer {name!r} is open already; close it first"
+                )
+            while unique in self._names:
+                unique = f"{name}-{next(self._numbers)}"
+            self._names.add(unique)
+        return unique
+
+    def release_name(self, name: str) -> None:
+        self._names.discard(name)
+
+    def groups(self) -> set[str]:
+        """Those whose members do not acknowledge."""
+        return set(self._groups)
+
+    def groups_apart(self, own: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Of these groups of this station, those that linked stations have one of the same name of."""
+        found: dict[str, list[str]] = {}
+        for station, groups in sorted(self.remote_groups.items()):
+            for group in set(own).intersection(groups):
+                found.setdefault(group, []).append(station)
+        return {group: tuple(stations) for group, stations in sorted(found.items())}
+
+    def has_group(self, name: str) -> bool:
+        """Whether receivers share the stream under that name without acknowledging."""
+        return name in self._groups
+
+    def consumers(self) -> int:
+        """Receivers here and in linked stations. Under the lock."""
+        return len(self.receivers) - len(self.gateways) + sum(self.remote_consumers.values())
+
+    def add_supplier(self, supplier: Supplier[T]) -> None:
+        """It may push from now on."""
+        with self.lock:
+            self.check_open()
+            supplier.use(self._routes_of(supplier))
+            self.suppliers.append(supplier)
+            if self.refuses is not None:
+                self.refuse(self.refuses)
+            elif self.suspended is not None:
+                supplier.retire(self.suspended)
+
+    # While still:
+
+    def join(self, receiver: Receiver, *, from_history: bool) -> int:
+        """Take a receiver in; returns how many kept events it was given."""
+        self.check_open()
+        self.receivers[receiver.name] = receiver
+        if receiver.group is not None:
+            assert isinstance(receiver, QueuedReceiver)
+            self._groups.setdefault(receiver.group, Group(receiver.group)).join(receiver.lane)
+        matched = 0
+        if from_history and isinstance(receiver, QueuedReceiver) and self.gets_history(receiver):
+            matched = self.history.replay(receiver.lane, receiver.selection.conditions)
+        if not self._is_for_the_crowd(receiver) or self._add_to_crowd(receiver):
+            self.rebuild()
+        self.changed.notify_all()
+        return matched
+
+    def change(self, wanted: Mapping[Receiver, Selection]) -> None:
+        """Route by other conditions from the next event on."""
+        needs_routes = [self._change(receiver, selection) for receiver, selection in wanted.items()]
+        if any(needs_routes):
+            self.rebuild()
+
+    def _change(self, receiver: Receiver, wanted: Selection) -> bool:
+        """Whether the routes of before do not do for it."""
+        old = receiver.selection
+        # The very mapping, type by type: a lane that catches up from the journal reads it at any time.
+        old.conditions.update(wanted.conditions)
+        for cls in old.conditions.keys() - wanted.conditions.keys():
+            del old.conditions[cls]
+        receiver.selection = msgspec.structs.replace(
+            old, tree=wanted.tree, sources=wanted.sources, all_types=wanted.all_types
+        )
+        if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
+            self._crowd.remove(receiver.lane)
+            if Crowd.takes(old.conditions):
+                return self._add_to_crowd(receiver)
+        return True
+
+    def leave(self, receiver: Receiver, reason: str) -> None:
+        """Shut a receiver that has been taken out of `receivers`."""
+        if receiver.group is not None and isinstance(receiver, QueuedReceiver):
+            group = self._groups[receiver.group]
+            group.leave(receiver.lane)
+            if not len(group):
+                del self._groups[receiver.group]
+        receiver.shut(reason)
+        self.release_name(receiver.name)
+        self.gateways.pop(receiver.name, None)
+        self.relays.pop(receiver.name, None)
+        if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
+            self._crowd.remove(receiver.lane)
+        else:
+            self.rebuild()
+        self.changed.notify_all()
+
+    def add_types(self, types: tuple[type[T], ...]) -> bool:
+        """Carry further event types; whether any was new."""
+        new = tuple(cls for cls in types if cls not in self.types)
+        check_names(self._channel, (*self.types, *new))
+        met: dict[Receiver, Mapping[type[Event], Condition | AnyOf]] = {}
+        for receiver in self.receivers.values():
+            wants = receiver.selection
+            if wanted := [cls for cls in new if wants.wants_later(cls)]:
+                with suppress(ExpressionError):  # its condition is about fields that these types lack
+                    met[receiver] = conditions_for(wanted, wants.tree, wants.sources)
+                if isinstance(receiver, QueuedReceiver) and receiver.lane.policy == "coalesce":
+                    check_coalescing(self._channel, receiver.name, met.get(receiver, ()))
+        for receiver in self.receivers.values():
+            if receiver in met:
+                receiver.selection.conditions.update(met[receiver])
+                if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
+                    self._crowd.remove(receiver.lane)
+                    self._add_to_crowd(receiver)
+        self.types += new
+        self.rebuild()
+        return bool(new)
+
+    def rebuild(self) -> None:
+        """Make the routes for the receivers of this moment and give them to all suppliers."""
+        self._accounts.retire_tallies(self.receivers)
+        local = self._local_targets()
+        gateways = {n: Target(g.selection.conditions, lane=g.lane) for n, g in self.gateways.items()}
+        keep = self.history.keep if self.history.keeps else None
+        self._targets, self._own_routes = [*local, *gateways.values()], {}
+        self._sources = [sources for target in self._targets for sources in _sources_of(target)]
+        self.routes = self._build(self._targets, keep)
+        if self.feed is not None:
+            is_alone = not gateways or len(self.feed.partitions) == 1
+            self.feed.use(self.routes, self.routes if is_alone else self._build(local, None))
+        if self.closed:
+            return
+        homes = {supplier.home for supplier in self.suppliers if not supplier.forwards}
+        arriving = {home: self._build([*local, *self._relayed(gateways, home)], None) for home in homes}
+        for supplier in self.suppliers:
+            if not supplier.forwards:
+                supplier.use(arriving[supplier.home])
+            elif self.refuses is None and not self._suspensions:
+                supplier.use(self._routes_of(supplier))
+
+    def _relayed(self, gateways: Mapping[str, Target], home: object | None) -> list[Target]:
+        """Where what other stations push goes besides, but for what comes from one home."""
+        return [gateways[name] for name, worker in self.relays.items() if worker is not home]
+
+    def refuse(self, error: NotPossible) -> None:
+        """Nothing may be pushed here from now on; what other stations push still comes."""
+        self.refuses = error
+        for supplier in self.suppliers:
+            if supplier.forwards:
+                supplier.retire(lambda: error)
+
+    @property
+    def suspended(self) -> Callable[[], Exception] | None:
+        """Makes the error that every push raises; None when pushes are taken in."""
+        return next(iter(self._suspensions.values()), None)
+
+    def suspended_by(self, source: str) -> Exception | None:
+        """What one of those who may say so has said."""
+        reason = self._suspensions.get(source)
+        return None if reason is None else reason()
+
+    def suspend(self, reason: Callable[[], Callable[[], Exception] | None], source: str = "") -> None:
+        """Every push here raises an error, until nobody has one.
+
+        The reason is asked for while still: of two who say so at once, the last has the last word. When this
+        returns no push is half done: each was in line for the disk before, or has been refused.
+        """
+        with self.still():
+            said = reason()
+            if said is None:
+                self._suspensions.pop(source, None)
+            else:
+                self._suspensions[source] = said
+            error = self.suspended
+            for supplier in self.suppliers if self.refuses is None and not self.closed else ():
+                if supplier.forwards and error is not None:
+                    supplier.retire(error)
+                elif supplier.forwards:
+                    supplier.readmit(self._routes_of(supplier))
+
+    def _routes_of(self, supplier: Supplier[T]) -> Mapping[type, Route]:
+        """Without those who listen to other suppliers: no filter of theirs is in its way."""
+        listeners = tuple(supplier.name in sources for sources in self._sources)
+        if not listeners or not supplier.names_itself or self.feed is not None:
+            return self.routes
+        routes = self._own_routes.get(listeners)
+        if routes is None:
+            if len(self._own_routes) >= OWN_ROUTES:
+                return self.routes
+            keep = self.history.keep if self.history.keeps else None
+            served = [_for_source(target, supplier.name) for target in self._targets]
+            routes = self._own_routes[listeners] = self._build(served, keep)
+        return routes
+
+    def _local_targets(self) -> list[Target]:
+        """Where events go inside this station; those whom the index finds are not named."""
+        targets: list[Target] = []
+        seen_groups: set[str] = set()
+        for receiver in self.receivers.values():
+            if receiver.name in self.gateways:
+                continue
+            if isinstance(receiver, InlineSubscription):
+                targets.append(Target(receiver.selection.conditions, inline=receiver))
+            elif receiver.group is None:
+                assert isinstance(receiver, QueuedReceiver)
+                if receiver.lane not in self._crowd:
+                    targets.append(Target(receiver.selection.conditions, lane=receiver.lane))
+            elif receiver.group not in seen_groups:
+                seen_groups.add(receiver.group)
+                targets.append(Target(receiver.selection.conditions, group=self._groups[receiver.group]))
+        return targets
+
+    def _build(self, targets: Sequence[Target], keep: Callable[[Item], None] | None) -> Mapping[type, Route]:
+        return {
+            cls: build_route(
+                self._channel,
+                cls,
+                self._qos,
+                targets,
+                new_tally=self._accounts.tally,
+                keep=keep,
+                crowd=self._crowd.index_of(cls),
+                is_only=len(self.types) == 1,
+            )
+            for cls in self.types
+        }
+
+    def gets_history(self, receiver: Receiver) -> bool:
+        """What was kept goes to one member of a group: the first."""
+        return receiver.group is None or len(self._groups[receiver.group]) == 1
+
+    def _is_for_the_crowd(self, receiver: Receiver) -> bool:
+        return (
+            len(self.receivers) > MERGED
+            and isinstance(receiver, QueuedReceiver)
+            and receiver.group is None
+            and receiver.name not in self.gateways
+            and Crowd.takes(receiver.selection.conditions)
+        )
+
+    def _add_to_crowd(self, receiver: Receiver) -> bool:
+        assert isinstance(receiver, QueuedReceiver)
+        return self._crowd.add(receiver.lane, receiver.selection.conditions)
+
+
+def _sources_of(target: Target) -> Iterator[frozenset[str]]:
+    for condition in target.conditions.values():
+        for each in condition.alternatives if isinstance(condition, AnyOf) else (condition,):
+            if each.sources is not None:
+                yield each.sources
+
+
+def _for_source(target: Target, supplier: str) -> Target:
+    left = {cls: for_source(condition, supplier) for cls, condition in target.conditions.items()}
+    return msgspec.structs.replace(
+        target, conditions={cls: condition for cls, condition in left.items() if condition is not None}
+    )

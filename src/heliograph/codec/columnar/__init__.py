@@ -1,0 +1,1 @@
+"""Many events as Arrow columns."""

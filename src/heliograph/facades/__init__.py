@@ -1,0 +1,1 @@
+"""Vocabularies of other standards as thin layers over channels."""

@@ -1,0 +1,1 @@
+"""Durable positions of named consumers, their repair and their lag."""

@@ -1,0 +1,1 @@
+"""What the journal's files hold, byte by byte."""

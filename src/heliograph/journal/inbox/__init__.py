@@ -1,0 +1,1 @@
+"""Batches that other processes stage and the station takes in."""

@@ -1,0 +1,1 @@
+"""What happens to written history: sealing, merging, compaction, retention."""

@@ -1,0 +1,1 @@
+"""Readers of heads and of sealed segments."""

@@ -1,0 +1,1 @@
+"""Looking at a folder, and repairing it."""

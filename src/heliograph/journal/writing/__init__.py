@@ -1,0 +1,1 @@
+"""Group commit, recovery, producers and their deduplication."""

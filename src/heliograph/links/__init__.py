@@ -1,0 +1,115 @@
+"""Between stations: an event goes to every station that wants it, and to no other.
+
+Rooms, from the outside in:
+
+    mesh         a station's place among all stations of its domain
+    link         one pair of stations, over one connection after the other
+    gateway      events on their way out        arrivals   and in
+    packing      what waits becomes numbered batches        unpacking   and back
+    runs         events as bytes and back, many at a time
+    lifetimes    what is left of an event's lifetime, where clocks differ
+    pages        events that answer a question
+    kept         histories that another station keeps on disk
+    sharing      groups whose members are in several stations
+    elsewhere    and what others have kept in memory
+    conditions   filters on their way to the source
+    messages     what stations say, as bytes
+    sequence     nothing is lost on a lane
+    contract     what every kind of link does: transports and connections
+    unix         Unix sockets between the stations of one user on one host
+    ring         and through shared memory, where both sides want it
+    broadcast    live events in a ring for all stations of the host      listening   and out of it
+    aired        which channels are broadcast, and in which lane         skimming    where they may get lost
+    apart        large events in it                         taking      one event, into a channel
+    airing       who hears whom by broadcast                overtaken   and who did not get what
+    silence      the failure detector: peers that are there and say nothing
+    credentials  which process the kernel says is at the other end
+    backoff      pauses while the host has no descriptor or thread left
+    meeting      the folder where they find each other
+    memory       a network in memory, with faults, for tests and simulations
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+
+from heliograph.errors import NotPossible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph.channel.channel import Channel
+    from heliograph.channel.dispatch.reader_handover import NewReader
+    from heliograph.links.contract import Transport
+    from heliograph.links.mesh.mesh import Mesh
+    from heliograph.runtime.ports import Ports
+
+
+Carrier = Literal["socket", "ring", "spinning-ring"]
+"""What carries frames between stations of one host; where there can be no ring, a socket does."""
+
+
+PEER_LIMIT: Final = 5.0
+"""Seconds after which a peer that says nothing is suspected: ten heartbeats."""
+
+
+class Identity(NamedTuple):
+    """Who a station is: its id, unique for ever, the name it was given, and its domain."""
+
+    station: int
+    name: str
+    domain: str
+
+
+def check_joining(
+    domain: str | None, transport: Callable[[int], Transport] | Carrier, peer_limit: float | None
+) -> None:
+    """Refuse what no station could join a domain by, and what is about a domain where there is none."""
+    if not callable(transport) and transport not in get_args(Carrier):
+        raise NotPossible(
+            f"transport={transport!r:.60}",
+            f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
+        )
+    if domain is None and peer_limit not in (None, PEER_LIMIT):
+        raise NotPossible(
+            f"peer_limit={peer_limit!r:.60}", "is about other stations of a domain: add domain="
+        )
+    if domain is None and transport != "socket":
+        raise NotPossible(
+            f"transport={transport!r:.60}", "carries events between the stations of a domain: add domain="
+        )
+
+
+def join(
+    identity: Identity,
+    ports: Ports,
+    channel: Callable[[str], Channel[Any] | None],
+    new_reader: NewReader,
+    *,
+    transport: Callable[[int], Transport] | Carrier = "socket",
+    peer_limit: float | None = PEER_LIMIT,
+    report: Callable[[str, None, BaseException], object] | None = None,
+) -> Mesh:
+    """Join the stations of a domain: this user's on this host, unless another transport is given."""
+    from heliograph.links.mesh.failure_detector import check_limit  # noqa: PLC0415 - as above
+    from heliograph.links.mesh.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links
+    from heliograph.links.transports.backoff import Stalls  # noqa: PLC0415 - as the next
+
+    check_limit(peer_limit)
+    if not isinstance(identity.domain, str):
+        raise NotPossible(f"domain {identity.domain!r:.60}", "a domain is a text, such as 'airspace'")
+    rings, stalls = None, Stalls(report)
+    if callable(transport):
+        made = transport(identity.station)
+    else:
+        from heliograph.links.transports.shared_memory import RingTransport  # noqa: PLC0415 - as above
+
+        made = RingTransport(identity.domain, identity.station, ports, carrier=transport, stalls=stalls)
+        rings = made.rings
+    mesh = Mesh(identity, made, ports, channel, new_reader, rings=rings, peer_limit=peer_limit, stalls=stalls)
+    try:
+        mesh.start()
+    except BaseException:
+        mesh.close(0.0)
+        raise
+    return mesh

@@ -1,0 +1,1 @@
+"""One shared-memory ring per station, read by every station of the host."""

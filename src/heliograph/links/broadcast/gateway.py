@@ -1,0 +1,291 @@
+"""Which channels are broadcast, in which lane, and the gateway of such a channel to all who read that.
+
+A lane is a ring of a station: a full one, or one that is read slowly, does not hold up another. Each is made
+when a channel first needs it.
+
+    NORMAL        channels that lose nothing
+    HIGH          those of them whose events are of a high priority unless they say another
+    BEST_EFFORT   channels that may lose events: nobody holds the writer up, and whoever falls behind knows
+                  what it missed; see `heliograph.links.broadcast.best_effort_reader`
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from heliograph.channel.ledger import LaneCounts
+from heliograph.channel.receive.options import Selection
+from heliograph.channel.routing.conditions import AnyOf, Condition
+from heliograph.links.broadcast.queue import OVERTAKEN, AirLane
+from heliograph.links.session.confirmation import Account
+from heliograph.links.session.gateway import ASK_AGAIN, Gateway
+from heliograph.runtime.ports import seconds_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from heliograph.channel.channel import Channel
+    from heliograph.channel.queueing.queue import Item
+    from heliograph.links.broadcast.loss_count import Wishes
+    from heliograph.links.broadcast.publisher import Broadcast
+    from heliograph.links.session.confirmation import Owed
+    from heliograph.model.event import Event
+
+NORMAL: Final = 1
+"""The first one; lane 0 is for rings between two stations."""
+HIGH: Final = 2
+BEST_EFFORT: Final = 3
+HIGH_PRIORITY: Final = 4
+"""From which priority of a channel on its events go in the lane of their own."""
+
+READERS: Final = {
+    NORMAL: "all who read the ring",
+    HIGH: "all who read the ring of high priority",
+    BEST_EFFORT: "all who read the best-effort ring",
+}
+
+
+def carries(channel: Channel[Any]) -> str:
+    """Why the events of a channel go by links instead; empty when they are broadcast."""
+    if channel.store is not None or channel.qos.durability != "volatile":
+        return "its events are kept"
+    if channel.monitor is not None:
+        return "its receivers acknowledge"
+    if channel.qos.overflow_policy == "coalesce":
+        return "of each key only the newest event waits"
+    if channel.qos.reliability == "reliable" and channel.qos.overflow_policy != "block":
+        return "it is reliable and may lose events, and then every station loses others"
+    return ""
+
+
+def lane_of(channel: Channel[Any]) -> int:
+    """Where the events of a channel go that is broadcast."""
+    if channel.qos.reliability == "best-effort":
+        return BEST_EFFORT
+    return HIGH if channel.qos.priority >= HIGH_PRIORITY else NORMAL
+
+
+NOT_SAID: Final = 1 << 63
+
+
+class Hearer:
+    """One session of a station as reader of a lane; its next one is another, in a row of its own."""
+
+    __slots__ = ("hearings", "is_ended", "is_over", "row", "sent", "station", "takes", "wishes")
+
+    def __init__(self, station: int, row: int) -> None:
+        self.station = station
+        self.row = row
+        self.hearings: list[Hearing] = []
+        """What it was sent of the channels that it takes or took last, and has confirmed."""
+        self.takes: set[str] = set()
+        """The channels of which it gets what is written behind all that has been made."""
+        self.wishes: dict[str, Wishes] = {}
+        """What it wants, or wanted last, of each channel that it takes or has left."""
+        self.sent = 0
+        """Events of channels that it has left."""
+        self.is_over = False
+        """Whether its session has ended; it may still read what was written till then."""
+        self.is_ended = False
+        """Whether it was overtaken."""
+
+
+class Hearing:
+    """What one session of a station was sent of one gateway's events, and has confirmed.
+
+    From when it takes the channel until it takes it no more; both stand in the ring, between the events.
+    """
+
+    sends_again = False
+
+    def __init__(self, gateway: Aired, hearer: Hearer, owed: Owed, ask: Callable[[], None]) -> None:
+        self.name = gateway.name
+        self.channel = gateway.channel
+        self.gateway = gateway
+        self.hearer = hearer
+        self.account = Account()
+        self.owed = owed
+        self.ask = ask
+        """Has the station say soon what it has taken in."""
+        self.missed = 0
+        """Events that it did not get, and that the queue of the gateway has counted."""
+        self._since: int | None = None
+        self._until: int | None = None
+
+    def begin(self, aired: int) -> None:
+        """It gets what is written behind so many events of the channel."""
+        if self._since is None:
+            self._since = aired
+
+    def end(self, aired: int) -> None:
+        """It gets nothing that is written behind so many."""
+        if self._until is None:
+            self._until = aired
+
+    def handed(self) -> int:
+        if self._since is None:
+            return 0
+        return (self.gateway.aired if self._until is None else self._until) - self._since
+
+    @property
+    def unconfirmed(self) -> int:
+        return self.account.unconfirmed(self.handed())
+
+    def counts(self) -> LaneCounts:
+        return LaneCounts(dropped={self.account.reason: self.missed + self.unconfirmed})
+
+
+class Aired(Gateway):
+    """The gateway of a channel to all stations that read the ring."""
+
+    lane_kind = AirLane
+
+    def __init__(
+        self, channel: Channel[Any], conditions: Mapping[type[Event], Any], sender: Broadcast
+    ) -> None:
+        super().__init__(channel, READERS[sender.lane], Selection(dict(conditions)), sender)
+        assert isinstance(self.lane, AirLane)
+        self.broadcast = sender
+        self.lane.line = sender
+        self.lane.gateway = self
+        self.lane.default_priority = channel.qos.priority
+        self._hearings: list[Hearing] = []
+        self.wants: dict[Hearer, Mapping[type[Event], Any]] = {}
+        """What each station wants."""
+        self.paused_by: set[Hearer] = set()
+        self.heads: dict[type[Event], tuple[bytes, int]] = {}
+        """How a lone event of a class begins, and its stream; said in the ring before."""
+        self.sent_before: dict[Hearer, int] = {}
+        """How many were sent before each station came."""
+        self.made = 0
+        """Events of records that were made, but for those that pushing threads wrote from rows."""
+        self.begins_at = NOT_SAID
+        """Records of the ring below this are those of an earlier gateway of the channel."""
+        self._overtaken: dict[int, int] = {}
+        """Of records, the events that a station did not get, a bit for each: those are counted."""
+
+    @property
+    def sent(self) -> int:
+        """Events that were written."""
+        assert isinstance(self.lane, AirLane)
+        return self.lane.counts().delivered + self.lane.missed
+
+    @property
+    def aired(self) -> int:
+        """Events that are in the ring, or will be before all that is made from now on; while it is still."""
+        assert isinstance(self.lane, AirLane)
+        return self.made + self.lane.written
+
+    def count_made(self) -> None:
+        """An event was written by itself, and not from rows."""
+        self.made += 1
+
+    def waiting(self) -> list[Item]:
+        """What waits to be written."""
+        assert isinstance(self.lane, AirLane)
+        return self.lane.peek()
+
+    def count_overtaken(self, record: int, events: int, reason: str = OVERTAKEN) -> int:
+        """A station did not get these events of a record, a bit for each; those that others did not get
+        either count once. How many that are."""
+        assert isinstance(self.lane, AirLane)
+        if record < self.begins_at:
+            return 0
+        before = self._overtaken.get(record, 0)
+        self._overtaken[record] = before | events
+        new = (events & ~before).bit_count()
+        self.lane.count_overtaken(new, reason)
+        return new
+
+    def hear(self, hearer: Hearer, owed: Owed, ask: Callable[[], None]) -> None:
+        """A station reads the channel's events from now on, and says what it has taken in."""
+        self._hearings = [one for one in self._hearings if one.unconfirmed or one.hearer in self.wants]
+        hearing = Hearing(self, hearer, owed, ask)
+        self._hearings.append(hearing)
+        hearer.hearings = [one for one in hearer.hearings if one.channel.name != self.channel.name]
+        hearer.hearings.append(hearing)
+        owed.open(self.channel.name, hearing)
+
+    def hearings_of(self, hearer: Hearer) -> list[Hearing]:
+        return [one for one in self._hearings if one.hearer is hearer]
+
+    def said(self, hearer: Hearer, aired: int, *, takes: bool) -> None:
+        """It stands in the ring, behind so many events, that a station takes the channel, or no more."""
+        for hearing in self.hearings_of(hearer)[-1:]:
+            (hearing.begin if takes else hearing.end)(aired)
+
+    def counts(self) -> LaneCounts:
+        """As the queue counts what was written; it is delivered when all who take it have said so."""
+        counts = self.lane.counts()
+        lost: Counter[str] = Counter()
+        pending = 0
+        for hearing in tuple(self._hearings):
+            left = hearing.unconfirmed
+            if hearing.account.reason:
+                lost[hearing.account.reason] += left
+            else:
+                pending = max(pending, left)
+        # An event may be lost for one station and on its way to another: it counts once.
+        written = counts.delivered
+        for reason in tuple(lost):
+            lost[reason] = min(lost[reason], written)
+            written -= lost[reason]
+        pending = min(pending, written)
+        return msgspec.structs.replace(
+            counts,
+            delivered=written - pending,
+            dropped=dict(+(lost + Counter(counts.dropped))),
+            pending=counts.pending + pending,
+        )
+
+    @property
+    def is_final(self) -> bool:
+        return all(hearing.account.is_final or not hearing.unconfirmed for hearing in tuple(self._hearings))
+
+    def wait_confirmed(self, timeout: float) -> bool:
+        clock = self.channel.ports.clock
+        until = clock.monotonic_ns() + round(timeout * 1e9)
+        for hearing in tuple(self._hearings):
+            while not hearing.account.reason and hearing.unconfirmed:
+                left = seconds_until(clock, until)
+                if left <= 0:
+                    return False
+                hearing.ask()
+                hearing.owed.wait(hearing, min(ASK_AGAIN, left))
+        return True
+
+    def lose(self, events: int, reason: str) -> None:
+        """So many of those that wait to be written will not reach a station that wanted them."""
+        assert isinstance(self.lane, AirLane)
+        self.lane.count_overtaken(events, reason)
+
+    def count_outrun(self) -> None:
+        """Not everybody who takes the channel has got an event that was written."""
+        assert isinstance(self.lane, AirLane)
+        self.lane.count_overtaken(1)
+
+    def forget_overtaken(self, below: int) -> None:
+        """Everybody has read the records below this one."""
+        self._overtaken = {record: events for record, events in self._overtaken.items() if record >= below}
+
+    def held_up_by(self) -> set[int]:
+        """The stations that its events wait for now."""
+        return {hearer.station for hearer in tuple(self.paused_by)} or self.broadcast.held_up_by()
+
+    def all_wants(self) -> dict[type[Event], Any]:
+        """What any station wants, by event type."""
+        found: dict[type[Event], list[Condition]] = {}
+        for conditions in self.wants.values():
+            for cls, condition in conditions.items():
+                each = condition.alternatives if isinstance(condition, AnyOf) else (condition,)
+                found.setdefault(cls, []).extend(each)
+        return {cls: _either(conditions) for cls, conditions in found.items()}
+
+
+def _either(conditions: list[Condition]) -> Condition | AnyOf:
+    if any(condition.is_open for condition in conditions):
+        return Condition()
+    return conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))

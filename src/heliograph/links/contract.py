@@ -1,0 +1,148 @@
+"""What every kind of link does, so that all that stands above it is written once.
+
+A *transport* finds the other stations of a domain and makes connections to them; a *connection* carries
+frames to one of them and back. Socket, shared memory, network and simulation are transports. Above them,
+`heliograph.links.session.link.Link` turns connections that may break, and frames that may be lost, repeated
+or reordered, into interest, events, queries and liveliness between two stations.
+
+    frame        some bytes that arrive whole or not at all
+    lane         frames of one lane carry a dense sequence, so that a loss is seen and repaired
+    liveliness   a transport knows which stations are alive, and says so when one is gone
+
+The clocks of stations have nothing in common: an event carries what is left of its lifetime, and what it
+waits on the way counts too (`heliograph.links.session.lifetimes`).
+
+What a connection need not do: keep order, avoid loss or repetition, or notice that the peer has died. What
+it must do: never join, split or change frames, and refuse those larger than `MAX_FRAME`, and before the hello
+those larger than `MAX_HELLO`, before any memory is set aside for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from heliograph.links.transports.peer_process import PeerProcess
+    from heliograph.runtime.ports import Clock
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAX_FRAME: Final = 64 << 20
+"""Bytes of the largest frame that is read."""
+
+MAX_HELLO: Final = 16 << 10
+"""Bytes of the largest frame that is read from a caller that has not said hello."""
+
+KNOCK: Final = b"\x05"
+"""The only frame of a connection by which a station asks another to look around and dial it."""
+
+CONTROL: Final = 0
+"""The lane of interest, queries and everything else that is no event."""
+LANES: Final = 6
+"""The control lane, and one lane for each of the five priorities."""
+
+
+class Connection(Protocol):
+    """Frames to and from one station. One task receives; sending is under a lock of the link."""
+
+    def offer(self, frame: Sequence[Buffer]) -> bool:
+        """Take a frame, given in parts, and send as much as goes without waiting.
+
+        False when some of it still waits for `flush`, which must come before the next `offer`. Raises
+        LinkLost when the connection has ended.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Send what waits, waiting as long as it takes; LinkLost when the connection ends."""
+        ...
+
+    def receive_hello(self, clock: Clock, limit: float | None) -> list[memoryview]:
+        """As `receive`, once and first: LinkLost when no whole frame came within so many seconds."""
+        ...
+
+    def receive(self) -> list[memoryview]:
+        """Wait for frames and return all that have come. LinkLost at the end, BadFrame for what is none."""
+        ...
+
+    def drain(self) -> None:
+        """End it but for what has come by now: that can still be received, then LinkLost. From any task."""
+        ...
+
+    def close(self) -> None:
+        """End it; whoever waits in it is let go with LinkLost. As often as you like."""
+        ...
+
+    def abandon(self) -> None:
+        """In the child of a fork: let go of it; the parent's connection goes on."""
+        ...
+
+    @property
+    def carrier(self) -> str:
+        """What carries the frames that are sent now: `socket`, `ring`, `memory`."""
+        ...
+
+    @property
+    def carrier_reason(self) -> str:
+        """Why nothing faster carries them, in words; empty when there is nothing faster."""
+        ...
+
+    @property
+    def process(self) -> PeerProcess:
+        """The process at the other end as the kernel says; `UNKNOWN` where nobody can know."""
+        ...
+
+    @property
+    def sent_bytes(self) -> int: ...
+
+    @property
+    def received_bytes(self) -> int: ...
+
+
+Connected: TypeAlias = "Callable[[Connection, int | None], None]"
+"""Called with each new connection, and the station that was dialled; None when this side was."""
+
+
+class Transport(Protocol):
+    """Finds the other stations and connects to them."""
+
+    def start(self, on_connection: Connected, on_gone: Callable[[int], None]) -> None:
+        """Make this station known, and begin to look for others. Connections are made once per pair."""
+        ...
+
+    def others(self) -> set[int]:
+        """The other stations that are alive, as far as can be known."""
+        ...
+
+    @property
+    def secret(self) -> bytes:
+        """What this station says with its hello, so that others know that it is this one."""
+        ...
+
+    def doubt(self, station: int, process: PeerProcess, secret: bytes) -> str:
+        """Why a caller that claims to be a station is not that one; empty when it is."""
+        ...
+
+    def linked(self, station: int, process: PeerProcess) -> None:
+        """A connection to this station, which is that process, stands, so no other is needed."""
+        ...
+
+    def lost(self, station: int, *, soon: bool = True) -> None:
+        """A connection to this station has ended; while it is alive another is made, if wanted at once."""
+        ...
+
+    def look(self) -> None:
+        """Look around for stations now: one has knocked."""
+        ...
+
+    def refuse(self, station: int) -> None:
+        """Make no more connections to this station."""
+        ...
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None:
+        """In the child of a fork: let go of everything without a trace; the parent goes on."""
+        ...

@@ -1,0 +1,1 @@
+"""Groups whose members are in several stations."""

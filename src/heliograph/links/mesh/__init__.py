@@ -1,0 +1,1 @@
+"""A station's view of its peers: egress, ingress, failure detection."""

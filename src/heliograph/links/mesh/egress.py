@@ -1,0 +1,538 @@
+"""What stands between this station's channels and one other station: gateways out, arrivals in.
+
+A gateway is there exactly while the other station wants something of a channel that this station may send:
+events that were pushed here, or that are kept here. What another station keeps is sent by that one.
+
+A band worker asks the station that supervises it for what others push, and those for nothing, so that what
+it is handed is kept until it is settled (`heliograph.links.mesh.worker_redelivery`). It does so on channels
+that both have alike when it first wants something of them, and that keep no history: what is kept is asked
+for where it is kept. That stays so while both have it open: between two ways events would come twice, or not
+at all.
+
+The lock orders changes of gateways; it comes before the locks of channels.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from heliograph.channel.publish.worker_acks import Settling
+from heliograph.channel.receive.options import Selection
+from heliograph.channel.routing.conditions import AnyOf
+from heliograph.errors import BadFrame, Closed, ForkedStation, FormatError, NotMatched
+from heliograph.links.broadcast.gateway import Aired
+from heliograph.links.interest.advertisement import as_of_now, describe, nothing_of
+from heliograph.links.interest.filters import condition_for
+from heliograph.links.interest.matching import not_coming, unmet, unreadable
+from heliograph.links.mesh.ingress import Arrivals
+from heliograph.links.mesh.worker_redelivery import KeepingGateway, Settled, relayed_by, settle_all
+from heliograph.links.session import messages as m
+from heliograph.links.session.confirmation import PEER_LOST, Reports
+from heliograph.links.session.gateway import Gateway
+from heliograph.links.session.wire_events import Stream
+from heliograph.model.event import info_of
+from heliograph.model.formats import Format, FormatRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from heliograph.channel.channel import Channel
+    from heliograph.links.broadcast.gateway import Hearer
+    from heliograph.links.broadcast.reader import Listening
+    from heliograph.links.broadcast.reader_admission import Airing
+    from heliograph.links.mesh.worker_redelivery import Handed
+    from heliograph.links.session.confirmation import Owed
+    from heliograph.links.session.link import Link
+    from heliograph.model.event import Event, EventId
+    from heliograph.qos.policies import QoS
+    from heliograph.runtime.ports import Tasks
+
+log = logging.getLogger(__name__)
+
+MAX_CHANNELS: Final = 65_536
+"""Channels, and streams of events, that one station may tell of."""
+
+
+class Peer:
+    """What is known of one linked station."""
+
+    def __init__(self, link: Link, tasks: Tasks) -> None:
+        self.link = link
+        self.readers = 0
+        """Tasks that read its link, two while one connection takes another's place, or its broadcast."""
+        self.is_gone = False
+        """Whether its process has ended, or it was given up. What it had sent may still be read."""
+        self.channels: dict[str, m.ChannelState] = {}
+        self.formats = FormatRegistry()
+        self.told_formats: set[bytes] = set()
+        self.told: dict[str, m.ChannelState] = {}
+        """What it was told of channels in this session."""
+        self.worker: Handed | None = None
+        """What supervises it, if it is a band worker of this station."""
+        self.gateways: dict[str, Gateway] = {}
+        self.arrivals: dict[str, Arrivals] = {}
+        self.streams: dict[int, Stream] = {}
+        self.listening: dict[int, Listening] = {}
+        """What reads its broadcast, by lane."""
+        self.aired: dict[str, Arrivals] = {}
+        """As `arrivals`, for what comes by its broadcast."""
+        self.owes: set[int] = set()
+        """The lanes of this station's broadcast that it was offered, and has not answered yet."""
+        self.reads: dict[int, Hearer] = {}
+        """Those that it reads."""
+        self.sent_by_ring = 0
+        """Events that were broadcast to it in sessions that are over."""
+        self.reasons: dict[int, str] = {}
+        """Why it does not read others."""
+        self.is_expelled = False
+        """Whether it was overtaken in this session: it gets no gateway before the next one."""
+        self.missed: Counter[str] = Counter()
+        """Events of its broadcast that it says did not come here, by channel."""
+        self.left_out: Counter[str] = Counter()
+        """Events that came too late to be handed on."""
+        self.fell_behind: Counter[str] = Counter()
+        """Those of its best-effort broadcast that were overtaken here."""
+        self._tallies: list[Counter[str]] = []
+        self._tally = self.tally()
+        self.shuns_rings = False
+        """Whether reading its broadcast has failed."""
+        self.settled: Settled | None = None
+        """Says which of its events are settled here, to a station that supervises this one."""
+        self.told_direct: set[str] = set()
+        """Channels of which it was reported here that a worker gets others' events without this station."""
+        self.told_apart: set[str] = set()
+        """What does not pass between it and this station, as far as that was reported here."""
+        self.unwanted = 0
+        """Events that came for channels that are not open here any more."""
+        self.reports = Reports(tasks)
+        """What it has confirmed of this station's events, and what was taken in of its own."""
+
+    def tally(self) -> Counter[str]:
+        """Where one reader of its events counts those that do not fit this station's class, by channel."""
+        self._tallies.append(Counter())
+        return self._tallies[-1]
+
+    @property
+    def unreadable(self) -> int:
+        """Events of it that do not fit this station's class though their format does."""
+        return sum(tally.total() for tally in self._tallies)
+
+    def format_of(self, format_id: bytes) -> Format | None:
+        return self.formats[format_id] if format_id in self.formats else None  # noqa: SIM401 - no mapping
+
+    def learn(self, format_id: bytes, description: bytes) -> Format:
+        try:
+            return self.formats.learn(format_id, description)
+        except FormatError as error:
+            raise BadFrame(self.link.name, f"describes a format that cannot be: {error}") from None
+
+    def announced(self, said: m.Announce) -> None:
+        """Every lane announces its streams by itself; the number is the same on all of them."""
+        self.check_number(self.streams)
+        fmt = self.learn(said.format_id, said.description)
+        self.streams.setdefault(said.stream, Stream(said.channel, fmt, self._tally, self.link.clock.deadline))
+
+    def check_number(self, told: Mapping[Any, object]) -> None:
+        if len(told) > MAX_CHANNELS:
+            raise BadFrame(self.link.name, f"tells of more than {MAX_CHANNELS} channels or streams")
+
+    def tell(self, channel: Channel[Any], state: m.ChannelState) -> None:
+        """Tell it of a channel, unless it knows. Under the lock of the mesh."""
+        if self.told.get(channel.name) == state:
+            return
+        self.told[channel.name] = state
+        formats = [info_of(cls).format for cls in channel.types]
+        new = [fmt for fmt in formats if fmt.id not in self.told_formats]
+        self.told_formats.update(fmt.id for fmt in new)
+        notes = [m.FormatNote(fmt.id, fmt.description) for fmt in new]
+        self.link.post(*notes, as_of_now(state, channel))
+
+    def keeps(self, name: str) -> bool:
+        """Whether it may have kept events of a channel in memory."""
+        state = self.channels.get(name)
+        return state is not None and state.durability in ("transient", "transient-local")
+
+    def look_again(self) -> None:
+        """A channel of this station has come or gone: what its broadcast brings goes elsewhere."""
+        for listening in tuple(self.listening.values()):
+            listening.forget()
+
+
+class Gates:
+    """See the module."""
+
+    def __init__(
+        self,
+        channel: Callable[[str], Channel[Any] | None],
+        said: Callable[[str], m.ChannelState | None],
+        tasks: Tasks,
+        peer_of: Callable[[int], Peer | None],
+    ) -> None:
+        self.retell: Callable[[Channel[Any]], object]
+        """Tells others of a channel again; set by the mesh, as `airing`."""
+        self.airing: Airing
+        """Whom to reach by ring; set by the mesh, before there is any other station."""
+        self._channel = channel
+        self._said = said
+        """What others have been told of a channel."""
+        self._tasks = tasks
+        self._peer_of = peer_of
+        self.lock = tasks.lock("gateways")
+        self._supervised: dict[int, Handed] = {}
+        self.supervisor = 0
+        """The station that is told of what is settled here; 0: none."""
+        self.is_relayed = False
+        """Whether that one hands on to this one what others push."""
+        self._ways: WeakKeyDictionary[Channel[Any], bool] = WeakKeyDictionary()
+        """On which channels it does, of those of which this station has wanted something."""
+        self._is_ending = False
+        self.tell_supervisor: Callable[[str, EventId, bool], object] = lambda _, __, ___: None
+        """Tells it that an event that came again is begun or settled, though this process die right then."""
+        self._settling = Settling(tasks)
+
+    def supervise(self, process: int, handed: Handed | None) -> None:
+        """Keep what is handed to the station of a process until it is settled there; None: no longer."""
+        with self.lock:
+            if handed is None:
+                self._supervised.pop(process, None)
+            else:
+                self._supervised[process] = handed
+
+    def greet(self, peer: Peer, session: int, before: Reports | None = None) -> None:
+        """A session with a station begins; the last one may have been that of a link that was given up."""
+        peer.reports.begin(session, before)
+        peer.worker = peer.worker or self._supervised.get(peer.link.process.pid)
+        peer.told_formats.clear()
+        peer.told.clear()
+        peer.streams.clear()
+
+    def for_peer(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> m.ChannelState:
+        """What to tell one station of a channel. Under the lock of the mesh."""
+        if peer.worker is not None:
+            state = describe(channel, apart_from=peer.worker)
+        if not self._comes_by_supervisor(channel, is_wanted=bool(state.wants)):
+            return state
+        if peer.link.station == self.supervisor:
+            return msgspec.structs.replace(state, relayed=True)
+        return msgspec.structs.replace(state, consumers=0, wants=(), groups=())
+
+    def _comes_by_supervisor(self, channel: Channel[Any], *, is_wanted: bool) -> bool:
+        """Whether what others push comes by way of the station that supervises this one."""
+        if not self.is_relayed:
+            return False
+        way = self._ways.get(channel)
+        if way is None:
+            peer = self._peer_of(self.supervisor)
+            known = None if peer is None else peer.channels.get(channel.name)
+            way = known is not None and _alike(channel, known)
+            if is_wanted:
+                self._ways[channel] = way
+        return way
+
+    def channel_told(self, peer: Peer, state: m.ChannelState) -> None:
+        """Another station has said how it has a channel, and what it wants of it."""
+        peer.channels[state.name] = state
+        self.fit(peer, state.name)
+        is_kept = state.relayed or state.acks or state.durability != "volatile"
+        if peer.worker is not None and state.wants and not is_kept and state.name not in peer.told_direct:
+            peer.told_direct.add(state.name)
+            log.warning(
+                "band worker %s gets what other stations push into %s directly from them, and what it has "
+                "not handled when its process dies is lost: open the channel in this station, with the same "
+                "classes and reliability, before the worker is started",
+                peer.worker.worker,
+                state.name,
+            )
+
+    def channel_gone(self, peer: Peer, name: str) -> None:
+        """Another station has closed a channel."""
+        peer.channels.pop(name, None)
+        self.fit(peer, name)
+        channel = self._channel(name)
+        if channel is not None and peer.link.station == self.supervisor and self._ways.get(channel):
+            self._ways[channel] = False
+            self.retell(channel)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether others are told of no change any more; see `end`."""
+        return self._is_ending
+
+    def end(self) -> None:
+        """This worker's process ends by itself, in order, and another one takes its place.
+
+        What that one is to get must wait for it: nobody is told that receivers leave, and what they have not
+        had is not settled.
+        """
+        self._is_ending = self._settling.is_ending = True
+
+    def settling(self, qos: QoS) -> Settling | None:
+        """Finds out what is settled of a new channel of this station, if anybody wants to know."""
+        if not self.supervisor or qos.journalled or qos.ack_level == "delivered":
+            return None
+        return self._settling
+
+    def confirmed(self, peer: Peer, message: m.Taken) -> None:
+        """A station has said what it has taken in of this one's events."""
+        before = peer.reports.confirm(message)
+        if before is not None:
+            self.report_lost(before, peer.link.name)
+
+    def report_lost(self, owed: Owed, peer: str) -> None:
+        """Tell `on_error` once, for each channel, what was lost with a session."""
+        if owed.is_reported or owed.reason != PEER_LOST:
+            return
+        owed.is_reported = True
+        for channel, events in owed.lost().items():
+            channel.report_lost(peer, events)
+
+    def acked(self, peer: Peer, message: m.Acked) -> None:
+        gateway = peer.gateways.get(message.channel)
+        if gateway is not None:
+            settle_all(gateway, message.events)
+        if peer.worker is not None:
+            peer.worker.acked(message.channel, message.events)
+
+    def refused(self, peer: Peer, channel: Channel[Any], events: Collection[EventId]) -> None:
+        """A station has sent what does not fit this one's class: nobody here will have it, nor elsewhere."""
+        told = self._told_by(peer, channel) if events else None
+        if told is not None:
+            for event in events:
+                told.settled(channel.name, event, False)
+
+    def fit(self, peer: Peer, name: str) -> None:
+        """Make the gateway of a channel to a station be what the station wants of it now."""
+        with self.lock:
+            if peer.is_expelled:
+                return
+            channel = self._channel(name)
+            gateway = peer.gateways.get(name)
+            if channel is None or peer.link.closed:
+                self._let_go(peer, name)
+                return
+            if gateway is not None and gateway.channel is not channel:
+                self._let_go(peer, name)
+                gateway = None
+            state = peer.channels.get(name)
+            apart = [] if state is None else self._not_coming(peer, channel, state)
+            conditions = {} if state is None else self._conditions(peer, channel, state, apart)
+            if conditions and gateway is None and not self._is_settled(peer, channel):
+                return  # all channels are looked at when it has answered
+            before = relayed_by(gateway)
+            try:
+                self._change(peer, channel, gateway, conditions, state)
+            except (Closed, ForkedStation):
+                self._let_go(peer, name)
+            is_told = relayed_by(peer.gateways.get(name)) == before
+            # Who keeps nothing sends nothing: what it pushes reaches them by way of the keeper.
+            is_reached = bool(conditions) or not _sends(channel)
+            consumers, groups = (state.consumers, state.groups) if state and is_reached else (0, ())
+            channel.neighbours.set_consumers(peer.link.name, consumers, groups)
+            channel.neighbours.set_unmatched(peer.link.name, apart)
+            news = [one for one in apart if str(one) not in peer.told_apart]
+            peer.told_apart.update(map(str, news))
+        if not is_told:
+            self.retell(channel)
+        for one in news:
+            channel.report_conflict(one)
+
+    def drop(self, peer: Peer, *, is_gone: bool = False, reason: str = PEER_LOST) -> None:
+        """The other station is gone and all that it had sent is taken in, or it has forgotten this one."""
+        self.leave(peer, reason)
+        with self.lock:
+            arrivals = [*peer.arrivals.values(), *peer.aired.values()]
+            peer.arrivals, peer.aired = {}, {}
+        if peer.settled is not None and is_gone:  # what is settled of the session before is told in this one
+            peer.settled.close()
+        for arrived in arrivals:
+            arrived.close(is_last=is_gone)
+
+    def leave(self, peer: Peer, reason: str = PEER_LOST) -> None:
+        """Nothing is sent to the other station any more, and nobody counts on it.
+
+        What waits for it and what it has not confirmed is dropped under the reason.
+        """
+        with self.lock:
+            gateways, peer.gateways = peer.gateways, {}
+            names, peer.channels = set(peer.channels), {}
+            # Before the lock is let go: the next gateway to this station has the same name.
+            for gateway in gateways.values():
+                if isinstance(gateway, Aired):
+                    self.airing.leave(peer, gateway, reason)
+                elif isinstance(gateway, KeepingGateway):
+                    if gateway.link is peer.link:  # else the next process has it already
+                        gateway.paused = True  # what is pushed meanwhile waits for that
+                else:
+                    gateway.drop(reason)
+        peer.reports.owed.give_up(reason)
+        for name in names:
+            channel = self._channel(name)
+            if channel is not None:
+                channel.neighbours.set_consumers(peer.link.name, 0)
+                channel.neighbours.set_unmatched(peer.link.name, ())
+
+    def wanted(self, station: int, name: str) -> Mapping[type[Event], Any] | None:
+        """What a station has said that its consumers want of a channel of this one."""
+        gateway = self._gateway(station, name)
+        if isinstance(gateway, KeepingGateway):
+            return dict(gateway.conditions)
+        return None if gateway is None else dict(gateway.selection.conditions)
+
+    def to_come(self, station: int, name: str) -> Collection[EventId]:
+        """What was pushed here and waits for a worker to be ready."""
+        gateway = self._gateway(station, name)
+        return gateway.to_come if isinstance(gateway, KeepingGateway) else ()
+
+    def _gateway(self, station: int, name: str) -> Gateway | None:
+        peer = self._peer_of(station)
+        return None if peer is None else peer.gateways.get(name)
+
+    def pause(self, peer: Peer, name: str, *, paused: bool) -> None:
+        """Stop sending a channel's events to a station, or go on."""
+        gateway = peer.gateways.get(name)
+        if isinstance(gateway, Aired):
+            self.airing.pause(peer, gateway, paused=paused)
+        elif gateway is not None:
+            peer.link.pause(gateway, paused=paused)
+
+    def arrivals(self, peer: Peer, name: str) -> Arrivals | None:
+        """The way in for a channel's events; None when it is not open here. For the link's reader."""
+        return self._arrivals(peer, name, peer.arrivals)
+
+    def arrivals_by_ring(self, peer: Peer, name: str) -> Arrivals | None:
+        """The same for what comes by broadcast. For the task that reads it."""
+        return self._arrivals(peer, name, peer.aired)
+
+    def _arrivals(self, peer: Peer, name: str, known: dict[str, Arrivals]) -> Arrivals | None:
+        arrivals = known.get(name)
+        channel = self._channel(name)
+        if channel is None or (arrivals is not None and arrivals.channel is channel):
+            return arrivals
+        link = peer.link
+        try:
+            arrivals = Arrivals(
+                channel,
+                link.name,
+                self._tasks,
+                lambda channel_name, paused: link.post(m.Flow(channel_name, paused)),
+                lambda event: link.post(m.Acked(name, (event,))),
+                on_left_out=lambda events: peer.left_out.update({name: events}),
+                supervisor=self._told_by(peer, channel),
+                home=peer.worker,
+            )
+        except (Closed, ForkedStation):
+            return None
+        known[name] = arrivals
+        peer.reports.taken.add_way(name, arrivals)
+        return arrivals
+
+    def _let_go(self, peer: Peer, name: str) -> None:
+        """The channel is not open any more, or is another one; its gateway closes with it."""
+        gateway = peer.gateways.pop(name, None)
+        if isinstance(gateway, Aired):
+            self.airing.leave(peer, gateway)
+        elif isinstance(gateway, KeepingGateway) and gateway.channel.closed and peer.worker is not None:
+            peer.worker.channel_closed(gateway)  # else the next process has it
+
+    def _told_by(self, peer: Peer, channel: Channel[Any]) -> Settled | None:
+        """Who tells a station of what is settled; None unless it is the one that supervises this one."""
+        if channel.settling is None or peer.link.station != self.supervisor:
+            return None
+        if peer.settled is None:
+            peer.settled = Settled(self._tasks, peer.link.post, self.tell_supervisor)
+        return peer.settled
+
+    def _is_settled(self, peer: Peer, channel: Channel[Any]) -> bool:
+        """Whether it is known how a channel's events reach a station."""
+        handed = self._supervised.get(peer.link.process.pid)
+        return (handed is not None and handed.keeps(channel)) or self.airing.is_settled(peer, channel)
+
+    def _change(
+        self,
+        peer: Peer,
+        channel: Channel[Any],
+        gateway: Gateway | None,
+        conditions: dict[type[Event], Any],
+        state: m.ChannelState | None,
+    ) -> None:
+        handed = self._supervised.get(peer.link.process.pid)
+        if isinstance(gateway, KeepingGateway) and gateway.is_waited_for:
+            gateway.want(conditions, state or nothing_of(channel))
+        elif not conditions or state is None:
+            self._let_go(peer, channel.name)
+            if isinstance(gateway, KeepingGateway) and handed is not None:
+                handed.leave(gateway)
+            if gateway is not None and not isinstance(gateway, Aired):
+                gateway.close()
+        elif isinstance(gateway, Aired):
+            self.airing.change(peer, gateway, conditions)
+        elif gateway is None and handed is not None and handed.keeps(channel):
+            peer.gateways[channel.name] = handed.join(
+                channel, peer.link, conditions, state, peer.reports.owed
+            )
+        elif gateway is None and self.airing.takes(peer, channel):
+            peer.gateways[channel.name] = self.airing.admit(peer, channel, conditions)
+        elif gateway is None:
+            link = peer.link
+            gateway = Gateway(channel, link.name, Selection(conditions), link)
+            gateway.report_in(peer.reports.owed)
+            channel.neighbours.join_gateway(gateway)
+            peer.gateways[channel.name] = gateway
+        elif isinstance(gateway, KeepingGateway):
+            gateway.want(conditions, state)
+        else:
+            channel.neighbours.change_gateway(gateway, conditions)
+
+    def _not_coming(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> list[NotMatched]:
+        own = self._said(channel.name)
+        if own is None:
+            return []  # looked at when it is told
+        formats = {fmt.id: fmt for fmt in (info_of(cls).format for cls in channel.types)}
+        return not_coming(peer.link.name, state, own, formats.get, peer.format_of)
+
+    def _conditions(
+        self, peer: Peer, channel: Channel[Any], state: m.ChannelState, apart: list[NotMatched]
+    ) -> dict[type[Event], Any]:
+        """What to send to a station, per event type; what it wants and cannot get is added to `apart`."""
+        if not _sends(channel):
+            return {}
+        reason = unmet(channel.qos, state, acks=channel.monitor is not None) if state.wants else ""
+        if reason:
+            apart.append(NotMatched(channel.name, peer.link.name, True, "", reason))
+            return {}
+        found: dict[type[Event], Any] = {}
+        for cls in channel.types:
+            fmt = info_of(cls).format
+            wants = [want for want in state.wants if want.type == fmt.name]
+            # Of a history each event goes out in the version in which it was pushed, which may be another.
+            is_live = wants and channel.store is None
+            reason = unreadable(fmt, wants[0], peer.format_of) if is_live else ""
+            if reason:  # whoever wants events of a type there has one class for it, or takes all versions
+                apart.append(NotMatched(channel.name, peer.link.name, True, fmt.name, reason))
+                continue
+            alternatives = [condition_for(want, cls, peer.format_of, peer.link.name) for want in wants]
+            if alternatives:
+                found[cls] = alternatives[0] if len(alternatives) == 1 else AnyOf(tuple(alternatives))
+        return found
+
+
+def _sends(channel: Channel[Any]) -> bool:
+    """Whether others get a channel's events from this station: of a history, its keeper sends them."""
+    return channel.store is None or channel.store.kept_here
+
+
+def _alike(channel: Channel[Any], there: m.ChannelState) -> bool:
+    """Whether a channel can be had by way of a station that has it like that."""
+    formats = {info_of(cls).format.id for cls in channel.types}
+    return (
+        channel.settling is not None
+        and not there.acks
+        and channel.qos.durability == there.durability == "volatile"
+        and channel.qos.reliability == there.reliability
+        and formats <= set(there.formats)
+    )

@@ -1,0 +1,811 @@
+"""A station's place among the stations of its domain: every pair is linked, and each knows what others want.
+
+A station tells all others of each of its channels: its formats, and what its consumers want of it. It hears
+the same of them, and gives each channel that somebody wants a gateway to that station. Events go out from
+where they were pushed and nowhere else, so in a full mesh none comes twice and none runs in circles. Only
+band workers get them from the station that started them (`heliograph.links.mesh.egress`), and from no other.
+
+Locks: `_lock` orders what this station says of its channels. It comes before the locks of channels, and
+nothing that holds a channel's lock calls in here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph.channel.dispatch.reader_handover import HandedOver
+from heliograph.errors import (
+    BadFrame,
+    LinkLost,
+    LinkRefused,
+    NotPossible,
+    NotVouched,
+    QueryFailed,
+    Suspended,
+)
+from heliograph.errors.sentences import station_text
+from heliograph.links.broadcast.gateway import carries, lane_of
+from heliograph.links.broadcast.reader_admission import Airing
+from heliograph.links.contract import KNOCK
+from heliograph.links.groups.server import GroupHost
+from heliograph.links.history.client import RemotePartition, RemoteStore, ToKeepers
+from heliograph.links.history.directory import check_state, find_keepers, recorded
+from heliograph.links.history.late_join import Elsewhere
+from heliograph.links.history.server import Keeper
+from heliograph.links.interest.advertisement import RemoteStation, describe
+from heliograph.links.interest.filters import from_data
+from heliograph.links.mesh.egress import Gates, Peer
+from heliograph.links.mesh.failure_detector import Silence
+from heliograph.links.session import messages as m
+from heliograph.links.session.confirmation import CLOSED, PEER_LEFT, PEER_LOST
+from heliograph.links.session.link import HEARTBEAT, Link, LinkStats
+from heliograph.links.session.rpc import Questions
+from heliograph.links.session.wire_events import EventWriter
+from heliograph.links.transports.backoff import Backoff, Stalls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import msgspec
+
+    from heliograph.channel.channel import Channel
+    from heliograph.channel.dispatch.reader_handover import NewReader, Reader
+    from heliograph.channel.history.store import OnDurable
+    from heliograph.channel.queueing.history_merge import LateLane
+    from heliograph.links import Identity
+    from heliograph.links.broadcast.reader_admission import ChannelCarrier, Rings
+    from heliograph.links.contract import Connection, Transport
+    from heliograph.links.session.confirmation import Reports
+    from heliograph.links.session.rpc import Responder
+    from heliograph.model.event import Event
+    from heliograph.model.formats import Format
+    from heliograph.qos.policies import QoS
+    from heliograph.runtime.ports import Ports
+
+log = logging.getLogger(__name__)
+
+HELLO_LIMIT: Final = 5.0
+"""Seconds that a caller has to say hello."""
+ASK_LIMIT: Final = 5.0
+"""Seconds that a question waits for its answer."""
+CLOSING: Final = "is closing"
+"""Why a station ends its links when it leaves."""
+
+
+class Mesh:
+    """See the module.
+
+    Args:
+        identity: of this station.
+        transport: finds the others.
+        channel: a channel of this station by its name, or None.
+        new_reader: what a thread that reads runs callbacks with.
+        heartbeat: seconds between two heartbeats of a link.
+        rings: with which to broadcast on this host; None: not at all.
+        peer_limit: seconds of silence after which a station is suspected; None: never.
+        stalls: counts what could not be done because the host had no descriptor or thread left.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        transport: Transport,
+        ports: Ports,
+        channel: Callable[[str], Channel[Any] | None],
+        new_reader: NewReader,
+        *,
+        heartbeat: float = HEARTBEAT,
+        rings: Rings | None = None,
+        peer_limit: float | None = None,
+        stalls: Stalls | None = None,
+    ) -> None:
+        self.identity = identity
+        self._transport = transport
+        self._ports = ports
+        self._channel = channel
+        self._new_reader = new_reader
+        self._heartbeat = heartbeat
+        self._lock = ports.tasks.lock("mesh")
+        self._said: dict[str, m.ChannelState] = {}
+        self._peers: dict[int, Peer] = {}
+        self._before: dict[int, Reports] = {}
+        """Of stations that were given up and live: they may come back and say what they had taken in."""
+        self.gates = Gates(channel, self._said.get, ports.tasks, self._peers.get)
+        self.gates.retell = partial(self.tell, again=True)
+        self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
+        self._changes = 0
+        self._writer = EventWriter(ports.clock)
+        self._streams: dict[tuple[str, bytes], int] = {}
+        self._stream_numbers = count(1)
+        self._airing = self.gates.airing = Airing(
+            identity.station,
+            rings,
+            ports,
+            writer=self._writer,
+            stream_of=self._stream_of,
+            arrivals=self.gates.arrivals_by_ring,
+            begin_reading=self._begin_reading,
+            end_reading=self._end_reading,
+            peer_of=self._peers.get,
+            leave=self.gates.leave,
+            new_reader=new_reader,
+        )
+        self._questions = Questions(ports)
+        self._questions.answer("here", lambda _, __, reply: reply(None))
+        self.keeper = Keeper(
+            self._questions,
+            channel,
+            self._writer,
+            self.gates.wanted,
+            self._name_of,
+            own=station_text(identity.station, identity.name),
+        )
+        self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
+        self._elsewhere = Elsewhere(
+            self._questions,
+            channel,
+            self._writer,
+            wanted=self.gates.wanted,
+            to_come=self.gates.to_come,
+            tasks=ports.tasks,
+        )
+        self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
+        self._closed = False
+        self._stalls = stalls or Stalls()
+        self._reading = Backoff("reading a link", self._stalls)
+        self._suspected: set[int] = set()
+        self._silence = Silence(peer_limit, ports.tasks, self._peers, self._suspect)
+
+    # The face
+
+    def start(self) -> None:
+        """Find the other stations; returns when those that are there now have been dialled."""
+        self._transport.start(self._connected, self._ended)
+        self._silence.start()
+
+    def tell(self, channel: Channel[Any], *, again: bool = False) -> None:
+        """A channel was opened, or its consumers or types have changed; `again`: if it is still open."""
+        with self._lock:
+            is_over = self._closed or self.gates.is_ending
+            if is_over or (again and self._channel(channel.name) is not channel):
+                return
+            is_new = channel.name not in self._said
+            state = self._said[channel.name] = describe(channel)
+            peers = list(self._peers.values())
+            for peer in peers:
+                peer.tell(channel, self.gates.for_peer(peer, channel, state))
+        for peer in peers:
+            peer.look_again()
+            self.gates.fit(peer, channel.name)
+            known = peer.channels.get(channel.name)
+            if is_new and known is not None and known.keeper is not None:
+                self._keeper_came(channel, known)
+
+    def wait_carried(self, channel: Channel[Any], timeout: float) -> None:
+        """Wait until it is known how a channel's events reach the stations that want some already.
+
+        Till then they have no gateway, and what is pushed would not be for them.
+        """
+        if carries(channel):
+            return
+        lane = lane_of(channel)
+        wanting = [peer for peer in tuple(self._peers.values()) if channel.name in peer.channels]
+        self.wait_for(lambda _: not any(lane in peer.owes for peer in wanting if not peer.is_gone), timeout)
+        for peer in wanting:  # the thread that read the answer may not have come to it
+            self.gates.fit(peer, channel.name)
+
+    def forget(self, name: str) -> None:
+        """A channel has been closed."""
+        with self._lock:
+            if self.gates.is_ending or self._said.pop(name, None) is None:
+                return
+            peers = tuple(self._peers.values())
+            for peer in peers:
+                peer.told.pop(name, None)
+                peer.link.post(m.ChannelGone(name))
+                peer.look_again()
+        for peer in peers:
+            self.gates.fit(peer, name)
+
+    def stations(self) -> tuple[RemoteStation, ...]:
+        """The other stations that are linked, and what they have said of their channels.
+
+        One that is gone is listed, without channels, until all that it had sent is taken in.
+        """
+        with self._lock:
+            return tuple(
+                RemoteStation(station, hello.name, hello.pid, tuple(peer.channels.values()))
+                for station, peer in sorted(self._peers.items())
+                if (hello := peer.link.peer).pid
+            )
+
+    def formats(self, name: str) -> tuple[Format, ...]:
+        """The formats in which other stations have a channel."""
+        found: dict[bytes, Format] = {}
+        with self._lock:
+            for peer in self._peers.values():
+                state = peer.channels.get(name)
+                for format_id in state.formats if state is not None else ():
+                    fmt = peer.format_of(format_id)
+                    if fmt is not None:
+                        found[format_id] = fmt
+        return tuple(found.values())
+
+    def meet_all(self, timeout: float = ASK_LIMIT) -> bool:
+        """Wait until every station that is there is linked and has told all it had to tell by now.
+
+        Stations that are suspected are not waited for.
+        """
+        return self.meet(self._transport.others() - self._suspected, timeout)
+
+    @property
+    def stalls(self) -> dict[str, int]:
+        """How often what links need could not be done, because no descriptor or thread was left."""
+        return dict(self._stalls.counts)
+
+    @property
+    def suspected(self) -> frozenset[int]:
+        """The stations that are there and have said nothing for longer than `peer_limit`."""
+        with self._lock:
+            return frozenset(self._suspected)
+
+    def meet(self, others: set[int], timeout: float) -> bool:
+        """The same of some stations."""
+        deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
+        met = self.wait_for(lambda mesh: others <= {other.station for other in mesh.stations()}, timeout)
+        for station in others & {other.station for other in self.stations()}:
+            # An answer comes after everything that was said on the control lane before it.
+            left = max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9)
+            try:
+                self.ask(station, "here", None, left)
+            except QueryFailed:
+                met = False
+        return met
+
+    def wait_for(self, wanted: Callable[[Mesh], bool], timeout: float | None = None) -> bool:
+        """Wait until what is known of other stations satisfies a condition; it is called without a lock."""
+        deadline = None if timeout is None else self._ports.clock.monotonic_ns() + round(timeout * 1e9)
+        while not wanted(self):
+            left = None if deadline is None else (deadline - self._ports.clock.monotonic_ns()) / 1e9
+            if left is not None and left <= 0:
+                return False
+            with self._lock:
+                # Bounded, because a change between the look and the wait is not heard.
+                self._changed.wait(0.05 if left is None else min(0.05, left))
+        return True
+
+    def wait_changed(self, seen: int, timeout: float) -> int:
+        """Wait until something has changed of what peers have since it was looked at; the number of changes.
+
+        `seen` is that number when it was looked at, or -1.
+        """
+        with self._lock:
+            if self._changes == seen:
+                self._changed.wait(timeout)
+            return self._changes
+
+    def wake(self) -> None:
+        """Have those look again who wait for a change."""
+        self._notify()
+
+    def stats(self) -> tuple[LinkStats, ...]:
+        with self._lock:
+            peers = tuple(self._peers.values())
+        # Without the lock: a broadcast that takes in a reader waits for suppliers, and those may ask for it.
+        return tuple(self._airing.stats(peer) for peer in peers)
+
+    def carriers(self, name: str) -> tuple[ChannelCarrier, ...]:
+        """How the events of a channel of this station reach each of the others, and why so."""
+        channel = self._channel(name)
+        if channel is None:
+            raise NotPossible(name, "is not open in this station: station.channel(name, ...)")
+        with self._lock:
+            peers = tuple(self._peers.values())
+        return tuple(self._airing.carrier(peer, channel) for peer in peers)
+
+    def answer(self, topic: str, responder: Responder) -> None:
+        """Answer questions of a topic; see `heliograph.links.session.rpc`."""
+        self._questions.answer(topic, responder)
+
+    def ask(self, station: int, topic: str, body: Any, timeout: float = ASK_LIMIT) -> msgspec.Raw:
+        """Ask another station something and wait for its answer; QueryFailed when there is none."""
+        with self._lock:
+            peer = self._peers.get(station)
+        if peer is None:
+            raise QueryFailed(f"station {station:016x}", "is not linked")
+        return self._questions.ask(peer.link, topic, body, timeout)
+
+    def open_store(
+        self,
+        channel: str,
+        types: Callable[[], tuple[type[Event], ...]],
+        on_durable: OnDurable,  # noqa: ARG002 - the keeper's gateway tells the channel
+        qos: QoS,
+    ) -> RemoteStore:
+        """Where a station without a folder has its pushes kept; NotPossible when nobody keeps the channel.
+
+        Of several keepers it is the one whose partition comes first, so that stations agree.
+        """
+        keepers = find_keepers(self, channel, types(), qos)
+        first = min(keepers)
+        return RemoteStore(channel, first, types, self._way, qos.missing, keepers[first].lives)
+
+    def recorded(self, name: str, asked: QoS | None) -> QoS | None:
+        """How a channel is kept in the domain, if it is; see `heliograph.links.history.directory`."""
+        return recorded(self, name, asked)
+
+    def keepers_of(self, name: str) -> dict[str, m.ChannelState]:
+        """What the stations that keep a channel have said of it, by partition."""
+        with self._lock:
+            states = [peer.channels.get(name) for peer in self._peers.values()]
+        return {state.keeper: state for state in states if state is not None and state.keeper is not None}
+
+    def fetch_kept(self, channel: Channel[Any], lane: LateLane) -> None:
+        """A receiver has joined late: give it what linked stations have kept in memory."""
+        with self._lock:
+            links = [peer.link for peer in self._peers.values() if peer.keeps(channel.name)]
+        self._elsewhere.fetch(channel, [lane], links)
+
+    def wait_fetched(self, timeout: float) -> bool:
+        """Wait until those who joined late have what was kept for them."""
+        return self.wait_for(lambda _: not self._elsewhere.fetching, timeout)
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Let the others have what was sent, for up to `timeout` seconds, and leave."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            peers = list(self._peers.values())
+        self._silence.close()
+        deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
+        self._airing.close(timeout)
+        for peer in peers:
+            if peer.settled is not None:
+                peer.settled.flush()
+            peer.link.post(*peer.reports.news())
+            peer.link.wait_acknowledged(max(0.0, (deadline - self._ports.clock.monotonic_ns()) / 1e9))
+        self._questions.close()
+        for peer in peers:
+            peer.reports.owed.give_up(CLOSED)
+            self._drop_peer(peer, CLOSING)
+        # Last: without its lock file this station counts as dead, and nobody would acknowledge anything.
+        self._transport.close()
+
+    def abandon(self) -> None:
+        """In the child of a fork: no lock can be trusted; only descriptors are let go."""
+        self._closed = True
+        self._transport.abandon()
+        self._airing.abandon()
+        for peer in self._peers.values():
+            peer.link.abandon()
+            for listening in peer.listening.values():
+                listening.abandon()
+
+    # Connections
+
+    def _connected(self, connection: Connection, dialled: int | None) -> None:
+        self._ports.tasks.spawn("link reader", lambda: self._serve(connection, dialled))
+
+    def _serve(self, connection: Connection, dialled: int | None) -> None:
+        """The life of one connection, in a task of its own, until another one may take it over."""
+        peer: Peer | None = None
+        try:
+            if dialled is not None:
+                peer = self._peer(dialled)
+                connection.offer([m.hello_frame(self._hello(peer.link))])
+            # A station that was dialled may be stopped, and answers when it goes on.
+            limit = HELLO_LIMIT if dialled is None else None
+            first, *more = connection.receive_hello(self._ports.clock, limit)
+            if bytes(first) == KNOCK:
+                self._transport.look()
+                self._disconnected(connection, None, None, dialled)
+                return
+            peer, epoch = self._greeted(connection, first, dialled)
+        except BaseException as error:  # noqa: BLE001 - what ends the process is raised again
+            self._disconnected(connection, peer, error, dialled)
+            return
+        self._begin_reading(peer)
+        self._reading.worked()
+        turn = self._new_reader("link reader")
+        turn.go_on = partial(self._read, peer, connection, epoch, [], turn)
+        self._read(peer, connection, epoch, more, turn)
+
+    def _read(
+        self, peer: Peer, connection: Connection, epoch: int, frames: list[memoryview], turn: Reader
+    ) -> None:
+        try:
+            turn.begin()
+            peer.link.read(connection, epoch, frames, turn)
+        except HandedOver:
+            return
+        except BaseException as error:  # noqa: BLE001 - as above
+            turn.end()
+            self._disconnected(connection, peer, error, greeted=True)
+
+    def _disconnected(
+        self,
+        connection: Connection,
+        peer: Peer | None,
+        error: BaseException | None,
+        dialled: int | None = None,
+        *,
+        greeted: bool = False,
+    ) -> None:
+        """A connection has ended, by what was raised."""
+        failed = False
+        try:
+            if isinstance(error, LinkLost):
+                log.debug("link ended: %s", error)
+                if error.reason == CLOSING and peer is not None:
+                    self._let_go(peer, PEER_LEFT)
+            elif isinstance(error, LinkRefused):
+                self._refused(connection, error, dialled)
+            elif isinstance(error, BadFrame):
+                log.error("connection closed: %s", error)
+            elif isinstance(error, Exception):
+                failed = True
+                log.error("connection closed", exc_info=error)
+                self._reading.failed(error)
+            elif error is not None:
+                raise error
+        finally:
+            connection.close()
+            if peer is None and dialled is not None:
+                self._transport.lost(dialled, soon=False)
+            elif peer is not None and peer.link.detach(connection):
+                self._transport.lost(peer.link.station, soon=greeted and not failed)
+            if greeted and peer is not None:
+                self._end_reading(peer)
+
+    def _begin_reading(self, peer: Peer) -> None:
+        with self._lock:
+            peer.readers += 1
+
+    def _end_reading(self, peer: Peer) -> None:
+        with self._lock:
+            peer.readers -= 1
+            is_over = peer.is_gone and not peer.readers
+        if is_over:
+            self._drop_peer(peer, None)
+
+    def _greeted(self, connection: Connection, first: memoryview, dialled: int | None) -> tuple[Peer, int]:
+        """The other station has said hello. The one who dialled spoke first, the other answers here."""
+        if first[0] == m.BYE:
+            raise LinkRefused("the other station", m.read_bye(first))
+        hello = m.read_hello(first, "a caller" if dialled is None else f"station {dialled:016x}")
+        who = f"station {hello.station:016x} (pid {connection.process.pid or hello.pid})"
+        if hello.domain != self.identity.domain:
+            raise LinkRefused(who, f"is of domain {hello.domain[:70]!r}, not {self.identity.domain!r}")
+        if hello.station == self.identity.station or dialled not in (None, hello.station):
+            raise LinkRefused(who, "is not the station that was dialled")
+        # Before anything of that station is touched: a stranger must not end or take its session.
+        doubt = self._transport.doubt(hello.station, connection.process, hello.secret)
+        if doubt:
+            raise NotVouched(who, doubt)
+        peer = self._peer(hello.station)
+        link = peer.link
+        link.drop_connection()
+        resumed = hello.resumed if dialled is not None else link.can_resume(hello)
+        if not resumed:
+            link.renew(answering=dialled is None)
+        if dialled is None:
+            connection.offer([m.hello_frame(self._hello(link, resumed=resumed))])
+        with self._lock:
+            self._suspected.discard(hello.station)
+        self._transport.linked(hello.station, connection.process)
+        return peer, link.attach(connection, hello, resumed=resumed)
+
+    def _refused(self, connection: Connection, error: LinkRefused, dialled: int | None) -> None:
+        log.error("no link: %s", error)
+        if error.retriable:
+            return
+        with suppress(LinkLost):
+            connection.offer([m.bye_frame(str(error))])
+        if dialled is not None:
+            self._transport.refuse(dialled)
+
+    def _hello(self, link: Link, *, resumed: bool = False) -> m.Hello:
+        own = m.Hello(
+            self.identity.station,
+            self.identity.name,
+            self.identity.domain,
+            os.getpid(),
+            0,
+            0,
+            (),
+            rings=self._airing.is_wanted,
+            secret=self._transport.secret,
+            oldest=m.OLDEST,
+        )
+        return link.hello(own, resumed=resumed)
+
+    def _peer(self, station: int) -> Peer:
+        with self._lock:
+            if self._closed:
+                raise LinkLost(f"station {station:016x}", "this station is closing")
+            peer = self._peers.get(station)
+            if peer is None or peer.is_gone:
+                link = Link(
+                    station,
+                    ports=self._ports,
+                    writer=self._writer,
+                    listener=self,
+                    stream_of=self._stream_of,
+                    heartbeat=self._heartbeat,
+                )
+                peer = self._peers[station] = Peer(link, self._ports.tasks)
+                self._writer.links = len(self._peers)
+            return peer
+
+    def forget_dead(self) -> None:
+        """Let go of stations whose process has ended, though nothing was read of that yet."""
+        with self._lock:
+            stations = set(self._peers)
+        for station in stations - self._transport.others():
+            self._gone(station)
+
+    def _ended(self, station: int) -> None:
+        """A station's process has ended."""
+        with self._lock:
+            self._suspected.discard(station)
+        self._gone(station)
+
+    def _suspect(self, station: int) -> None:
+        """A station says nothing: nobody waits for it before it greets again."""
+        with self._lock:
+            self._suspected.add(station)
+        self._gone(station)
+
+    def _gone(self, station: int) -> None:
+        """A station is given up."""
+        with self._lock:
+            peer = self._peers.get(station)
+        if peer is not None:
+            self._let_go(peer)
+
+    def _let_go(self, peer: Peer, why: str = PEER_LOST) -> None:
+        """A station is gone. Whoever reads what it sent takes in all of that, and the last one drops it."""
+        peer.reports.owed.give_up(why)
+        with self._lock:
+            peer.is_gone = True
+            is_read = peer.readers > 0
+        if is_read:
+            self._leave(peer, None)
+            self._airing.finish(peer, is_dead=peer.link.station not in self._transport.others())
+        else:
+            self._drop_peer(peer, None)
+
+    def _leave(self, peer: Peer, reason: str | None) -> None:
+        """Send nothing more to a station, and expect no answer of it."""
+        peer.link.close(reason)
+        self._questions.station_left(peer.link)
+        self.gates.leave(peer, peer.reports.owed.reason or PEER_LOST)
+
+    def _drop_peer(self, peer: Peer, reason: str | None) -> None:
+        self._airing.end(peer)  # first: whoever sees that a station is gone has all that it wrote
+        with self._lock:
+            if self._peers.get(peer.link.station) is peer:  # it may have come back already
+                del self._peers[peer.link.station]
+            self._writer.links = len(self._peers)
+            self._changes += 1
+            self._changed.notify_all()
+        self._leave(peer, reason)
+        self.gates.drop(peer, is_gone=True, reason=peer.reports.owed.reason)
+        is_dead = peer.link.station not in self._transport.others()
+        self._airing.forget(peer, is_dead=is_dead)
+        self._end_session(peer, is_dead=is_dead)
+
+    def _end_session(self, peer: Peer, *, is_dead: bool) -> None:
+        """Tell of what was lost with a station. While it lives it may come back and say that it was less."""
+        station, reports = peer.link.station, peer.reports
+        self.gates.report_lost(reports.owed, peer.link.name)
+        with self._lock:
+            for gone in self._before.keys() - self._transport.others():
+                self._before.pop(gone).conclude()
+            current = self._peers.get(station)
+            if is_dead or self._closed:
+                reports.conclude()
+            elif not reports.has_begun:
+                pass  # it was dialled and never answered: what is known of the last session stands
+            elif current is None or not current.reports.has_begun:
+                self._before[station] = reports
+            else:
+                current.reports.follow(reports)
+                current.link.post(*current.reports.last_reports())
+
+    def _stream_of(self, channel: str, format_id: bytes) -> int:
+        key = (channel, format_id)
+        number = self._streams.get(key)
+        if number is None:
+            # Two threads may number the same stream at once; the first number stays.
+            number = self._streams.setdefault(key, next(self._stream_numbers))
+        return number
+
+    def _peer_of(self, link: Link) -> Peer | None:
+        """The station at the other end; None when it was dropped, though it may have come back since."""
+        peer = self._peers.get(link.station)
+        return peer if peer is not None and peer.link is link else None
+
+    # What arrives: the listener of every link.
+
+    def on_reset(self, link: Link) -> None:
+        peer = self._peer_of(link)
+        if peer is None:
+            return
+        self._airing.end(peer)
+        self.gates.drop(peer)
+        # Questions of the last session are not answered in this one, and what was held for them is let go of.
+        self._questions.station_left(link)
+        with self._lock:
+            self.gates.greet(peer, self._ports.random.id64(), self._before.pop(link.station, None))
+            link.post(m.SessionNote(peer.reports.owed.session))
+            link.post(*self._airing.begin(peer))
+            link.post(*peer.reports.last_reports())
+            for state in self._said.values():
+                channel = self._channel(state.name)
+                if channel is not None:
+                    peer.tell(channel, self.gates.for_peer(peer, channel, state))
+
+    def on_lost(self, link: Link) -> None:
+        self._gone(link.station)
+
+    def on_beat(self, link: Link) -> None:
+        peer = self._peer_of(link)
+        if peer is not None:
+            link.post(*peer.reports.news())
+
+    def on_left_out(self, link: Link, run: m.Run, events: int) -> None:
+        peer = self._peer_of(link)
+        stream = None if peer is None else peer.streams.get(run.stream)
+        if peer is not None and stream is not None:
+            peer.reports.taken.refuse(stream.channel, events)
+
+    def on_message(self, link: Link, message: m.Message) -> None:
+        peer = self._peer_of(link)
+        if peer is None:
+            return
+        match message:
+            case m.SessionNote(session=session):
+                peer.reports.taken.session = session
+            case m.Taken():
+                self.gates.confirmed(peer, message)
+            case m.FormatNote():
+                peer.learn(message.id, message.description)
+            case m.Announce():
+                peer.announced(message)
+            case _ if peer.is_gone:
+                pass  # nobody waits for what follows from it, and nobody would undo it
+            case m.ChannelState():
+                for want in message.wants:
+                    if want.tree is not None:
+                        from_data(want.tree, link.name)  # what is kept can be trusted from here on
+                known = peer.channels.get(message.name)
+                peer.check_number(peer.channels)
+                self.gates.channel_told(peer, message)
+                if known is None and peer.keeps(message.name):
+                    self._meet_kept(message.name, link)
+                channel = self._channel(message.name)
+                if channel is not None and (known is None or known.keeper != message.keeper):
+                    self._keeper_came(channel, message)
+                elif channel is not None and known is not None and known.suspended != message.suspended:
+                    _hear_suspension(channel, message)
+                self._notify()
+            case m.ChannelGone(name=name):
+                self.gates.channel_gone(peer, name)
+                self._notify()
+            case m.Flow(channel=name, paused=paused):
+                self.gates.pause(peer, name, paused=paused)
+            case m.RingOffer() | m.RingGap() | m.Missed():
+                self._airing.hear(peer, message)
+            case m.RingAnswer():
+                if self._airing.answered(peer, message):
+                    for name in tuple(peer.channels):
+                        self.gates.fit(peer, name)
+                    self._notify()
+            case m.Acked():
+                self.gates.acked(peer, message)
+            case m.Ask():
+                self._questions.on_ask(link, message)
+            case m.Answer():
+                self._questions.on_answer(link, message)
+
+    def on_run(self, link: Link, run: m.Run, skip: int) -> None:
+        peer = self._peer_of(link)
+        stream = None if peer is None else peer.streams.get(run.stream)
+        if peer is None:
+            raise LinkLost(link.name, "was dropped here")
+        if stream is None:
+            raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
+        arrivals = self.gates.arrivals(peer, stream.channel)
+        if arrivals is None:
+            peer.unwanted += run.length
+            peer.reports.taken.refuse(stream.channel, run.length - skip)
+        else:
+            channel = arrivals.channel
+            types = channel.types
+            if stream.prepared_for is not types:
+                channel.meet_version(stream.wire)
+                types = channel.types
+            items = stream.read(run, types, link.name, skip, channel.qos.missing)
+            if len(items) < run.length - skip:
+                # First: who takes them in may be relieved of the reading, and does not come back here.
+                peer.reports.taken.refuse(stream.channel, run.length - skip - len(items))
+            if stream.refused:
+                self.gates.refused(peer, channel, [one.header.id for one in stream.refused])
+                arrivals.refuse(items, stream.refused)
+            else:
+                arrivals.add(items)
+
+    def _name_of(self, station: int) -> str:
+        peer = self._peers.get(station)
+        return "" if peer is None else peer.link.peer.name
+
+    def _format_of(self, station: int, format_id: bytes) -> Format | None:
+        peer = self._peers.get(station)
+        return None if peer is None else peer.format_of(format_id)
+
+    def _keeper_of(self, name: str, partition: str, timeout: float) -> Link | None:
+        """The link to the station that keeps a partition of a channel."""
+        found: list[Link] = []
+
+        def is_known(mesh: Mesh) -> bool:
+            # A copy, made at once, and no lock: a supplier asks while it holds its own, and whoever has the
+            # lock of the mesh may wait for a channel that waits for that supplier.
+            for peer in tuple(mesh._peers.values()):
+                state = peer.channels.get(name)
+                if state is not None and state.keeper == partition:
+                    found.append(peer.link)
+            return bool(found)
+
+        self.wait_for(is_known, timeout)
+        return found[0] if found else None
+
+    def _meet_kept(self, name: str, link: Link) -> None:
+        """A station that has the channel too is met: it may have kept what receivers here asked for."""
+        channel = self._channel(name)
+        lanes = [] if channel is None else list(channel.neighbours.late_lanes())
+        if channel is not None and lanes:
+            self._elsewhere.fetch(channel, lanes, [link])
+
+    def _keeper_came(self, channel: Channel[Any], state: m.ChannelState) -> None:
+        """A station that keeps a part of the history is there; while it was away more may have been kept."""
+        if state.keeper is None:
+            return
+        try:
+            check_state(channel.name, state, channel.qos)
+        except NotPossible as conflict:
+            channel.neighbours.conflict(conflict)
+            return
+        assert channel.store is not None, "what is not kept conflicts with what is"
+        if channel.store.kept_here and channel.store.partition == state.keeper:
+            log.error(
+                "another station keeps partition %s of %s too, in a copy of this folder: what it keeps is "
+                "not read here; start one of the two in a folder of its own",
+                state.keeper,
+                channel.name,
+            )
+            return
+        partition = RemotePartition(
+            channel.name, state.keeper, lambda: channel.types, self._way, channel.qos.missing, state.lives
+        )
+        channel.neighbours.partition_came(partition, state.watermark)
+        _hear_suspension(channel, state)
+
+    def _notify(self) -> None:
+        with self._lock:
+            self._changes += 1
+            self._changed.notify_all()
+
+
+def _hear_suspension(channel: Channel[Any], state: m.ChannelState) -> None:
+    """What the manager of a keeper's station says holds in all of the domain, also while it is away."""
+    owner, source = state.suspended, state.keeper
+    known = None if source is None else channel.suspended_by(source)
+    if source is not None and getattr(known, "owner", None) != owner:
+        channel.suspend(lambda: None if owner is None else partial(Suspended, channel.name, owner), source)

@@ -1,0 +1,1 @@
+"""One pair of stations: messages, numbered streams, acknowledgement and resend, requests and replies."""

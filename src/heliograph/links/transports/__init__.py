@@ -1,0 +1,1 @@
+"""What carries frames between stations, and how stations find each other."""

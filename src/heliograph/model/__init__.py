@@ -1,0 +1,1 @@
+"""What an event is: classes, formats, layouts, and how formats may change."""

@@ -1,0 +1,1 @@
+"""Policies of channels and receivers, dispatch orders and thread arrangements."""

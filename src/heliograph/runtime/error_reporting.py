@@ -1,0 +1,111 @@
+"""What goes wrong where no caller waits for it: told to `on_error`, or logged; and nothing ends by it.
+
+report = reporter(on_error)     # what the user gave, or None
+report("billing", header, error)
+Reports(tasks, report).tell("billing", header, error)   # goes on though `on_error` does not return
+run_all([first, second])        # closing: the second runs although the first raises
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from heliograph.errors import HistoryDamaged, HistoryGone, HistoryReset, LinkError, NotMatched, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from heliograph.model.event import Header
+    from heliograph.runtime.ports import Tasks
+
+    OnError = Callable[[str, Header | None, BaseException], None]
+
+log = logging.getLogger(__name__)
+
+REPORT_LIMIT: Final = 1.0
+"""Seconds for which whoever watches a worker waits for `on_error` to return, and then goes on."""
+
+
+def reporter(on_error: OnError | None) -> OnError:
+    """Tells `on_error`, and logs what that raises: the thread that reports has more to do."""
+    if on_error is None:
+        return log_error
+
+    def report(receiver: str, header: Header | None, error: BaseException) -> None:
+        try:
+            on_error(receiver, header, error)
+        except BaseException:
+            log_error(receiver, header, error)
+            log.exception("on_error raised when it was told of that")
+
+    return report
+
+
+class Reports:
+    """Tells `on_error` one thing after the other, in a task of its own while there is something to tell."""
+
+    def __init__(self, tasks: Tasks, report: OnError) -> None:
+        self._tasks = tasks
+        self._report = report
+        self._changed = tasks.condition(None, "reports")
+        self._waiting: deque[tuple[str, Header | None, BaseException]] = deque()
+        self._is_telling = False
+        self._came = self._told = 0
+
+    def tell(self, receiver: str, header: Header | None, error: BaseException) -> None:
+        """Returns when `on_error` has, or does not for `REPORT_LIMIT` seconds."""
+        with self._changed:
+            self._came += 1
+            number = self._came
+            self._waiting.append((receiver, header, error))
+            if self._is_telling or self._starts_telling():
+                self._changed.wait_for(lambda: self._told >= number, REPORT_LIMIT)
+                return
+        self._tell_all()
+
+    def _starts_telling(self) -> bool:
+        """Whether a task tells; when no thread is left, whoever reports does. Under the lock."""
+        self._is_telling = True
+        try:
+            self._tasks.spawn("reports", self._tell_all)
+        except RuntimeError:
+            return False
+        return True
+
+    def _tell_all(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._is_telling = False
+                    return
+                report = self._waiting.popleft()
+            self._report(*report)
+            with self._changed:
+                self._told += 1
+                self._changed.notify_all()
+
+
+def log_error(receiver: str, header: Header | None, error: BaseException) -> None:
+    if isinstance(error, HistoryGone | HistoryDamaged | HistoryReset):
+        log.error("%s missed a part of the history: %s", receiver, error)
+    elif isinstance(error, NotMatched | WorkerError | LinkError):
+        log.error("%s", error)
+    elif header is None:
+        log.error("%s raised", receiver, exc_info=error)
+    else:
+        log.error("%s raised for event %s on %s", receiver, header.id, header.channel, exc_info=error)
+
+
+def run_all(steps: Iterable[Callable[[], object]]) -> None:
+    """Run every step, whatever the others raise; then raise what the first of them did."""
+    first: BaseException | None = None
+    for step in steps:
+        try:
+            step()
+        except BaseException as error:
+            log.exception("a step of closing failed; the others follow")
+            first = first or error
+    if first is not None:
+        raise first

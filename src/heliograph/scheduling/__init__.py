@@ -1,0 +1,1 @@
+"""Periodic tasks: response-time analysis, and subscriptions admitted by it."""

@@ -1,0 +1,1 @@
+"""Matches of recorded patterns, found again in Spark."""

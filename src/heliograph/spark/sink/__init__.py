@@ -1,0 +1,1 @@
+"""`writeStream.format("heliograph")`: rows become events, each batch once."""

@@ -1,0 +1,1 @@
+"""`read` and `readStream.format("heliograph")`: histories as data frames and streams."""

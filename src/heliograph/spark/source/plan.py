@@ -1,0 +1,261 @@
+"""Decides what a read consists of, before Spark runs anything.
+
+For every partition the durable watermark is pinned; what lies below it, from `start` and up to `until`, is
+divided into sealed files, which are immutable and which Spark reads by itself, and ranges of offsets for our
+own source. The schema joins the formats of everything that the channel has kept, so that it does not change
+with `start` and `until`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from heliograph.errors import FormatError, HistoryDamaged, HistoryGone, NotPossible
+from heliograph.journal.format.folder import (
+    StationFolder,
+    learn_formats_of_heads,
+    offset_of,
+    partition_folder,
+)
+from heliograph.journal.format.footer import LAYOUT_KEY, formats_in
+from heliograph.journal.reading.segment_reader import is_whole
+from heliograph.journal.writing.segment_writer import INTEGERS, ROW_GROUP
+from heliograph.model.formats import Format, FormatRegistry
+from heliograph.spark.source.tasks import Slice
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from heliograph.journal.format.manifest import Manifest, Segment
+    from heliograph.journal.reading.reader import PartitionReader
+    from heliograph.spark.source.options import Options
+
+SLICE_ROWS: Final = 4 * ROW_GROUP
+"""Rows per task of our source: about half a second of work."""
+
+
+def rows_per_task(events: int, options: Options) -> int:
+    """How many rows a task of a read of so many events gets at most."""
+    return max(1, min(SLICE_ROWS, options.max_in_task or SLICE_ROWS, -(-events // options.min_tasks)))
+
+
+def slices_of(
+    channel: str,
+    partition: str,
+    first: int,
+    end: int,
+    segments: Sequence[Segment] = (),
+    *,
+    rows: int | None = None,
+) -> Iterator[Slice]:
+    """A range in parts of a size for one task.
+
+    With the sealed files given, they are cut between row groups, so that no group is decoded by two tasks;
+    unless the parts are smaller than that.
+    """
+    place = partition_folder(channel, partition)
+    rows = SLICE_ROWS if rows is None else rows
+    while first < end:
+        stop = first + rows
+        at = bisect_right(segments, stop, key=lambda segment: segment.first) - 1
+        if rows >= ROW_GROUP and stop < end and at >= 0 and stop < segments[at].next:
+            stop = max(stop - (stop - segments[at].first) % ROW_GROUP, first + ROW_GROUP)
+        yield Slice(partition, place, first, min(stop, end), channel)
+        first = stop
+
+
+class SealedFile(NamedTuple):
+    """A sealed file, or the part of it that is wanted."""
+
+    channel: str
+    partition: str
+    place: str
+    path: str
+    layout: str
+    formats: tuple[Format, ...]
+    first: int
+    next: int
+    whole: bool
+    """Whether all its rows are wanted."""
+
+    def slices(self) -> Iterator[Slice]:
+        """The same rows for our own source."""
+        return slices_of(self.channel, self.partition, self.first, self.next)
+
+
+class Plan(NamedTuple):
+    """What to read: files and ranges do not overlap, and together are all that was asked for."""
+
+    folder: str
+    formats: tuple[Format, ...]
+    """All formats of the channel's history, also of parts that are not read, then those of its classes."""
+    files: tuple[SealedFile, ...]
+    slices: tuple[Slice, ...]
+
+
+def plan_read(
+    folder: str | os.PathLike[str], channel: str, start: Any, until: Any, *, fail_on_data_loss: bool
+) -> Plan:
+    """The plan for a channel; NoHistory, HistoryGone or HistoryDamaged when there cannot be one.
+
+    Who allows for loss has damaged files: each is read once here, so that only those that are whole go to
+    Spark, which would fail, and our source takes what is left of the others.
+    """
+    station = StationFolder(folder)
+    formats = FormatRegistry()
+    files: list[SealedFile] = []
+    slices: list[Slice] = []
+    for name in station.partitions(channel):
+        with station.reader(channel, name, formats) as reader:
+            partition = _Partition(station, channel, name, reader, trusts_files=fail_on_data_loss)
+            partition.bound(start, until)
+            if fail_on_data_loss:
+                partition.insist_on_all()
+            files += partition.files()
+            slices += partition.slices()
+    for fmt in station.declared(channel):
+        formats.register(fmt)
+    return Plan(station.path, formats.formats(), tuple(files), tuple(slices))
+
+
+def learn_formats(reader: PartitionReader, root: str) -> None:
+    """Fill `reader.formats` with the formats of everything that is kept; `root` is the station's folder.
+
+    A file that cannot be read is passed over: whoever reads its rows is told what is wrong.
+    """
+    for segment in reader.manifest.segments:
+        if any(format_id not in reader.formats for format_id in segment.formats):
+            found = _footer(str(Path(root, reader.folder, segment.name)))
+            for fmt in found.formats if found else ():
+                reader.formats.register(fmt)
+    learn_formats_of_heads(reader)
+
+
+class _Footer(NamedTuple):
+    schema: pa.Schema
+    layout: str
+    formats: tuple[Format, ...]
+
+
+def _footer(path: str) -> _Footer | None:
+    """What the end of a sealed file says; None when it has gone or cannot be read."""
+    try:
+        schema = pq.read_schema(path)
+        formats = tuple(formats_in(schema.metadata))
+    except (pa.ArrowException, OSError, FormatError):
+        return None
+    return _Footer(schema, schema.metadata.get(LAYOUT_KEY, b"").decode(), formats)
+
+
+class _Partition:
+    """One partition being planned."""
+
+    def __init__(
+        self, station: StationFolder, channel: str, name: str, reader: PartitionReader, *, trusts_files: bool
+    ) -> None:
+        # In this order: a manifest that is newer than the watermark still lists everything below it.
+        self._watermark = reader.watermark
+        self._manifest: Manifest = reader.manifest
+        self._name = name
+        self._channel = channel
+        self._place = partition_folder(channel, name)
+        self._station = station
+        self._trusts_files = trusts_files
+        self._reader = reader
+        self._first = self._next = 0
+        self._asked = 0
+        self._files: list[SealedFile] = []
+
+    def bound(self, start: Any, until: Any) -> None:
+        """Turn the two points into offsets."""
+        self._asked = self._offset("earliest" if start is None else start)
+        self._first = max(self._asked, self._manifest.earliest)
+        end = self._watermark if until is None or until in ("now", "latest") else self._offset(until)
+        self._next = min(end, self._watermark)
+
+    def insist_on_all(self) -> None:
+        """Raise when a part of the range is known to be gone or damaged."""
+        if self._asked < self._first and self._asked < self._next:
+            raise HistoryGone(self._place, self._asked, self._first)
+        for damage in self._manifest.damage:
+            first, end = max(damage.first, self._first), min(damage.next, self._next)
+            if first < end:
+                raise HistoryDamaged(self._place, first, end, damage.reason)
+
+    def files(self) -> list[SealedFile]:
+        """The sealed files that Spark can read; also learns the formats of all files."""
+        for segment in self._manifest.segments:
+            first, end = max(segment.first, self._first), min(segment.next, self._next)
+            known = all(format_id in self._reader.formats for format_id in segment.formats)
+            if first >= end and known:
+                continue
+            found = self._look_into(segment)
+            if found is not None and first < end:
+                whole = (first, end) == (segment.first, segment.next)
+                self._files.append(found._replace(first=first, next=end, whole=whole))
+        learn_formats_of_heads(self._reader)
+        return self._files
+
+    def slices(self) -> Iterator[Slice]:
+        """What the files leave over."""
+        position = self._first
+        for first, end in [*((file.first, file.next) for file in self._files), (self._next, self._next)]:
+            yield from slices_of(self._channel, self._name, position, first)
+            position = max(position, end)
+
+    def _offset(self, point: Any) -> int:
+        if isinstance(point, Mapping):
+            # A partition that did not exist when the offsets were taken is at its beginning.
+            point = point.get(self._name, "earliest")
+        return offset_of(self._reader, point, self._channel)
+
+    def _look_into(self, segment: Segment) -> SealedFile | None:
+        """What its footer says; None when it has gone, cannot be read, or must be read row by row.
+
+        Its rows are then left to our source, which finds them elsewhere or says what is wrong.
+        """
+        path = str(Path(self._station.path, self._place, segment.name))
+        if not self._trusts_files and not is_whole(self._station.disk, self._place, segment):
+            return None
+        found = _footer(path)
+        if found is None:
+            return None
+        for fmt in found.formats:
+            self._reader.formats.register(fmt)
+        schema = found.schema
+        plain = all(schema.field(name).type == pa.int64() for name in INTEGERS)
+        if not plain or len({name.lower() for name in schema.names}) < len(schema.names):
+            return None
+        place = (self._channel, self._name, self._place)
+        return SealedFile(*place, path, found.layout, found.formats, segment.first, segment.next, whole=True)
+
+
+def chosen_types(
+    channel: str, formats: Iterable[Format], types: Iterable[str | type] | str | type | None
+) -> dict[str, list[Format]]:
+    """The formats of each event type that was asked for, by its name; all of them for None."""
+    known: dict[str, list[Format]] = {}
+    for fmt in formats:
+        known.setdefault(fmt.name, []).append(fmt)
+    if types is None:
+        return known
+    chosen: dict[str, list[Format]] = {}
+    for wanted in [types] if isinstance(types, str | type) else types:
+        if isinstance(wanted, str):
+            if wanted not in known:
+                there = ", ".join(sorted(known)) or "no events yet"
+                raise NotPossible(channel, f"its history has no events of type {wanted!r}; it has {there}")
+            chosen[wanted] = known[wanted]
+        else:
+            from heliograph.model.event import info_of  # noqa: PLC0415 - only callers that have the class need it
+
+            fmt = info_of(wanted).format
+            chosen[fmt.name] = [fmt, *(other for other in known.get(fmt.name, ()) if other.id != fmt.id)]
+    return chosen

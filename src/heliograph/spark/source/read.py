@@ -1,0 +1,141 @@
+"""`heliograph.spark.read`: the history of a channel as a data frame.
+
+    tracks = heliograph.spark.read(spark, "data", "air.tracks", where="speed > 300")
+    tracks.groupBy("region").count().show()
+
+It is exact: what was durable when `read` was called is in the data frame once, and nothing else, however
+often it is computed and whatever the station appends, seals or rotates meanwhile. Sealed files are read by
+Spark's own Parquet reader, the rest by `heliograph.spark.source.source`. `docs/spark.md` has columns and
+types.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import reduce
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from heliograph.runtime.option_names import names_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from heliograph.filters.build import Built
+    from heliograph.filters.params import Params
+    from heliograph.model.event import Event
+    from heliograph.model.formats import Format
+    from heliograph.spark.source.plan import Plan
+
+    Point: TypeAlias = str | int | datetime | Mapping[str, int]
+    EventType: TypeAlias = str | type[Event]
+
+
+@names_options
+def read(
+    spark: SparkSession,
+    folder: str | os.PathLike[str],
+    channel: str,
+    *,
+    where: str | Built | None = None,
+    params: Params | None = None,
+    start: Point | None = None,
+    until: Point | None = None,
+    types: EventType | Iterable[EventType] | None = None,
+    columns: Literal["typed", "envelope"] = "typed",
+    fail_on_data_loss: bool = True,
+) -> DataFrame:
+    """The durable history of a channel.
+
+    Args:
+        spark: such as `heliograph.spark.session()`.
+        folder: of the station that keeps the channel; it may be running. A path, or a `file:` URL.
+        channel: its name.
+        where: only events for which this is true; the same text, or `hg.col` expression, as in the channel.
+        params: values for `:name` and `%0` in it.
+        start: "earliest" (the default), "now" or "latest", an offset, an aware datetime (compared with
+            `append_ts`), or a mapping of partitions to offsets.
+        until: the first that is left out; by default, and at most, what is durable now.
+        types: event types, by name or class; all by default.
+        columns: "typed" for a column per field, "envelope" for events as they were kept, undecoded.
+        fail_on_data_loss: False leaves out what retention has removed or what is damaged.
+
+    Raises NoHistory, ExpressionError, FormatError when events have no common columns, and HistoryGone or
+    HistoryDamaged with the range when a part of what was asked for is not there.
+    """
+    from heliograph.spark.source.filters import filter_sql, joined_format, parsed  # noqa: PLC0415 - Arrow and the parser load with the first read
+    from heliograph.spark.source.option_values import folder as parse_folder  # noqa: PLC0415 - as above
+    from heliograph.spark.source.plan import chosen_types, plan_read  # noqa: PLC0415 - as above
+
+    folder = parse_folder("folder", os.fspath(folder))
+    if columns not in ("typed", "envelope"):
+        from heliograph.errors import NotPossible  # noqa: PLC0415 - as above
+
+        raise NotPossible(channel, f"columns={columns!r}: 'typed' and 'envelope' are possible")
+    tree = None if where is None else parsed(where, params)
+    plan = plan_read(folder, channel, start, until, fail_on_data_loss=fail_on_data_loss)
+    chosen = chosen_types(channel, plan.formats, types)
+    joined = joined_format(chosen) if columns == "typed" else None
+    if joined is not None:
+        _insist_on_own_names(spark, channel, joined)
+    condition = None if tree is None else filter_sql(tree, {} if joined is None else chosen)
+    only = None if types is None else frozenset(chosen)
+    frame = _frame(spark, channel, plan, joined, only, fail_on_data_loss=fail_on_data_loss)
+    return frame if condition is None else frame.filter(condition)
+
+
+def _frame(
+    spark: SparkSession,
+    channel: str,
+    plan: Plan,
+    joined: Format | None,
+    types: frozenset[str] | None,
+    *,
+    fail_on_data_loss: bool,
+) -> DataFrame:
+    import msgspec  # noqa: PLC0415 - as above
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - as above
+
+    from heliograph.spark.session.session import register  # noqa: PLC0415 - as above
+    from heliograph.spark.source.rows import schema  # noqa: PLC0415 - as above
+    from heliograph.spark.source.sealed_files import Sealed  # noqa: PLC0415 - as above
+    from heliograph.spark.source.source import RangeSource  # noqa: PLC0415 - as above
+    from heliograph.spark.source.tasks import Job  # noqa: PLC0415 - as above
+
+    sealed = Sealed(spark, channel, joined, types)
+    by_spark = [file for file in plan.files if sealed.can_read(file)]
+    by_us = [file for file in plan.files if file not in by_spark]
+    job = Job(
+        folder=plan.folder,
+        formats=tuple(fmt.description for fmt in plan.formats),
+        joined=None if joined is None else joined.description,
+        types=None if types is None else tuple(sorted(types)),
+        fail_on_data_loss=fail_on_data_loss,
+        slices=(*plan.slices, *(part for file in by_us for part in file.slices())),
+    )
+    columns = from_arrow_schema(schema(joined), prefer_timestamp_ntz=False)
+    frames = sealed.frames(by_spark)
+    if job.slices:
+        register(spark)
+        reader = spark.read.format(RangeSource.name()).schema(columns)
+        frames.append(reader.option("job", msgspec.json.encode(job).decode()).load())
+    return reduce(lambda a, b: a.union(b), frames or [spark.createDataFrame([], columns)])
+
+
+def _insist_on_own_names(spark: SparkSession, channel: str, joined: Format) -> None:
+    """Refuse columns that Spark could not tell apart."""
+    from heliograph.errors import NotPossible  # noqa: PLC0415 - as above
+    from heliograph.filters.arrow_columns import HEADER_COLUMN  # noqa: PLC0415 - as above
+
+    exact = spark.conf.get("spark.sql.caseSensitive") == "true"
+    seen = {HEADER_COLUMN: "the column that holds the header of every event"}
+    for field in joined.fields:
+        name = field.name if exact else field.name.lower()
+        if name in seen:
+            hint = "" if exact or field.name == seen[name] else "set spark.sql.caseSensitive to true, or "
+            raise NotPossible(
+                channel, f"the field {field.name!r} clashes with {seen[name]}; {hint}read columns='envelope'"
+            )
+        seen[name] = repr(field.name)
