@@ -134,14 +134,14 @@ def _both(
 
 
 def _heliograph(row: tuple[Any, ...]) -> list[tuple[Case, Case]]:
-    track, laid_out = Track(*row), NativeTrack(*row)
+    track, encode_large = Track(*row), NativeTrack(*row)
     return [
         _both("heliograph", codec.encoder(Track).encode, codec.decoder(format_of(Track), Track), track),
         _both(
             "heliograph native",
             codec.encoder(NativeTrack).encode,
             codec.decoder(format_of(NativeTrack), NativeTrack),
-            laid_out,
+            encode_large,
         ),
     ]
 

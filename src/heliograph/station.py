@@ -19,14 +19,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, Unpack, get_args, overload
 
 from heliograph.channel.channel import Channel
-from heliograph.channel.context import Services
-from heliograph.channel.dispatch.asyncio_loop import OwnLoop
+from heliograph.channel.context import ChannelContext
+from heliograph.channel.dispatch.asyncio_loop import AsyncioLoop
 from heliograph.channel.dispatch.pools import CALLBACK_LIMIT, Pools
-from heliograph.channel.names import PatternSubscription, check_channel, types_needed
+from heliograph.channel.names import NamePatternSubscription, check_channel, types_needed
 from heliograph.channel.publish.options import check_limit, check_timeout
 from heliograph.configuration import check_station, load
 from heliograph.delivery.ack_watch import Watching
-from heliograph.delivery.coordinator import Desk
+from heliograph.delivery.coordinator import Coordinator
 from heliograph.delivery.records import RESERVED, Recorder
 from heliograph.errors import (
     ChannelExists,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from heliograph.manager import Manager
     from heliograph.model.event import Header
     from heliograph.patterns.pattern import Pattern
-    from heliograph.patterns.subscription import Together
+    from heliograph.patterns.subscription import PatternSubscription
     from heliograph.runtime.error_reporting import OnError
     from heliograph.scheduling.tasks import Schedule
     from heliograph.workers.supervisor import BandWorker, WorkerOptions
@@ -142,12 +142,12 @@ class Station:
         self._channels: dict[str, Channel[Any]] = {}
         self._managing = self.ports.tasks.lock("opening of the manager")
         self._manager: Manager | None = None
-        self._patterns: list[PatternSubscription] = []
+        self._patterns: list[NamePatternSubscription] = []
         self._discovery: ChannelDiscovery | None = None
         # What is open keeps itself alive through its streams and timers.
-        self._togethers: weakref.WeakSet[Together] = weakref.WeakSet()
+        self._togethers: weakref.WeakSet[PatternSubscription] = weakref.WeakSet()
         self.timers = Timers(self.ports.clock, self.ports.tasks, limit=self._configuration.timers)
-        self._loop = OwnLoop(self.ports.tasks)
+        self._loop = AsyncioLoop(self.ports.tasks)
         self._schedule: Schedule | None = None
         self._closed = False
         self._forked = False
@@ -278,7 +278,7 @@ class Station:
     @overload
     def subscribe(
         self, pattern: str, callback: Callable[..., object], **options: Any
-    ) -> PatternSubscription: ...
+    ) -> NamePatternSubscription: ...
     @overload
     def subscribe(
         self,
@@ -288,7 +288,7 @@ class Station:
         name: str | None = ...,
         priority: int | None = ...,
         replayable: bool = ...,
-    ) -> Together: ...
+    ) -> PatternSubscription: ...
     def subscribe(self, pattern: Any, callback: Callable[..., object], **options: Any) -> Any:
         """Subscribe to every channel whose name fits, now and later; or to what several events mean together.
 
@@ -303,7 +303,7 @@ class Station:
         self._check_usable()
         if not isinstance(pattern, str):
             return self._together(pattern, callback, **options)
-        subscription = PatternSubscription(
+        subscription = NamePatternSubscription(
             pattern, callback, options, reserved=RESERVED, forget=self.forget_pattern
         )
         with self._lock:
@@ -322,7 +322,9 @@ class Station:
             "hg.Station(domain=...), for example inside of the function that the other process runs",
         )
 
-    def _together(self, pattern: Pattern, callback: Callable[[Any], object], **options: Any) -> Together:
+    def _together(
+        self, pattern: Pattern, callback: Callable[[Any], object], **options: Any
+    ) -> PatternSubscription:
         if not self._configuration.modules.correlation:
             raise NotPossible("subscribe", "a pattern: this station's configuration has no correlation")
         from heliograph.patterns.subscription import look_for  # noqa: PLC0415 - few programs have patterns
@@ -373,7 +375,7 @@ class Station:
             raise NotPossible("schedule", f"there is one already, with {given}")
         return schedule
 
-    def patterns(self) -> tuple[Together, ...]:
+    def patterns(self) -> tuple[PatternSubscription, ...]:
         """The patterns of events that are looked for."""
         with self._lock:
             return tuple(self._togethers)
@@ -500,7 +502,7 @@ class Station:
         state = "forked" if self._forked else "closed" if self._closed else f"{len(self._channels)} channels"
         return f"<Station {self.id:016x}, {state}>"
 
-    def forget_pattern(self, subscription: PatternSubscription) -> None:
+    def forget_pattern(self, subscription: NamePatternSubscription) -> None:
         with self._lock:
             if subscription in self._patterns:
                 self._patterns.remove(subscription)
@@ -571,10 +573,10 @@ class Station:
         *,
         priority: int | None,
         filtering: bool,
-    ) -> Services:
+    ) -> ChannelContext:
         """What its channels have in common."""
         suppliers = count(1)
-        return Services(
+        return ChannelContext(
             self.ports,
             self._pools,
             self.timers,
@@ -583,7 +585,7 @@ class Station:
             self._loop.get,
             reporter(on_error),
             self._store_opener(),
-            partial(Desk, self.ports),
+            partial(Coordinator, self.ports),
             self._open_monitor,
             self._open_beside,
             self._channel_changed,
@@ -634,7 +636,7 @@ class Station:
         waiting = channel.close(seconds_until(self.ports.clock, deadline))
         left.update({f"{channel.name}/{name}": n for name, n in waiting.items()})
 
-    def _close_together(self, together: Together, deadline: int, left: dict[str, int]) -> None:
+    def _close_together(self, together: PatternSubscription, deadline: int, left: dict[str, int]) -> None:
         together.settle(seconds_until(self.ports.clock, deadline))
         if waiting := together.close():
             left[together.name] = waiting
@@ -643,10 +645,15 @@ class Station:
         worker.close(seconds_until(self.ports.clock, deadline))
 
     def _open_monitor(
-        self, channel: str, qos: QoS, resend: Callable[..., object], bury: Callable[..., object]
+        self, channel: str, qos: QoS, resend: Callable[..., object], add_dead_letter: Callable[..., object]
     ) -> Watching:
         return Watching(
-            self.ports, channel, timeout=qos.ack_timeout, resends=qos.resends, resend=resend, bury=bury
+            self.ports,
+            channel,
+            timeout=qos.ack_timeout,
+            resends=qos.resends,
+            resend=resend,
+            add_dead_letter=add_dead_letter,
         )
 
     def _open_beside(self, name: str, types: tuple[type[Event], ...], qos: QoS) -> Channel[Any]:

@@ -15,7 +15,7 @@ import heliograph as hg
 from heliograph.channel.routing.conditions import Condition
 from heliograph.links.broadcast import gateway as aired
 from heliograph.links.broadcast import reader_admission as airing
-from heliograph.links.broadcast.gateway import Aired
+from heliograph.links.broadcast.gateway import BroadcastGateway
 from heliograph.links.broadcast.large_events import LARGE
 from heliograph.links.broadcast.queue import MOST_ROWS
 from heliograph.ring.writer import SHORT_LEASE
@@ -509,18 +509,18 @@ def test_a_station_that_comes_while_the_last_one_leaves_is_heard(
         assert other.wait_matched(1, LIMIT)
         broadcast, ours, joined = broadcast_of(a), a.channel("x", Track), []
         wanted: dict[type[hg.Event], Condition] = {Track: Condition()}
-        first, second = aired.Hearer(1, 1), aired.Hearer(2, 2)
+        first, second = aired.ReaderSession(1, 1), aired.ReaderSession(2, 2)
         coming = Thread(target=lambda: joined.append(broadcast.admit(second, ours, wanted)))
-        drop = Aired.drop
+        drop = BroadcastGateway.drop
 
-        def drop_slowly(self: Aired, reason: str) -> None:
+        def drop_slowly(self: BroadcastGateway, reason: str) -> None:
             coming.start()
             coming.join(0.2)  # the time in which it could come between
             drop(self, reason)
 
         last = broadcast.admit(first, ours, wanted)
         with monkeypatch.context() as patched:
-            patched.setattr(Aired, "drop", drop_slowly)
+            patched.setattr(BroadcastGateway, "drop", drop_slowly)
             broadcast.leave(first, last)
         coming.join(LIMIT)
         assert ours.receivers() == tuple(joined)
@@ -695,7 +695,7 @@ def test_many_suppliers_together_have_little_more_waiting_than_the_queue_holds(d
                     suppliers.remove(supplier)
         # What is pushed within 50 µs after a record comes on top: it is not looked at one by one.
         (gateway,) = ours.receivers()
-        assert isinstance(gateway, Aired)
+        assert isinstance(gateway, BroadcastGateway)
         assert gateway.lane.counts().pending <= 2 * MOST_ROWS
         for _ in range(pushed):
             assert consumer.pull(LIMIT) is not None
@@ -712,7 +712,7 @@ def test_a_new_session_is_broadcast_anew_without_a_repetition(domain: str) -> No
             ours.push(Track(i))
             assert consumer.pull(LIMIT) == Track(i)
             before = peer.gateways["x"]
-            assert isinstance(before, Aired)
+            assert isinstance(before, BroadcastGateway)
             peer.link.begin_anew()
             assert wait_until(lambda: peer.gateways.get("x") not in (None, before))  # noqa: B023 - called at once
         assert consumer.pull(0) is None

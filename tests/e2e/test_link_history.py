@@ -13,7 +13,7 @@ import heliograph as hg
 from heliograph.errors import BatchTooLarge, CursorFenced, CursorHeld, NotPossible, QueryFailed
 from heliograph.links.history.pages import Page
 from heliograph.links.history.server import AppendAsk
-from heliograph.links.session.rpc import Questions
+from heliograph.links.session.rpc import Rpc
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -402,16 +402,16 @@ def test_a_question_for_history_that_is_not_answered_is_not_the_end_of_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    ask = Questions.ask
+    ask = Rpc.ask
 
-    def fails_once(self: Questions, link: Any, topic: str, body: Any, timeout: float) -> Any:
+    def fails_once(self: Rpc, link: Any, topic: str, body: Any, timeout: float) -> Any:
         if topic == "history.read":
             asked.append(topic)
             if len(asked) == 1:
                 raise QueryFailed("the keeper", "has not answered")
         return ask(self, link, topic, body, timeout)
 
-    monkeypatch.setattr(Questions, "ask", fails_once)
+    monkeypatch.setattr(Rpc, "ask", fails_once)
     with hg.Station(tmp_path / "data", domain="air") as keeper, hg.Station(domain="air") as other:
         kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
         theirs = other.channel("air.tracks", Track, qos=PERSISTENT)

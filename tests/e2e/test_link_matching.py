@@ -26,7 +26,7 @@ class Higher(hg.Event, name="air.track", key="id"):
     height: int
 
 
-class Told(list[hg.NotMatched]):
+class PendingCommit(list[hg.NotMatched]):
     """What `on_error` was told."""
 
     def __call__(self, _who: str, _header: object, error: BaseException) -> None:
@@ -35,12 +35,12 @@ class Told(list[hg.NotMatched]):
 
 
 @pytest.fixture
-def told() -> dict[str, Told]:
-    return {"a": Told(), "b": Told()}
+def told() -> dict[str, PendingCommit]:
+    return {"a": PendingCommit(), "b": PendingCommit()}
 
 
 @pytest.fixture
-def pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: dict[str, Told]) -> Iterator[Pair]:
+def pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: dict[str, PendingCommit]) -> Iterator[Pair]:
     own_meeting_folder(monkeypatch, tmp_path)
     with (
         hg.Station(domain="air", on_error=told["a"]) as a,
@@ -51,7 +51,7 @@ def pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: dict[str, Told])
 
 @pytest.mark.parametrize("other", [Tagged, Higher])
 def test_classes_that_do_not_go_together_are_not_matched(
-    pair: Pair, told: dict[str, Told], other: type[hg.Event]
+    pair: Pair, told: dict[str, PendingCommit], other: type[hg.Event]
 ) -> None:
     a, b = pair
     ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", other)
@@ -78,7 +78,9 @@ def test_what_does_not_go_together_is_in_the_stats_of_both_until_nobody_asks_for
     assert not theirs.stats().unmatched
 
 
-def test_it_is_told_once_however_many_receivers_come_and_go(pair: Pair, told: dict[str, Told]) -> None:
+def test_it_is_told_once_however_many_receivers_come_and_go(
+    pair: Pair, told: dict[str, PendingCommit]
+) -> None:
     a, b = pair
     ours, theirs = a.channel("air.tracks", Track), b.channel("air.tracks", Tagged)
     for _ in range(3):
@@ -121,7 +123,7 @@ class Even(hg.Event, name="air.track", key="id"):
 
 
 def test_receivers_that_ask_for_more_than_is_offered_are_told_as_the_supplier_is(
-    pair: Pair, told: dict[str, Told]
+    pair: Pair, told: dict[str, PendingCommit]
 ) -> None:
     a, b = pair
     ours = a.channel("air.tracks", Track, qos=hg.QoS(reliability="best-effort"))

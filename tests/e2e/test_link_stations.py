@@ -16,7 +16,7 @@ from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at 
 import heliograph as hg
 from heliograph.errors import NotPossible, QueryFailed, UnsafeRuntimeFolder
 from heliograph.links.contract import MAX_FRAME
-from heliograph.links.transports.discovery import MeetingFolder
+from heliograph.links.transports.discovery import DiscoveryFolder
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
 
 if TYPE_CHECKING:
@@ -423,7 +423,7 @@ def test_the_meeting_folder_is_for_this_user_alone(tmp_path: Path) -> None:
 
 
 def test_a_meeting_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
-    MeetingFolder("air").path.chmod(0o755)
+    DiscoveryFolder("air").path.chmod(0o755)
     with pytest.raises(UnsafeRuntimeFolder, match="chmod 700"):
         hg.Station(domain="air")
 
@@ -436,7 +436,7 @@ def test_a_meeting_folder_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path)
 
 
 def test_files_that_a_dead_station_left_are_removed(tmp_path: Path) -> None:
-    folder = MeetingFolder("air")
+    folder = DiscoveryFolder("air")
     descriptor = folder.enter(77)
     folder.socket_path(77).touch()
     assert folder.alive() == {77}
@@ -447,7 +447,7 @@ def test_files_that_a_dead_station_left_are_removed(tmp_path: Path) -> None:
 
 
 def test_in_a_meeting_folder_that_was_cleared_away_there_is_nobody() -> None:
-    folder = MeetingFolder("air")
+    folder = DiscoveryFolder("air")
     folder.path.rmdir()
     assert folder.alive() == set()
 

@@ -154,7 +154,7 @@ def test_connecting_and_disconnecting_a_hundred_times_leaves_nothing_behind(
     assert stats.balanced
 
 
-class Told:
+class PendingCommit:
     """A peer of both sides that counts how often it is disconnected."""
 
     def __init__(self) -> None:
@@ -174,9 +174,9 @@ def test_proxies_disconnected_a_hundred_times_tell_their_peers_each_time(churner
     """With peers that are known and with one that is not, while events flow."""
     with hg.Station() as station:
         events = cos.EventChannel(station, "tao")
-        peers = [(Told(), Told()) for _ in range(churners)]
+        peers = [(PendingCommit(), PendingCommit()) for _ in range(churners)]
 
-        def churn(consumer: Told, supplier: Told) -> None:
+        def churn(consumer: PendingCommit, supplier: PendingCommit) -> None:
             for n in range(100):
                 out, entry = (
                     events.for_consumers().obtain_push_supplier(),

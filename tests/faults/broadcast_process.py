@@ -52,7 +52,7 @@ def parcel(source: str, number: int) -> Parcel:
     return Parcel(source, number, str(number % 10) * (SMALLEST + number * 7919 % 1_000))
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """What was heard of a source: from `first` on, and all before `following`."""
 
     first: int
@@ -63,16 +63,16 @@ class Heard:
     """What has come of each source; whatever does not follow, or is not whole, is written down."""
 
     def __init__(self) -> None:
-        self.spans: dict[str, Span] = {}
+        self.spans: dict[str, OffsetRange] = {}
         self.wrong: list[str] = []
 
     def take(self, got: Parcel) -> None:
-        span = self.spans.get(got.source) or Span(got.number, got.number)
+        span = self.spans.get(got.source) or OffsetRange(got.number, got.number)
         if got != parcel(got.source, got.number):
             self.wrong.append(f"parcel {got.number} of {got.source} is damaged")
         if got.number != span.following:
             self.wrong.append(f"parcel {got.number} of {got.source} after {span.following - 1}")
-        self.spans[got.source] = Span(span.first, got.number + 1)
+        self.spans[got.source] = OffsetRange(span.first, got.number + 1)
 
     def following(self, source: str) -> int:
         """The first number that has not come."""
@@ -83,7 +83,7 @@ class Answer(msgspec.Struct):
     """What a hearer says of itself."""
 
     stations: list[str]
-    spans: dict[str, Span]
+    spans: dict[str, OffsetRange]
     wrong: list[str]
     balanced: bool
 

@@ -99,16 +99,16 @@ def damaged() -> SimDisk:
 
 
 def test_a_crash_inside_of_a_repair_three_deep_loses_nothing_that_could_be_read() -> None:
-    def mend(disk: SimDisk) -> None:
+    def coerce_event(disk: SimDisk) -> None:
         with suppress(BadJournalFile, NoSuchFile):
             repair(ports(disk), FOLDER)
 
-    points_of_one = operations(damaged, mend)
+    points_of_one = operations(damaged, coerce_event)
     deepest = 0
     for points in every_way(points_of_one):
         disk = damaged()
         for depth, at in enumerate(points, 1):
-            after = cut(disk, at, mend)
+            after = cut(disk, at, coerce_event)
             if after is None:
                 break
             disk, deepest = after, max(deepest, depth)

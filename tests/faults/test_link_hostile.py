@@ -17,7 +17,7 @@ from heliograph.links.contract import LANES, MAX_FRAME, MAX_HELLO
 from heliograph.links.mesh import mesh
 from heliograph.links.session import messages as m
 from heliograph.links.transports import unix
-from heliograph.links.transports.discovery import MeetingFolder
+from heliograph.links.transports.discovery import DiscoveryFolder
 from heliograph.links.transports.unix import MAX_HALF_OPEN, short_path
 from tests.e2e.band_setups import Job
 from tests.e2e.link_programs import Program, heard
@@ -44,7 +44,7 @@ class Caller:
     def __init__(self, station: hg.Station) -> None:
         self._lock = -1
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with short_path(MeetingFolder("e2e").socket_path(station.id)) as path:
+        with short_path(DiscoveryFolder("e2e").socket_path(station.id)) as path:
             self.socket.connect(path)  # waits while too many are in line
         self.socket.settimeout(LIMIT)
 
@@ -54,14 +54,14 @@ class Caller:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
         if self._lock >= 0:
-            MeetingFolder("e2e").leave(self._station, self._lock)
+            DiscoveryFolder("e2e").leave(self._station, self._lock)
 
     def send(self, frame: bytes) -> None:
         self.socket.sendall(struct.pack("<I", len(frame)) + frame)
 
     def greet(self, station: int = 1, *, pid: int = 1) -> None:
         """Be met as a station that is in the meeting folder."""
-        self._station, self._lock = station, MeetingFolder("e2e").enter(station, b"secret")
+        self._station, self._lock = station, DiscoveryFolder("e2e").enter(station, b"secret")
         self.send(hello(station, pid=pid, secret=b"secret"))
         assert self.socket.recv(65_536)
 
@@ -229,10 +229,10 @@ def test_a_station_with_which_no_version_is_shared_is_refused_with_a_sentence(
 
 def test_a_station_that_also_speaks_newer_versions_is_linked(station: hg.Station) -> None:
     with Caller(station) as caller:
-        descriptor = MeetingFolder("e2e").enter(1, b"secret")
+        descriptor = DiscoveryFolder("e2e").enter(1, b"secret")
         caller.send(of_version(99, hello(1, secret=b"secret", oldest=m.VERSION)))
         assert caller.socket.recv(65_536)[4] == m.HELLO
-        MeetingFolder("e2e").leave(1, descriptor)
+        DiscoveryFolder("e2e").leave(1, descriptor)
 
 
 def of_version(newest: int, greeting: bytes) -> bytes:
@@ -251,7 +251,7 @@ def test_a_stranger_with_the_id_of_a_station_neither_ends_nor_takes_its_session(
         assert tracks.wait_matched(1, LIMIT)
         assert station.mesh is not None
         (other,) = station.mesh.stations()
-        record = MeetingFolder("e2e").record(other.station)
+        record = DiscoveryFolder("e2e").record(other.station)
         assert record is not None
         for i in range(2_000):
             if i % 100 == 0:

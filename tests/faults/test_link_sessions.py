@@ -54,7 +54,7 @@ def peer_of(station: hg.Station, other: hg.Station) -> Peer:
     return station.mesh._peers[other.id]
 
 
-def hearer_of(station: hg.Station, other: hg.Station) -> aired.Hearer | None:
+def hearer_of(station: hg.Station, other: hg.Station) -> aired.ReaderSession | None:
     """The session in which another one hears a station by ring, if it does now."""
     assert station.mesh is not None
     peer = station.mesh._peers.get(other.id)
@@ -76,7 +76,7 @@ def missed(station: hg.Station) -> int:
     return sum(sum(link.missed.values()) for link in station.mesh.stats())
 
 
-def end_lease(station: hg.Station, hearer: aired.Hearer | None, later: Later) -> None:
+def end_lease(station: hg.Station, hearer: aired.ReaderSession | None, later: Later) -> None:
     """Once it is seen that a reader holds the writer up; and only its lease."""
     assert hearer is not None
     ring = broadcast_of(station).ring

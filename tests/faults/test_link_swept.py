@@ -11,7 +11,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.links.transports import unix
-from heliograph.links.transports.discovery import MeetingFolder
+from heliograph.links.transports.discovery import DiscoveryFolder
 from tests.e2e.link_programs import Program, heard
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
@@ -58,7 +58,7 @@ def test_stations_stay_linked_and_are_met_by_others(hearer: Program, sweep: Call
         station = stack.enter_context(hg.Station(domain="e2e"))
         tracks = station.channel("x", Track)
         assert tracks.wait_matched(1, LIMIT)
-        folder = MeetingFolder("e2e")
+        folder = DiscoveryFolder("e2e")
         before = {path.name: path.lstat().st_ino for path in folder.path.iterdir()}
         pushed = 0
         sweep(folder.path)
@@ -90,7 +90,7 @@ def test_a_station_that_was_killed_after_a_sweep_is_gone(hearer: Program) -> Non
         tracks = station.channel("x", Track)
         assert tracks.wait_matched(1, LIMIT)
         hearer.kill()
-        remove_files(MeetingFolder("e2e").path)
+        remove_files(DiscoveryFolder("e2e").path)
         assert wait_until(lambda: not tracks.wait_matched(1, 0))
         assert station.mesh is not None
         assert station.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
@@ -100,7 +100,7 @@ def test_files_of_a_station_stay_young(monkeypatch: pytest.MonkeyPatch, tmp_path
     own_meeting_folder(monkeypatch, tmp_path)
     monkeypatch.setattr(unix, "KEEP_YOUNG_EVERY", 2)
     with hg.Station(domain="e2e"):
-        files = list(MeetingFolder("e2e").path.iterdir())
+        files = list(DiscoveryFolder("e2e").path.iterdir())
         assert len(files) == 2
         for path in files:
             os.utime(path, (1.0, 1.0))

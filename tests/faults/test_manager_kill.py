@@ -27,7 +27,7 @@ NUMBERS = 1_000_000
 """Numbers of events that each life may use."""
 
 
-class Book:
+class UnackedLog:
     """What the programs were promised: the members, what each of them is still to get, and all events."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def history(station: hg.Station) -> list[int]:
         return [drawing.number for drawing in consumer]
 
 
-def check(book: Book, folder: Path, under_way: str) -> None:
+def check(book: UnackedLog, folder: Path, under_way: str) -> None:
     """Members are as they were promised, every acknowledged event is there, and all that is owed comes."""
     with hg.Station(folder) as station:
         doubt = book.settle(under_way, station) if under_way else ""
@@ -99,7 +99,7 @@ def has_lines(log: Path, lines: int) -> bool:
 @pytest.mark.timeout(examples(300))
 def test_exactly_those_are_members_who_were_told_so_and_they_get_what_they_lack(tmp_path: Path) -> None:
     chance = random.Random(20_261)
-    book, folder = Book(), tmp_path / "data"
+    book, folder = UnackedLog(), tmp_path / "data"
     for life in range(examples(KILLS)):
         log = tmp_path / f"log-{life}"
         arguments = (str(folder), str(log), str(life), str(life * NUMBERS))

@@ -55,8 +55,8 @@ def test_facts_are_given_by_place_or_name_and_none_may_be_missing() -> None:
 
 
 def test_an_error_of_ones_own_needs_no_facts() -> None:
-    class Own(errors.HeliographError):
+    class PushContext(errors.HeliographError):
         pass
 
-    own: Any = Own
+    own: Any = PushContext
     assert str(own("went wrong")) == "went wrong"

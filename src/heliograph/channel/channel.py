@@ -21,20 +21,20 @@ from heliograph.channel.history.partitions import Journalled
 from heliograph.channel.history.positions import check_without_history
 from heliograph.channel.inline_counters import Accounts
 from heliograph.channel.ledger import ChannelStats
-from heliograph.channel.link_port import Neighbours
+from heliograph.channel.link_port import LinkPort
 from heliograph.channel.observer import joined
 from heliograph.channel.publish.delayed import delayed_for
-from heliograph.channel.publish.delivered_ack import MonitoredDurableSupplier, MonitoredSupplier, Watching
+from heliograph.channel.publish.delivered_ack import MonitoredPersistentSupplier, MonitoredSupplier, Watching
 from heliograph.channel.publish.options import check_timeout
-from heliograph.channel.publish.persistent_supplier import DurableSupplier
+from heliograph.channel.publish.persistent_supplier import PersistentSupplier
 from heliograph.channel.publish.supplier import Receipt, Supplier
-from heliograph.channel.queueing.factory import Lanes
+from heliograph.channel.queueing.factory import QueueFactory
 from heliograph.channel.queueing.history_merge import LateLane
 from heliograph.channel.queueing.queue import Lane
 from heliograph.channel.receive.ack_protocol import Acking, split
 from heliograph.channel.receive.consumer import Consumer, Shared
-from heliograph.channel.receive.consumer_factory import Asked, Asking
-from heliograph.channel.receive.dead_letters import give_up, open_grave
+from heliograph.channel.receive.consumer_factory import ConsumerFactory, ConsumerRequest
+from heliograph.channel.receive.dead_letters import give_up, open_dead_letter_channel
 from heliograph.channel.receive.options import (
     Options,
     Selection,
@@ -48,8 +48,8 @@ from heliograph.channel.receive.options import (
     select,
 )
 from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
-from heliograph.channel.receive.subscription_factory import DECORATES, Calling, decorator
-from heliograph.channel.registry import Members, not_allowed
+from heliograph.channel.receive.subscription_factory import DECORATES, SubscriptionFactory, decorator
+from heliograph.channel.registry import Registry, not_allowed
 from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
 from heliograph.model.event import Event, EventId, Header, info_of
 from heliograph.runtime.option_names import insist_on_known, names_options
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.admin import Published
-    from heliograph.channel.context import Services
+    from heliograph.channel.context import ChannelContext
     from heliograph.channel.explain import Explanation
     from heliograph.channel.history.positions import Point
     from heliograph.channel.history.store import Store, SupplierLease
@@ -91,7 +91,12 @@ class Channel(Generic[T]):
     """Whether it is open only because other stations have it and a pattern of names fits it."""
 
     def __init__(
-        self, name: str, types: tuple[type[T], ...], qos: QoS, services: Services, access: Access = "both"
+        self,
+        name: str,
+        types: tuple[type[T], ...],
+        qos: QoS,
+        services: ChannelContext,
+        access: Access = "both",
     ) -> None:
         self._filters = services.filters(name)
         check_keyed(name, types, qos)
@@ -113,7 +118,7 @@ class Channel(Generic[T]):
         self.observer: Observer | None = joined(self._recording, self.monitor, self.settling)
         self._services = services
         self._accounts = Accounts()
-        self._members: Members[T] = Members(name, types, qos, services.ports, self._accounts)
+        self._members: Registry[T] = Registry(name, types, qos, services.ports, self._accounts)
         self._opening = services.ports.tasks.lock(f"suppliers of {name}")
         self.entry, self.suspended_by = self._members.entry, self._members.suspended_by
         self.add_supplier = self._members.add_supplier
@@ -125,10 +130,12 @@ class Channel(Generic[T]):
                 self._journal.feed.passing = self.monitor.passing
         self.timed: WeakSet[Lane] = WeakSet()  # what timers put into, on its way to receivers
         self.delayed = delayed_for(self, services, self.store)
-        self._lanes = Lanes(qos, services.ports, services.timers, self._journal)
-        self.neighbours: Neighbours[T] = Neighbours(self, self._members, self._journal, services.forget_dead)
-        self.asking: Asking[T] = Asking(self, self._members, self._journal, services)
-        self._calling: Calling[T] = Calling(self, self._members, self.asking, services)
+        self._lanes = QueueFactory(qos, services.ports, services.timers, self._journal)
+        self.neighbours: LinkPort[T] = LinkPort(self, self._members, self._journal, services.forget_dead)
+        self.asking: ConsumerFactory[T] = ConsumerFactory(self, self._members, self._journal, services)
+        self._calling: SubscriptionFactory[T] = SubscriptionFactory(
+            self, self._members, self.asking, services
+        )
         self._members.rebuild()
         self._own = self.supplier()
         # The supplier's own methods take the place of those below: one call less for every push.
@@ -208,7 +215,7 @@ class Channel(Generic[T]):
             type: of which of the channel's event types; needed when there are several.
             timeout: seconds to wait for the disk.
         """
-        if self.qos.compaction != "key" or not isinstance(self._own, DurableSupplier):
+        if self.qos.compaction != "key" or not isinstance(self._own, PersistentSupplier):
             raise NotPossible(self.name, "only what is compacted can forget: hg.QoS(compaction='key')")
         return self._own.forget(type, key, timeout)
 
@@ -274,8 +281,8 @@ class Channel(Generic[T]):
             return MonitoredSupplier(self, full_name, epoch, self.monitor)
         store = self._journal.store
         if self.monitor is None:
-            return DurableSupplier(self, full_name, epoch, store, lease)
-        return MonitoredDurableSupplier(
+            return PersistentSupplier(self, full_name, epoch, store, lease)
+        return MonitoredPersistentSupplier(
             self, full_name, epoch, store=store, watching=self.monitor, lease=lease
         )
 
@@ -388,7 +395,7 @@ class Channel(Generic[T]):
             raise NotPossible(self.name, f"gap={gap!r}: allowed are 'notice' and 'error'")
         selected, acking = split(options)
         selection = self._placed(self.select(**selected), start, until)
-        how = Asked(name, start, ends=until is not None, raises_gaps=gap == "error")
+        how = ConsumerRequest(name, start, ends=until is not None, raises_gaps=gap == "error")
         return self.asking.open(how, selection, acking)
 
     def reconfigure(self, **wanted: Unpack[Arrangement]) -> None:
@@ -655,7 +662,7 @@ class Channel(Generic[T]):
                         self._journal.feed.count_again()
 
     def _give_up(self, item: Item, attempts: int, lacking: tuple[str, ...]) -> None:
-        grave = open_grave(self, self._services, self.qos.dead_letter)
+        grave = open_dead_letter_channel(self, self._services, self.qos.dead_letter)
         give_up(grave, self._services, ", ".join(lacking), item, attempts)
 
     # Inside

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.delivered_ack import Watching
     from heliograph.channel.publish.worker_acks import Settling
     from heliograph.channel.queueing.history_merge import LateLane
-    from heliograph.channel.receive.ack_protocol import OpenDesk
+    from heliograph.channel.receive.ack_protocol import OpenCoordinator
     from heliograph.model.event import Event, Header
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Ports
     from heliograph.runtime.timers import Timers
 
 
-class Services(msgspec.Struct, frozen=True):
+class ChannelContext(msgspec.Struct, frozen=True):
     """See the module."""
 
     ports: Ports
@@ -39,7 +39,7 @@ class Services(msgspec.Struct, frozen=True):
     on_error: Callable[[str, Header | None, BaseException], None]
     open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable, QoS], Store] | None
     """Opens the store of a journalled channel: (name, types, what to tell, QoS); None without a folder."""
-    open_desk: OpenDesk
+    open_desk: OpenCoordinator
     open_monitor: Callable[[str, QoS, Callable[..., object], Callable[..., object]], Watching]
     """Makes the monitor of a channel: (channel, its QoS, how to send again, what to do when it gives up)."""
     open_channel: Callable[[str, tuple[type[Event], ...], QoS], Channel[Any]]

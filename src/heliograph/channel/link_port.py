@@ -6,10 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from heliograph.channel.history.feed import ring_all
-from heliograph.channel.publish.delivered_ack import MonitoredFeedIntake, MonitoredIntake
+from heliograph.channel.publish.delivered_ack import (
+    MonitoredRemotePersistentSupplier,
+    MonitoredRemoteSupplier,
+)
 from heliograph.channel.publish.options import check_timeout
-from heliograph.channel.publish.remote_supplier import FeedIntake, Intake
-from heliograph.channel.publish.worker_acks import SettledIntake, Supervisor
+from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier, RemoteSupplier
+from heliograph.channel.publish.worker_acks import Supervisor, WorkerAckSupplier
 from heliograph.channel.queueing.history_merge import LateLane
 from heliograph.channel.receive.options import Selection
 from heliograph.channel.receive.subscription import QueuedReceiver
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.history_merge import Floors
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.receive.subscription import Receiver
-    from heliograph.channel.registry import Members
+    from heliograph.channel.registry import Registry
     from heliograph.errors import NotMatched, NotPossible
     from heliograph.model.event import Header
 
@@ -41,13 +44,13 @@ class Reentrant(Protocol):
     def put_back(self, choose: Callable[[set[EventId]], list[Item]]) -> int: ...
 
 
-class Neighbours(Generic[T]):
+class LinkPort(Generic[T]):
     """Reached as `channel.neighbours`."""
 
     def __init__(
         self,
         channel: Channel[T],
-        members: Members[T],
+        members: Registry[T],
         journal: Journalled | None,
         forget_dead: Callable[[], object],
     ) -> None:
@@ -64,7 +67,7 @@ class Neighbours(Generic[T]):
         on_acked: Callable[[EventId], object] = lambda _: None,
         supervisor: Supervisor | None = None,
         home: object | None = None,
-    ) -> Intake[T] | FeedIntake:
+    ) -> RemoteSupplier[T] | RemotePersistentSupplier:
         """A way in for events that were pushed elsewhere: for this station's receivers, and its relays.
 
         Where receivers acknowledge, `on_acked` is told of each event that all of them have; a supervisor of
@@ -73,17 +76,21 @@ class Neighbours(Generic[T]):
         monitor = self._channel.monitor
         if self._journal is not None:
             feed = self._journal.feed
-            return FeedIntake(feed) if monitor is None else MonitoredFeedIntake(feed, monitor, on_acked)
+            return (
+                RemotePersistentSupplier(feed)
+                if monitor is None
+                else MonitoredRemotePersistentSupplier(feed, monitor, on_acked)
+            )
         with self._members.lock:
-            intake: Intake[T]
+            intake: RemoteSupplier[T]
             settling = self._channel.settling
             if settling is not None and supervisor is not None:
                 settling.supervisor = supervisor
-                intake = SettledIntake(self._channel, name, settling)
+                intake = WorkerAckSupplier(self._channel, name, settling)
             elif monitor is None:
-                intake = Intake(self._channel, name, 1)
+                intake = RemoteSupplier(self._channel, name, 1)
             else:
-                intake = MonitoredIntake(self._channel, name, monitor, on_acked)
+                intake = MonitoredRemoteSupplier(self._channel, name, monitor, on_acked)
             intake.home = home
             self._members.check_open()
             self._members.suppliers.append(intake)

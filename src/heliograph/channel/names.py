@@ -58,7 +58,7 @@ def types_needed(name: str, *, kept: bool, joined: bool) -> NotPossible:
     return NotPossible(name, f"a new channel needs its event types: {how}")
 
 
-class PatternSubscription:
+class NamePatternSubscription:
     """One callback on every channel whose name fits a pattern."""
 
     def __init__(
@@ -68,7 +68,7 @@ class PatternSubscription:
         options: dict[str, Any],
         *,
         reserved: str,
-        forget: Callable[[PatternSubscription], object],
+        forget: Callable[[NamePatternSubscription], object],
     ) -> None:
         self.pattern = pattern
         self._reserved = reserved

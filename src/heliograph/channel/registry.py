@@ -21,7 +21,7 @@ from heliograph.channel.receive.options import Selection, check_coalescing, chec
 from heliograph.channel.receive.subscription import InlineSubscription, QueuedReceiver, Receiver
 from heliograph.channel.routing.compiler import Route, Target, build_route
 from heliograph.channel.routing.conditions import AnyOf, Condition, for_source
-from heliograph.channel.routing.filter_index import MERGED, Crowd
+from heliograph.channel.routing.filter_index import MERGED, FilterIndex
 from heliograph.channel.routing.groups import Group
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.model.event import Event
@@ -54,7 +54,7 @@ def not_allowed(channel: str, access: Access) -> NotPossible:
     )
 
 
-class Members(Generic[T]):
+class Registry(Generic[T]):
     """See the module. What is said to run while still, runs inside `with members.still():`."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Members(Generic[T]):
         self._names: set[str] = set()
         self._numbers = count(1)
         self._groups: dict[str, Group] = {}
-        self._crowd = Crowd()
+        self._crowd = FilterIndex()
         self._targets: list[Target] = []
         self._sources: list[frozenset[str]] = []
         """The suppliers that receivers listen to, where they name any."""
@@ -198,7 +198,7 @@ class Members(Generic[T]):
         )
         if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
             self._crowd.remove(receiver.lane)
-            if Crowd.takes(old.conditions):
+            if FilterIndex.takes(old.conditions):
                 return self._add_to_crowd(receiver)
         return True
 
@@ -360,7 +360,7 @@ class Members(Generic[T]):
             and isinstance(receiver, QueuedReceiver)
             and receiver.group is None
             and receiver.name not in self.gateways
-            and Crowd.takes(receiver.selection.conditions)
+            and FilterIndex.takes(receiver.selection.conditions)
         )
 
     def _add_to_crowd(self, receiver: Receiver) -> bool:

@@ -34,7 +34,7 @@ _SIMPLE: Final = frozenset({type(None), bool, float, bytes})
 _PLAIN: Final[tuple[Any, ...]] = (bool, int, float, str, bytes)
 
 
-def mend(event: Event) -> None:
+def coerce_event(event: Event) -> None:
     """Store the plain form of each value that has one; raise InvalidEvent at the first that has none."""
     info = info_of(type(event))
     _Mender(info.name).event(event, info, ROOT)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import force_setattr
 
-from heliograph.codec.coerce import anything_fits, is_encodable, mend
+from heliograph.codec.coerce import anything_fits, coerce_event, is_encodable
 from heliograph.model import field_types as ft
 from heliograph.model.annotations import bare, strip_none
 from heliograph.model.event import Event, EventInfo, info_of
@@ -77,7 +77,7 @@ _validators_of_many: Final[dict[type, Callable[[Sequence[Any]], bool]]] = {}
 def fits(source: Source, info: EventInfo) -> str:
     """An expression for a function in the making: true of an `event` that need not be looked at again.
 
-    One that it is false of goes to `heliograph.codec.coerce.mend`.
+    One that it is false of goes to `heliograph.codec.coerce.coerce_event`.
     """
     return " and ".join(_Conditions(source).record(info, "event")) or "True"
 
@@ -87,7 +87,7 @@ def _make_validator(info: EventInfo) -> Callable[[Any], None]:
     condition = fits(source, info)
     source.line("def check(event):", 0)
     source.line(f"if {condition}: return")
-    source.line(f"{source.bind(mend)}(event)")
+    source.line(f"{source.bind(coerce_event)}(event)")
     check: Callable[[Any], None] = source.functions()["check"]
     return check
 
@@ -99,7 +99,7 @@ def _make_validator_of_many(info: EventInfo) -> Callable[[Sequence[Any]], bool]:
     source.line("for event in events:")
     source.line(f"if event.__class__ is not {source.bind(info.cls)}: return False", 2)
     source.line(f"if {condition}: continue", 2)
-    source.line(f"{source.bind(mend)}(event)", 2)
+    source.line(f"{source.bind(coerce_event)}(event)", 2)
     source.line("return True")
     check: Callable[[Sequence[Any]], bool] = source.functions()["check"]
     return check

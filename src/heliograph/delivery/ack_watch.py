@@ -90,14 +90,14 @@ class Watching:
         timeout: float,
         resends: int,
         resend: Callable[[Item, tuple[str, ...]], object],
-        bury: Callable[[Item, int, tuple[str, ...]], object],
+        add_dead_letter: Callable[[Item, int, tuple[str, ...]], object],
         trace: Trace | None = None,
     ) -> None:
         self._clock = ports.clock
         self._tasks = ports.tasks
         self._channel = channel
         self._resend = resend
-        self._bury = bury
+        self._bury = add_dead_letter
         self._trace = trace
         self._lock = ports.tasks.lock(f"monitor of {channel}")
         self._monitor: Monitor[EventId] = Monitor(timeout_ns=round(timeout * 1e9), resends=resends)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from heliograph.channel.history.positions import Cursors
     from heliograph.channel.history.store import Cursor, Telling
     from heliograph.channel.queueing.queue import Item, Lane
-    from heliograph.channel.receive.ack_protocol import Terms
+    from heliograph.channel.receive.ack_protocol import AckOptions
     from heliograph.delivery.in_flight_window import Handed as Taken
     from heliograph.delivery.in_flight_window import WindowStats
     from heliograph.runtime.ports import Ports
@@ -53,26 +53,27 @@ State: TypeAlias = tuple[int, int, int, int, frozenset[int]]
 settled ahead."""
 
 
-class Desk:
-    """See the module; the arguments are those of `heliograph.channel.receive.ack_protocol.OpenDesk`."""
+class Coordinator:
+    """See the module; the arguments are those of
+    `heliograph.channel.receive.ack_protocol.OpenCoordinator`."""
 
     def __init__(
         self,
         ports: Ports,
         name: str,
         lane: Lane,
-        terms: Terms,
+        terms: AckOptions,
         *,
         cursors: Cursors | None = None,
         taken: Sequence[Item] = (),
-        bury: Callable[[Item, int], object],
+        add_dead_letter: Callable[[Item, int], object],
     ) -> None:
         self.name = name
         self.terms = terms
         self.clock = ports.clock
         self._lane = lane
         self._cursors = cursors
-        self._bury = bury
+        self._bury = add_dead_letter
         self._tasks = ports.tasks
         self._lock = ports.tasks.lock(f"desk {name}")
         self._window: Window[Item] = Window(
@@ -93,11 +94,11 @@ class Desk:
         with self._lock:
             self._offer(taken)
 
-    def sit(self, member: str, ring: Callable[[], object]) -> DeskSeat:
+    def sit(self, member: str, ring: Callable[[], object]) -> CoordinatorMembership:
         with self._lock:
             self._window.join(member, self.terms.max_in_flight)
             self._bells[member] = ring
-        return DeskSeat(self, member)
+        return CoordinatorMembership(self, member)
 
     def number_of(self, partition: str, offset: int) -> int:
         with self._lock:
@@ -658,10 +659,10 @@ class _Stream:
         return self._needed
 
 
-class DeskSeat:
-    """One consumer's place; see `heliograph.channel.receive.ack_protocol.Seat`."""
+class CoordinatorMembership:
+    """One consumer's place; see `heliograph.channel.receive.ack_protocol.GroupMembership`."""
 
-    def __init__(self, desk: Desk, member: str) -> None:
+    def __init__(self, desk: Coordinator, member: str) -> None:
         self._desk = desk
         self._member = member
 

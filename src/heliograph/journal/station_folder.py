@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import AdoptionTimeout, BatchRefused, FileExists, FileLocked, FolderInUse, NoHistory
 from heliograph.journal.consumers.cursors import CursorStore
-from heliograph.journal.format.channel_config import Charter, keep_charter, keep_suspension, read_charter
+from heliograph.journal.format.channel_config import (
+    ChannelConfig,
+    keep_charter,
+    keep_suspension,
+    read_charter,
+)
 from heliograph.journal.format.identity import own_partition
 from heliograph.journal.inbox import staging
 from heliograph.journal.inbox.adoption import Inbox, Target
@@ -180,7 +185,7 @@ class Keeping:
             shared=self._shared,
         )
 
-    def charter(self, channel: str) -> Charter:
+    def charter(self, channel: str) -> ChannelConfig:
         """How a channel was when it was last opened."""
         return read_charter(self._disk, channel)
 

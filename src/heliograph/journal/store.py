@@ -12,7 +12,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.channel.publish.batch import Bulk, Pushed
+from heliograph.channel.publish.batch import OutgoingBatch, Pushed
 from heliograph.channel.publish.persistent_supplier import NOTHING
 from heliograph.codec import decoder, encoder
 from heliograph.errors import (
@@ -30,8 +30,8 @@ from heliograph.journal.format.records import EVENT, TOMBSTONE, JournalRecord, R
 from heliograph.journal.inbox.adoption import Target
 from heliograph.journal.names import escaped
 from heliograph.journal.reading.reader import PartitionReader
-from heliograph.journal.writing.dedup_window import WINDOW, Repeats
-from heliograph.journal.writing.producer_leases import NamedSuppliers
+from heliograph.journal.writing.dedup_window import WINDOW, DedupWindow
+from heliograph.journal.writing.producer_leases import ProducerLeases
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.model.compatibility import defaults_of, why_apart
 from heliograph.model.event import Header, info_of
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.routing.compiler import Answers
     from heliograph.journal.consumers.cursors import Cursor
-    from heliograph.journal.format.compacted_ids import LeftOut
+    from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.limits import Limits
     from heliograph.journal.maintenance.retention import Place
     from heliograph.journal.writing.producer_leases import SupplierLease
@@ -188,7 +188,7 @@ class JournalStore:
             # One reader for all lanes of this process that are behind, one at a time.
             self._reading = ports.tasks.lock(f"reader of {channel}")
             self._open_reader: PartitionReader | None = None
-            self._suppliers = NamedSuppliers(
+            self._suppliers = ProducerLeases(
                 self._known_cursors, self._rows, lambda: self.watermark, self._writer.between
             )
             if self._cursors is not None:
@@ -199,7 +199,7 @@ class JournalStore:
         self._decoders: dict[tuple[bytes, bool], tuple[type[Event], Callable[[Any], Event]] | None] = {}
         self._repeating = ports.tasks.lock(f"repeated pushes of {channel}")
         self._first_repeat = ports.tasks.lock(f"first repeated push of {channel}")
-        self._repeats: Repeats | None = None
+        self._repeats: DedupWindow | None = None
         self._repeats_read = False
 
     @property
@@ -228,7 +228,7 @@ class JournalStore:
         first = items[0][1]
         lease = self._suppliers.held(first)
         check = None if lease is None else partial(self._suppliers.held, first)
-        kept = self._run(items) if isinstance(items, Bulk) else self._records(items)
+        kept = self._run(items) if isinstance(items, OutgoingBatch) else self._records(items)
         if self._repeats is None:
             receipt = self._writer.append(kept, level=level, attachment=items, timeout=timeout, check=check)
         else:
@@ -299,7 +299,7 @@ class JournalStore:
                 return
             with self._repeating:
                 if self._repeats is None:
-                    self._repeats = Repeats()
+                    self._repeats = DedupWindow()
             # What came before is in line at most, and may be the very push that is repeated.
             last = self._writer.between(lambda: None)
             if last is not None:
@@ -309,9 +309,9 @@ class JournalStore:
                 self._repeats.read_before(older)
             self._repeats_read = True
 
-    def _last_ids(self, start: int) -> list[Record | LeftOut]:
+    def _last_ids(self, start: int) -> list[Record | CompactedIds]:
         """Rows from an offset on in their order, those that were compacted too."""
-        there: dict[int, Record | LeftOut] = dict(self._numbered_rows(start))
+        there: dict[int, Record | CompactedIds] = dict(self._numbered_rows(start))
         # After the rows: what is compacted meanwhile is in both.
         with self._reading:
             gone = {one.offset: one for one in self._reader().left_out(start)}
@@ -372,7 +372,7 @@ class JournalStore:
                 return
             start = reached
 
-    def _run(self, bulk: Bulk) -> Run:
+    def _run(self, bulk: OutgoingBatch) -> Run:
         cls, first, places = bulk.events[0].__class__, bulk.first, bulk.places
         in_order = places[-1] - places[0] == len(places) - 1
         return Run(
@@ -571,7 +571,7 @@ class JournalStore:
     def _items(self, receipts: list[Receipt]) -> Iterator[Item]:
         """The events with complete headers, made only if somebody looks."""
         for receipt in receipts:
-            if isinstance(receipt.attachment, Bulk):
+            if isinstance(receipt.attachment, OutgoingBatch):
                 yield from receipt.attachment.kept(self.partition, receipt.first_offset, receipt.append_ts)
                 continue
             for offset, (event, header, deadline) in enumerate(receipt.attachment, receipt.first_offset):
@@ -664,7 +664,7 @@ class JournalStore:
 def _answered(receipt: Receipt) -> tuple[int, Answers | None]:
     """How many events it is of, and whom each is for, as far as their supplier has asked."""
     pushed, asked = receipt.attachment, None
-    if isinstance(pushed, Bulk | Pushed):
+    if isinstance(pushed, OutgoingBatch | Pushed):
         asked, pushed.asked = pushed.asked, None  # whoever keeps the receipt keeps no lanes
     return len(pushed), asked
 

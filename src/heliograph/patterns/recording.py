@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.context import Services
+    from heliograph.channel.context import ChannelContext
     from heliograph.channel.publish.supplier import Receipt
     from heliograph.model.event import Header
     from heliograph.patterns.machine import Match
@@ -72,7 +72,7 @@ class Input(Event, name="helio.input"):
 class InputLog:
     """Writes the rows of one pattern, in the order of calls."""
 
-    def __init__(self, name: str, services: Services) -> None:
+    def __init__(self, name: str, services: ChannelContext) -> None:
         qos = QoS(durability="persistent", ack="synced")
         self._name = name
         self._channel = services.open_channel(INPUTS + name, (Input,), qos)

@@ -39,7 +39,7 @@ from heliograph.qos.policies import QoS
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from heliograph.channel.context import Services
+    from heliograph.channel.context import ChannelContext
     from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.publish.supplier import Receipt
     from heliograph.channel.receive.options import Options, Stream
@@ -56,7 +56,7 @@ QUEUE: Final = 10_000
 """Matches that wait for their callback; beyond that the oldest is dropped, and counted."""
 
 
-class TogetherStats(msgspec.Struct, frozen=True):
+class PatternStats(msgspec.Struct, frozen=True):
     """What became of a pattern's events and matches.
 
     Attributes:
@@ -74,14 +74,14 @@ class TogetherStats(msgspec.Struct, frozen=True):
     evicted: int
 
 
-class Together:
+class PatternSubscription:
     """A callback for the matches of a pattern. Made by `station.subscribe`."""
 
     def __init__(
         self,
         pattern: Pattern,
         callback: Callable[[Any], object],
-        services: Services,
+        services: ChannelContext,
         timers: Timers,
         *,
         name: str | None = None,
@@ -186,10 +186,10 @@ class Together:
         """Whether what it takes in is kept, by now."""
         return self._inputs is not None and not self._closed
 
-    def stats(self) -> TogetherStats:
+    def stats(self) -> PatternStats:
         with self._lock:
             counts: Counts = self._machine.counts
-            return TogetherStats(self.lane.counts(), self._machine.keys, **msgspec.structs.asdict(counts))
+            return PatternStats(self.lane.counts(), self._machine.keys, **msgspec.structs.asdict(counts))
 
     # For the workers
 
@@ -361,7 +361,7 @@ class Together:
             self._timer = self._timers.at(self._clock.monotonic_ns() + wait, self._advance)
 
 
-def _check_replayable(name: str | None, pattern: Pattern, services: Services) -> None:
+def _check_replayable(name: str | None, pattern: Pattern, services: ChannelContext) -> None:
     if name is None:
         raise NotPossible("subscribe", "replayable=True needs a name=, under which its inputs are kept")
     if services.open_later is None:
@@ -382,11 +382,11 @@ def _check_inside_push(name: str, *, replayable: bool, awaited: bool) -> None:
 def look_for(
     pattern: Pattern,
     callback: Callable[[Any], object],
-    services: Services,
+    services: ChannelContext,
     bounds: Bounds,
-    others: Iterable[Together],
+    others: Iterable[PatternSubscription],
     **options: Any,
-) -> Together:
+) -> PatternSubscription:
     """Subscribe to a pattern, within bounds, beside others of the station."""
     unknown = sorted(options.keys() - {"name", "priority", "replayable"})
     if unknown:
@@ -399,10 +399,10 @@ def look_for(
     if options.get("replayable") and any(other.replayable and other.name == name for other in others):
         raise NotPossible(str(name), "is replayable and subscribed to already; close it first")
     within = limited(pattern, keys=bounds.keys, depth=bounds.depth)
-    return Together(within, callback, services, services.timers, queue=bounds.queue, **options)
+    return PatternSubscription(within, callback, services, services.timers, queue=bounds.queue, **options)
 
 
-def found_again(pattern: Pattern, services: Services, name: str, key: Any = EVERY_KEY) -> Iterator[Any]:
+def found_again(pattern: Pattern, services: ChannelContext, name: str, key: Any = EVERY_KEY) -> Iterator[Any]:
     """The matches of a replayable pattern, from what it took in, as its callback was given them."""
     check(pattern)
     _check_replayable(name, pattern, services)
@@ -414,7 +414,7 @@ def found_again(pattern: Pattern, services: Services, name: str, key: Any = EVER
         yield make(match, 0)
 
 
-def _loop_for(callback: Any, services: Services) -> asyncio.AbstractEventLoop | None:
+def _loop_for(callback: Any, services: ChannelContext) -> asyncio.AbstractEventLoop | None:
     if not callable(callback):
         raise TypeError(f"{callback!r} cannot be called")
     if not inspect.iscoroutinefunction(callback):

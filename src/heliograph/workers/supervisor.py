@@ -56,8 +56,8 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.context import Services
-    from heliograph.links.mesh.egress import Gates
+    from heliograph.channel.context import ChannelContext
+    from heliograph.links.mesh.egress import Egress
     from heliograph.links.mesh.mesh import Mesh
     from heliograph.model.event import Header
     from heliograph.runtime.ports import Ports
@@ -194,7 +194,7 @@ class BandWorker:
         self,
         order: Order,
         ports: Ports,
-        gates: Gates,
+        gates: Egress,
         *,
         meet: Callable[[], object],
         on_error: Callable[[str, Header | None, BaseException], None],
@@ -508,7 +508,7 @@ def open_worker(
     setup: str | Callable[..., object],
     mesh: Mesh | None,
     transport: Carrier | Callable[..., object],
-    services: Services,
+    services: ChannelContext,
     options: WorkerOptions,
 ) -> BandWorker:
     """Check what a worker is asked to be, and start it; `wait_begun` waits for that."""

@@ -192,7 +192,7 @@ def test_what_came_before_the_first_id_is_forgotten_first(
     tracks: hg.Channel[Track], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repeats, "WINDOW", 2)
-    known = repeats.Repeats()
+    known = repeats.DedupWindow()
     tracks.push_many([Track(n) for n in range(3)])
     store = tracks.store
     assert isinstance(store, JournalStore)

@@ -252,7 +252,7 @@ def test_usual_values_need_no_second_look(monkeypatch: pytest.MonkeyPatch) -> No
     def never(_event: hg.Event) -> None:
         raise AssertionError("looked at twice")
 
-    monkeypatch.setattr("heliograph.codec.validate.mend", never)
+    monkeypatch.setattr("heliograph.codec.validate.coerce_event", never)
 
     class Usual(hg.Event):
         single: hg.f32

@@ -12,9 +12,9 @@ import pytest
 
 import heliograph as hg
 from heliograph.channel.publish.delivered_ack import (
-    MonitoredDurableSupplier,
-    MonitoredFeedIntake,
+    MonitoredPersistentSupplier,
     MonitoredReceipt,
+    MonitoredRemotePersistentSupplier,
 )
 from heliograph.delivery import ack_watch as watch
 from heliograph.delivery.ack_watch import Watching
@@ -293,7 +293,7 @@ def test_the_trace_of_an_event_is_the_six_steps() -> None:
         timeout=60.0,
         resends=1,
         resend=lambda item, receivers: again.append((str(item[1].redelivered), *receivers)),
-        bury=lambda *_: None,
+        add_dead_letter=lambda *_: None,
         trace=lambda step, _, receiver: trace.append((step, receiver)),
     )
     header = Header("air.tracks", "air.track", "s", 1, 1, 0, bytes(12))
@@ -350,9 +350,9 @@ def test_events_that_a_keeper_sent_and_nobody_is_passed_are_not_watched(
     monkeypatch.setattr(watch, "MAX_WATCHED", 4)
     ports = Ports(JumpingClock(), ThreadTasks(), SimRandom("watch"))
     watching = Watching(
-        ports, "air.tracks", timeout=30.0, resends=0, resend=lambda *_: None, bury=lambda *_: None
+        ports, "air.tracks", timeout=30.0, resends=0, resend=lambda *_: None, add_dead_letter=lambda *_: None
     )
-    intake = MonitoredFeedIntake(cast("Any", OneTypeFeed(watching)), watching, lambda _: None)
+    intake = MonitoredRemotePersistentSupplier(cast("Any", OneTypeFeed(watching)), watching, lambda _: None)
 
     def arrived(at: int, event: Any, partition: str) -> Any:
         return event, Header("air.tracks", "t", "s", 1, at, 0, b"x" * 12, 3, (), 0, 0, partition, at), 0
@@ -391,7 +391,7 @@ def test_the_time_of_a_push_is_one_for_the_disk_and_for_all_acknowledgements(
     monkeypatch.setattr(store, "append", append_slowly)
     monkeypatch.setattr("heliograph.channel.publish.delivered_ack.outcome", acknowledged_late)
     supplier = tracks.supplier()
-    assert isinstance(supplier, MonitoredDurableSupplier)
+    assert isinstance(supplier, MonitoredPersistentSupplier)
     assert supplier.push(Track(1), timeout=2.0)
     assert supplier.push_many([Track(2), Track(3), Track(4)], timeout=2.0)
     assert waits == [1.5, 1.5, 1.25, 1.0]

@@ -10,8 +10,8 @@ import pytest
 
 import heliograph as hg
 from heliograph.channel.queueing.queue import BATCH, Lane
-from heliograph.channel.receive.ack_protocol import Terms
-from heliograph.delivery.coordinator import Desk
+from heliograph.channel.receive.ack_protocol import AckOptions
+from heliograph.delivery.coordinator import Coordinator
 from heliograph.delivery.in_flight_window import MAX_OUT
 from heliograph.errors import CursorFenced, HeliographError, QueryFailed
 from heliograph.model.event import Header
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.ack_protocol import Seat
+    from heliograph.channel.receive.ack_protocol import GroupMembership
 
 PORTS = Ports(SystemClock(), ThreadTasks(), SystemRandom(), None)
 
@@ -163,22 +163,26 @@ def two_partitions(each: int) -> Lane:
 def buried(_item: Item, _attempts: int) -> None: ...
 
 
-def desk_of(count: int, terms: Terms, cursor: Memory | None = None) -> Desk:
-    return Desk(PORTS, "desk", lane_of(count), terms, cursors=cast("Any", cursor), bury=buried)
+def desk_of(count: int, terms: AckOptions, cursor: Memory | None = None) -> Coordinator:
+    return Coordinator(
+        PORTS, "desk", lane_of(count), terms, cursors=cast("Any", cursor), add_dead_letter=buried
+    )
 
 
-def desk_elsewhere(each: int, terms: Terms, cursors: Elsewhere) -> Desk:
-    return Desk(PORTS, "desk", two_partitions(each), terms, cursors=cast("Any", cursors), bury=buried)
+def desk_elsewhere(each: int, terms: AckOptions, cursors: Elsewhere) -> Coordinator:
+    return Coordinator(
+        PORTS, "desk", two_partitions(each), terms, cursors=cast("Any", cursors), add_dead_letter=buried
+    )
 
 
-def numbers(seat: Seat, most: int = 1 << 30) -> list[int]:
+def numbers(seat: GroupMembership, most: int = 1 << 30) -> list[int]:
     """What a member is handed until there is nothing more for it, without settling any of it."""
     return [handed[0].number for handed in islice(iter(seat.take, []), most)]
 
 
 def test_what_could_not_be_kept_is_handed_out_once_it_can_be() -> None:
     cursor = Memory()
-    seat = desk_of(3, Terms(ack="manual", max_deliveries=2), cursor).sit("a", lambda: None)
+    seat = desk_of(3, AckOptions(ack="manual", max_deliveries=2), cursor).sit("a", lambda: None)
     cursor.away = True
     for _ in range(5):
         with pytest.raises(QueryFailed):
@@ -191,12 +195,12 @@ def test_what_could_not_be_kept_is_handed_out_once_it_can_be() -> None:
     assert numbers(seat) == [1, 2]
 
 
-def ids(seat: Seat) -> list[tuple[int, int]]:
+def ids(seat: GroupMembership) -> list[tuple[int, int]]:
     return [(one.event.id, one.attempt) for (one,) in iter(seat.take, [])]  # type: ignore[attr-defined]  # they are tracks
 
 
-@pytest.mark.parametrize("terms", [Terms(ack="manual"), Terms(ack="before")])
-def test_what_a_keeper_has_not_kept_yet_is_handed_out_later_and_the_rest_at_once(terms: Terms) -> None:
+@pytest.mark.parametrize("terms", [AckOptions(ack="manual"), AckOptions(ack="before")])
+def test_what_a_keeper_has_not_kept_yet_is_handed_out_later_and_the_rest_at_once(terms: AckOptions) -> None:
     cursors = Elsewhere()
     desk = desk_elsewhere(3, terms, cursors)
     seat = desk.sit("a", lambda: None)
@@ -219,8 +223,13 @@ def test_what_a_keeper_has_not_kept_yet_is_handed_out_later_and_the_rest_at_once
 
 def test_a_desk_that_is_closed_says_what_a_keeper_has_not_kept() -> None:
     cursors = Elsewhere()
-    desk = Desk(
-        PORTS, "desk", two_partitions(1), Terms(ack="manual"), cursors=cast("Any", cursors), bury=buried
+    desk = Coordinator(
+        PORTS,
+        "desk",
+        two_partitions(1),
+        AckOptions(ack="manual"),
+        cursors=cast("Any", cursors),
+        add_dead_letter=buried,
     )
     assert ids(desk.sit("a", lambda: None)) == [(1, 1)]
     with pytest.raises(QueryFailed):
@@ -230,8 +239,13 @@ def test_a_desk_that_is_closed_says_what_a_keeper_has_not_kept() -> None:
 
 def test_who_asks_is_told_that_another_has_the_name() -> None:
     cursors = Elsewhere()
-    desk = Desk(
-        PORTS, "desk", two_partitions(1), Terms(ack="manual"), cursors=cast("Any", cursors), bury=buried
+    desk = Coordinator(
+        PORTS,
+        "desk",
+        two_partitions(1),
+        AckOptions(ack="manual"),
+        cursors=cast("Any", cursors),
+        add_dead_letter=buried,
     )
     seat = desk.sit("a", lambda: None)
     assert ids(seat) == [(1, 1)]
@@ -242,7 +256,7 @@ def test_who_asks_is_told_that_another_has_the_name() -> None:
 
 
 def test_room_behind_a_slow_member_is_there_for_whoever_asks_and_all_are_rung() -> None:
-    desk = desk_of(3 * MAX_OUT, Terms(ack="auto", lease=30.0))
+    desk = desk_of(3 * MAX_OUT, AckOptions(ack="auto", lease=30.0))
     rung: list[str] = []
     slow, fast = desk.sit("slow", lambda: rung.append("slow")), desk.sit("fast", lambda: rung.append("fast"))
     (first,) = slow.take()
@@ -258,8 +272,10 @@ def test_room_behind_a_slow_member_is_there_for_whoever_asks_and_all_are_rung() 
 def test_what_a_dead_event_held_back_is_announced() -> None:
     rung: list[str] = []
     clock = HandClock()
-    terms = Terms(ack="manual", lease=1.0, max_deliveries=1, order="key")
-    desk = Desk(replace(PORTS, clock=clock), "desk", lane_of(2, key=("north",)), terms, bury=buried)
+    terms = AckOptions(ack="manual", lease=1.0, max_deliveries=1, order="key")
+    desk = Coordinator(
+        replace(PORTS, clock=clock), "desk", lane_of(2, key=("north",)), terms, add_dead_letter=buried
+    )
     one, two = desk.sit("one", lambda: rung.append("one")), desk.sit("two", lambda: rung.append("two"))
     assert [*numbers(one), *numbers(two)] == [0]
     clock.now += 2_000_000_000
@@ -271,11 +287,13 @@ def test_what_a_dead_event_held_back_is_announced() -> None:
 def test_dead_events_may_be_buried_by_several_who_ask_at_once() -> None:
     given_away: list[int] = []
 
-    def bury(item: Item, _attempts: int) -> None:
+    def add_dead_letter(item: Item, _attempts: int) -> None:
         given_away.append(item[1].offset or 0)
         other.take()
 
-    desk = Desk(PORTS, "desk", lane_of(2), Terms(ack="manual", max_deliveries=1), bury=bury)
+    desk = Coordinator(
+        PORTS, "desk", lane_of(2), AckOptions(ack="manual", max_deliveries=1), add_dead_letter=add_dead_letter
+    )
     one, other = desk.sit("one", lambda: None), desk.sit("other", lambda: None)
     assert numbers(one) == [0, 1]
     one.leave()
@@ -286,7 +304,9 @@ def test_dead_events_may_be_buried_by_several_who_ask_at_once() -> None:
 @pytest.mark.parametrize("acked", [MAX_OUT - 200, MAX_OUT - 1, MAX_OUT + 60])
 def test_acknowledgements_of_an_earlier_life_count_in_the_window(acked: int) -> None:
     cursor = Memory(0, range(1, 1 + acked), reach=1 + acked)
-    seat = desk_of(2 * MAX_OUT, Terms(ack="manual", max_in_flight=2 * MAX_OUT), cursor).sit("a", lambda: None)
+    seat = desk_of(2 * MAX_OUT, AckOptions(ack="manual", max_in_flight=2 * MAX_OUT), cursor).sit(
+        "a", lambda: None
+    )
     handed = numbers(seat)
     assert handed[0] == 0
     for number in handed[1:]:
@@ -300,7 +320,7 @@ def test_acknowledgements_of_an_earlier_life_count_in_the_window(acked: int) -> 
 
 def test_only_what_was_handed_out_is_acknowledged_before() -> None:
     cursor = Memory()
-    desk = desk_of(10, Terms(ack="before"), cursor)
+    desk = desk_of(10, AckOptions(ack="before"), cursor)
     seat = desk.sit("a", lambda: None)
     assert numbers(seat, 2) == [0, 1]
     assert cursor.acks == {1}, "kept before it was handed out"
@@ -314,7 +334,7 @@ def test_only_what_was_handed_out_is_acknowledged_before() -> None:
 
 
 def test_a_member_that_left_while_it_was_about_to_ask_gets_nothing() -> None:
-    desk = desk_of(3, Terms())
+    desk = desk_of(3, AckOptions())
     leaving, other = desk.sit("a", lambda: None), desk.sit("b", lambda: None)
     leaving.leave()
     assert leaving.take() == []
@@ -323,7 +343,7 @@ def test_a_member_that_left_while_it_was_about_to_ask_gets_nothing() -> None:
 
 def test_what_was_handed_out_in_an_earlier_life_can_be_acknowledged_before_it_comes_again() -> None:
     cursor = Memory(0, [], reach=3)
-    desk = desk_of(5, Terms(ack="manual"), cursor)
+    desk = desk_of(5, AckOptions(ack="manual"), cursor)
     seat = desk.sit("a", lambda: None)
     assert seat.ack(desk.number_of("p", 2))
     assert not seat.ack(2)
@@ -333,7 +353,7 @@ def test_what_was_handed_out_in_an_earlier_life_can_be_acknowledged_before_it_co
 
 
 def test_what_nobody_has_seen_is_given_back_as_if_it_had_never_been_out() -> None:
-    desk = desk_of(3, Terms(ack="manual", max_deliveries=1))
+    desk = desk_of(3, AckOptions(ack="manual", max_deliveries=1))
     seat, other = desk.sit("a", lambda: None), desk.sit("b", lambda: None)
     assert [one.number for one in seat.take(3)] == [0, 1, 2]
     seat.give_back([1, 2])
@@ -346,13 +366,13 @@ def test_how_often_an_event_came_again_outlives_the_process_where_that_has_an_en
     cursor, given_away = Memory(0, [], reach=0), list[tuple[int, int]]()
     lives: list[list[int]] = []
     for _ in range(4):
-        desk = Desk(
+        desk = Coordinator(
             PORTS,
             "desk",
             lane_of(2),
-            Terms(ack="manual", max_deliveries=2),
+            AckOptions(ack="manual", max_deliveries=2),
             cursors=cast("Any", cursor),
-            bury=lambda item, attempts: given_away.append((item[1].offset or 0, attempts)),
+            add_dead_letter=lambda item, attempts: given_away.append((item[1].offset or 0, attempts)),
         )
         seat = desk.sit("a", lambda: None)
         lives.append([one.attempt for one in seat.take()])
@@ -364,7 +384,7 @@ def test_how_often_an_event_came_again_outlives_the_process_where_that_has_an_en
 
 def test_what_could_not_be_kept_is_not_counted() -> None:
     cursor = Memory(0, [], reach=3, attempts={0: 1})
-    seat = desk_of(3, Terms(ack="manual", max_deliveries=5), cursor).sit("a", lambda: None)
+    seat = desk_of(3, AckOptions(ack="manual", max_deliveries=5), cursor).sit("a", lambda: None)
     cursor.away = True
     for _ in range(5):
         with pytest.raises(QueryFailed):
@@ -378,7 +398,7 @@ def test_what_could_not_be_kept_is_not_counted() -> None:
 
 def test_an_acknowledgement_that_could_not_be_kept_did_not_happen() -> None:
     cursor = Memory()
-    desk = desk_of(4, Terms(ack="manual"), cursor)
+    desk = desk_of(4, AckOptions(ack="manual"), cursor)
     seat = desk.sit("a", lambda: None)
     assert numbers(seat) == [0, 1, 2, 3]
     assert seat.ack(1)
@@ -401,7 +421,7 @@ def test_an_acknowledgement_that_could_not_be_kept_did_not_happen() -> None:
 
 def test_what_could_not_be_acknowledged_can_be_once_more_without_taking_it_again() -> None:
     cursor = Memory()
-    seat = desk_of(1, Terms(ack="manual"), cursor).sit("a", lambda: None)
+    seat = desk_of(1, AckOptions(ack="manual"), cursor).sit("a", lambda: None)
     assert numbers(seat) == [0]
     cursor.away = True
     with pytest.raises(QueryFailed):
@@ -415,8 +435,13 @@ def test_what_could_not_be_acknowledged_can_be_once_more_without_taking_it_again
 def test_by_key_nothing_overtakes_an_event_whose_acknowledgement_failed() -> None:
     cursor = Memory()
     lane = lane_of(3, key=("a",))
-    desk = Desk(
-        PORTS, "desk", lane, Terms(ack="manual", order="key"), cursors=cast("Any", cursor), bury=buried
+    desk = Coordinator(
+        PORTS,
+        "desk",
+        lane,
+        AckOptions(ack="manual", order="key"),
+        cursors=cast("Any", cursor),
+        add_dead_letter=buried,
     )
     seat = desk.sit("a", lambda: None)
     assert numbers(seat) == [0]
@@ -435,7 +460,7 @@ def test_by_key_nothing_overtakes_an_event_whose_acknowledgement_failed() -> Non
 def test_a_keeper_that_did_not_answer_in_time_is_told_that_the_event_comes_again() -> None:
     """Whether it had kept the acknowledgement or not: whoever acknowledged was told that it failed."""
     cursors = Elsewhere()
-    desk = desk_elsewhere(3, Terms(ack="manual"), cursors)
+    desk = desk_elsewhere(3, AckOptions(ack="manual"), cursors)
     seat = desk.sit("a", lambda: None)
     ids(seat)
 

@@ -158,7 +158,7 @@ class WindowAgainstModel(RuleBasedStateMachine):
         self.dead: set[int] = set()
         self.is_paused = False
 
-    def bury(self, dead: list[Dead[str]]) -> None:
+    def add_dead_letter(self, dead: list[Dead[str]]) -> None:
         for one in dead:
             assert self.open[one.number] == one.attempts == 3
             assert one.number not in self.dead
@@ -175,7 +175,7 @@ class WindowAgainstModel(RuleBasedStateMachine):
     def go(self, member: str) -> None:
         self.members.discard(member)
         self.held_by = {n: held for n, held in self.held_by.items() if held[0] != member}
-        self.bury(self.window.leave(member))
+        self.add_dead_letter(self.window.leave(member))
 
     @rule(key=st.sampled_from(KEYS))
     def offer(self, key: str) -> None:
@@ -223,7 +223,7 @@ class WindowAgainstModel(RuleBasedStateMachine):
         n = data.draw(st.sampled_from(sorted(self.held_by)))
         member, _ = self.held_by.pop(n)
         dead = self.window.nak(n, member, self.now, delay)
-        self.bury(dead)
+        self.add_dead_letter(dead)
         if delay and not dead:
             self.delayed[n] = self.now + delay
 
@@ -232,7 +232,7 @@ class WindowAgainstModel(RuleBasedStateMachine):
         self.now += passed
         self.delayed = {n: due for n, due in self.delayed.items() if due > self.now}
         self.held_by = {n: held for n, held in self.held_by.items() if held[1] > self.now}
-        self.bury(self.window.tick(self.now))
+        self.add_dead_letter(self.window.tick(self.now))
 
     @invariant()
     def nothing_is_lost_and_the_marks_are_right(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.channel.publish.persistent_supplier import DurableSupplier
+from heliograph.channel.publish.persistent_supplier import PersistentSupplier
 from heliograph.errors import (
     AppendFailed,
     EventChannelNotFound,
@@ -482,7 +482,7 @@ def test_what_fell_due_while_a_channel_was_suspended_comes_in_the_next_life_once
 def test_a_batch_that_a_suspension_cuts_says_how_much_of_it_is_kept(
     helio: Rig, monkeypatch: pytest.MonkeyPatch, ack: Any
 ) -> None:
-    manager, asked = helio.station.manager, DurableSupplier._ask_all
+    manager, asked = helio.station.manager, PersistentSupplier._ask_all
     qos = hg.QoS(durability="persistent", ack=ack)
     wing = manager.create(WING, Drawing, owner="anna", access="supply", qos=qos)
     store: Any = wing.store
@@ -497,7 +497,7 @@ def test_a_batch_that_a_suspension_cuts_says_how_much_of_it_is_kept(
         return asked(supplier, events, said)
 
     with monkeypatch.context() as patch:
-        patch.setattr(DurableSupplier, "_ask_all", suspended_between)
+        patch.setattr(PersistentSupplier, "_ask_all", suspended_between)
         with pytest.raises(
             Suspended, match=r"first 10000 of the batch are pushed; push \[10000:\]"
         ) as raised:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from heliograph.runtime.ports import Task, Tasks
 
 
-class OwnLoop:
+class AsyncioLoop:
     """Runs in a task of its own, from the first callback that needs it until `stop`."""
 
     def __init__(self, tasks: Tasks) -> None:

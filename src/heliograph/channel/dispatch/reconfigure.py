@@ -24,8 +24,8 @@ from heliograph.runtime.option_names import insist_on_known
 if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.dispatch.pools import Pool
-    from heliograph.channel.queueing.factory import Lanes
-    from heliograph.channel.registry import Members
+    from heliograph.channel.queueing.factory import QueueFactory
+    from heliograph.channel.registry import Registry
     from heliograph.qos.dispatch_order import Order, OrderName
     from heliograph.qos.threads import Threads
 
@@ -38,7 +38,9 @@ class Arrangement(TypedDict, total=False):
     threads: Threads
 
 
-def reconfigure(channel: Channel[Any], members: Members[Any], lanes: Lanes, wanted: Arrangement) -> None:
+def reconfigure(
+    channel: Channel[Any], members: Registry[Any], lanes: QueueFactory, wanted: Arrangement
+) -> None:
     """See the module."""
     insist_on_known("reconfigure", wanted, tuple(Arrangement.__annotations__))
     qos = _changed(channel, wanted)

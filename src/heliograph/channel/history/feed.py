@@ -25,7 +25,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
-from heliograph.channel.history.positions import FairBand, Place
+from heliograph.channel.history.positions import FairQueue, Place
 from heliograph.channel.queueing.queue import BATCH, Item, Lane
 from heliograph.channel.routing.conditions import Condition
 from heliograph.errors import (
@@ -387,7 +387,7 @@ class JournalLane(Lane):
             if not self._is_shared and len(self._places) > 1:
                 self._is_shared = True
                 for priority, band in list(self._bands.items()):
-                    self._bands[priority] = FairBand(band)
+                    self._bands[priority] = FairQueue(band)
             self._watch(rings)
 
     def fall_behind(self, partition: str, position: int, rings: list[JournalLane]) -> None:
@@ -682,7 +682,7 @@ class JournalLane(Lane):
         return min(found, default=None)
 
     def _new_band(self) -> Any:
-        return FairBand() if self._is_shared else super()._new_band()
+        return FairQueue() if self._is_shared else super()._new_band()
 
     def _in_lines(self) -> bool:
         return not self._is_shared  # there partitions take turns

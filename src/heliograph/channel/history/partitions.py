@@ -12,7 +12,7 @@ from weakref import WeakSet
 import msgspec
 
 from heliograph.channel.history.feed import Feed, JournalLane
-from heliograph.channel.history.positions import NOW, Cursors, Place, Point, Span
+from heliograph.channel.history.positions import NOW, Cursors, OffsetRange, Place, Point
 from heliograph.channel.receive.options import for_version
 from heliograph.errors import NotPossible, QueryFailed
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
-    from heliograph.channel.context import Services
+    from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.store import Partition, Store, SupplierLease
     from heliograph.channel.queueing.queue import Lane
     from heliograph.channel.receive.options import Selection
@@ -47,7 +47,7 @@ class Journalled:
     """See the module."""
 
     def __init__(
-        self, channel: str, qos: QoS, services: Services, types: Callable[[], tuple[type[Event], ...]]
+        self, channel: str, qos: QoS, services: ChannelContext, types: Callable[[], tuple[type[Event], ...]]
     ) -> None:
         assert services.open_store is not None, "the station refuses persistent channels without a folder"
         self._channel = channel
@@ -70,7 +70,7 @@ class Journalled:
             partitions = [p for p in partitions if p.partition in ends]
         begins = self._begins(partitions, start, all_of_them=ends is not None)
         later = None if ends is not None else partial(self._begin, start)
-        return msgspec.structs.replace(selection, span=Span(start, begins, ends, later))
+        return msgspec.structs.replace(selection, span=OffsetRange(start, begins, ends, later))
 
     def meet_keepers(self) -> None:
         """Before a name is taken that is exclusive: of two keepers that take it at once, one knows the other.
@@ -105,7 +105,9 @@ class Journalled:
             cursors.close()
             raise
         later = None if span.ends is not None else cursors.open
-        return msgspec.structs.replace(selection, span=Span(span.start, begins, span.ends, later)), cursors
+        return msgspec.structs.replace(
+            selection, span=OffsetRange(span.start, begins, span.ends, later)
+        ), cursors
 
     def supplier(self, name: str) -> Lease:
         """The lease of a named supplier: wherever it pushed before, it goes on behind its last event.
@@ -159,7 +161,7 @@ class Journalled:
             on_ready=on_ready,
         )
 
-    def _place(self, partition: Partition, span: Span) -> Place | None:
+    def _place(self, partition: Partition, span: OffsetRange) -> Place | None:
         """Where a lane is in a partition; None: it does not want it, or finds out when it has met it."""
         name = partition.partition
         if span.ends is not None and name not in span.ends:
@@ -189,7 +191,7 @@ class Journalled:
         # An offset was one of the partition that was known then.
         return self._offset(partition, "earliest" if type(start) is int else start)
 
-    def _first_begin(self, span: Span, partition: Partition, met: int, cursors: Cursors) -> int:
+    def _first_begin(self, span: OffsetRange, partition: Partition, met: int, cursors: Cursors) -> int:
         """Where a durable consumer begins that has never been in a partition.
 
         If it was in others before, its "now" is long past, and what was kept here since then is for it.

@@ -32,7 +32,7 @@ NOW: Final = ("now", "latest")
 """Names of the place behind all that is kept."""
 
 
-class Span(msgspec.Struct, frozen=True):
+class OffsetRange(msgspec.Struct, frozen=True):
     """The part of a history that a receiver wants."""
 
     start: Point = "now"
@@ -88,7 +88,7 @@ class Place:
         return self.behind and not self.pausing and not self.held and not self.ended
 
 
-class FairBand:
+class FairQueue:
     """Waiting events of one priority and several partitions: each in its order, and all in turns."""
 
     def __init__(self, items: Iterable[Item] = ()) -> None:

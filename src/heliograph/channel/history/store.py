@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.ack_protocol import Acking, Desk, Wish
+    from heliograph.channel.receive.ack_protocol import Acking, Coordinator, JoinRequest
     from heliograph.channel.receive.options import Selection
     from heliograph.channel.routing.compiler import Answers
     from heliograph.errors import HeliographError
@@ -157,7 +157,7 @@ class Partition(Protocol):
     kept_here: bool
     """Whether this station keeps it, or another one."""
 
-    def desk(self, wish: Wish, selection: Selection, acking: Acking) -> Desk | None:
+    def desk(self, wish: JoinRequest, selection: Selection, acking: Acking) -> Coordinator | None:
         """Where its keeper hands the events of the selection's group out to a member; None: here.
 
         CursorHeld when the group is open at another keeper, QueryFailed when this one is away or not ready.
@@ -241,7 +241,7 @@ class Store(Partition, Protocol):
     def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
         """Keep events, whole or not at all. In the order of calls.
 
-        What is `asked` of them, in a `Bulk` or `Pushed`, comes back when they are durable.
+        What is `asked` of them, in a `OutgoingBatch` or `Pushed`, comes back when they are durable.
         """
         ...
 

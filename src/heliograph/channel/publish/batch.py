@@ -1,9 +1,10 @@
 """Events that were pushed together, as items whose headers are made only where somebody looks.
 
 A journal keeps what such headers share once, a link sends it once, and nobody may be there to receive the
-events; then a million headers would be made for nothing. `Bulk` goes out, `Lot` has come over a link.
+events; then a million headers would be made for nothing. `OutgoingBatch` goes out, `IncomingBatch` has come
+over a link.
 
-What filters said of events before a journal had them goes with them, in a `Bulk` or in `Pushed`.
+What filters said of events before a journal had them goes with them, in a `OutgoingBatch` or in `Pushed`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Pushed(list["Item"]):
         self.asked = asked
 
 
-class Bulk(Sequence["Item"]):
+class OutgoingBatch(Sequence["Item"]):
     """Events of one class, supplier and instant.
 
     Args:
@@ -113,7 +114,7 @@ class Bulk(Sequence["Item"]):
         return zip(values) if len(names) == 1 else values
 
 
-class Lot(Sequence["Item"]):
+class IncomingBatch(Sequence["Item"]):
     """Events of one class and supplier that came together.
 
     Args:

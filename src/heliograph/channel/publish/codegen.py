@@ -1,10 +1,10 @@
 """The way of one push, generated per event type: from the check of its values to the lanes and callbacks.
 
-What a route's receivers need decides which lines there are; none asks about configuration. `way_in` makes a
-function that, given what belongs to one supplier, gives that supplier's push. For a channel with two queues
-and an inline callback it reads
+What a route's receivers need decides which lines there are; none asks about configuration. `compile_push`
+makes a function that, given what belongs to one supplier, gives that supplier's push. For a channel with two
+queues and an inline callback it reads
 
-    def way(supplier, epoch, next_sequence, next_station_seq, now, ...):      # the fields of `Own`
+    def way(supplier, epoch, next_sequence, next_station_seq, now, ...):      # the fields of `PushContext`
         def push(event, said=plain, max_blocking=None):
             if not (event.id.__class__ is int and ...): mend(event)
             passed, item = False, None
@@ -63,7 +63,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, Protocol, TypeAlias, cast
 
 from heliograph.channel.publish.options import PLAIN
-from heliograph.codec.coerce import mend
+from heliograph.codec.coerce import coerce_event
 from heliograph.codec.validate import fits
 from heliograph.model.event import EventInfo, Header, info_of
 from heliograph.runtime.codegen import Source
@@ -88,7 +88,7 @@ SlowPush: TypeAlias = "Callable[[Any, Stamp, float | None, int | None], Header]"
 Finish: TypeAlias = "Callable[[Item, Sequence[Lane], Callable[[Item], object] | None], None]"
 """Puts an event where an interrupted push has not come to, and counts it."""
 WayIn: TypeAlias = "Callable[..., Push]"
-"""Takes the fields of an `Own`."""
+"""Takes the fields of an `PushContext`."""
 
 STAYS: Final = (Exception, SystemExit)
 """What an inline callback raises is reported and stays with it. The rest is for the thread that pushes."""
@@ -97,7 +97,7 @@ WRITTEN_OUT: Final = 16
 """Lanes up to which each has a line of its own: a twelfth faster than a loop."""
 
 
-class Own(NamedTuple):
+class PushContext(NamedTuple):
     """What belongs to one supplier, in the order in which a way in takes it."""
 
     supplier: str
@@ -155,11 +155,11 @@ class Stamping:
         return function
 
 
-def way_in(route: Route) -> WayIn:
+def compile_push(route: Route) -> WayIn:
     """See the module."""
     source = Source()
     header = route.stamping.call(source, "next_sequence()", "now()", "next_station_seq()")
-    source.line(f"def way({', '.join(Own._fields)}):", 0)
+    source.line(f"def way({', '.join(PushContext._fields)}):", 0)
     if route.early_needs_header:
         source.line(f"known = {source.bind(route.stamping.known)}(supplier, epoch)")
     source.line(f"def push(event, said={source.bind(PLAIN)}, max_blocking=None):")
@@ -180,7 +180,7 @@ def way_in(route: Route) -> WayIn:
 
 
 def _check(source: Source, route: Route) -> None:
-    source.line(f"if not ({fits(source, info_of(route.cls))}): {source.bind(mend)}(event)", 2)
+    source.line(f"if not ({fits(source, info_of(route.cls))}): {source.bind(coerce_event)}(event)", 2)
 
 
 def _add_rows(source: Source, route: Route) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.context import Services
+    from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.store import KeepingStore, Level, Store, StoreReceipt
     from heliograph.channel.publish.options import Stamp
     from heliograph.channel.queueing.queue import Item
@@ -159,7 +159,7 @@ class _Entry:
 class Delayed:
     """What waits on one channel; see the module."""
 
-    def __init__(self, channel: Channel[Any], services: Services) -> None:
+    def __init__(self, channel: Channel[Any], services: ChannelContext) -> None:
         self._channel = channel
         self._services = services
         self._clock = services.ports.clock
@@ -322,7 +322,7 @@ class Delayed:
 class DurableDelayed(Delayed):
     """See the module."""
 
-    def __init__(self, channel: Channel[Any], services: Services, store: KeepingStore) -> None:
+    def __init__(self, channel: Channel[Any], services: ChannelContext, store: KeepingStore) -> None:
         super().__init__(channel, services)
         self._store = store
         self._later: LaterStore | None = None
@@ -529,7 +529,7 @@ class DurableDelayed(Delayed):
 class DelayedElsewhere(Delayed):
     """See the module."""
 
-    def __init__(self, channel: Channel[Any], services: Services, store: Elsewhere) -> None:
+    def __init__(self, channel: Channel[Any], services: ChannelContext, store: Elsewhere) -> None:
         super().__init__(channel, services)
         self._store = store
 
@@ -540,7 +540,7 @@ class DelayedElsewhere(Delayed):
         return self._store.cancel_later(_push_id(header) if push_id is None else push_id)
 
 
-def delayed_for(channel: Channel[Any], services: Services, store: Store | None) -> Delayed:
+def delayed_for(channel: Channel[Any], services: ChannelContext, store: Store | None) -> Delayed:
     """What a channel with this store, or with none, has."""
     if store is None:
         return Delayed(channel, services)

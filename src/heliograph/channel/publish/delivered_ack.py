@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from heliograph.channel.publish.batch import Pushed
 from heliograph.channel.publish.options import PLAIN, Said, Stamp, check_timeout
-from heliograph.channel.publish.persistent_supplier import DurableSupplier
-from heliograph.channel.publish.remote_supplier import FeedIntake, Intake
+from heliograph.channel.publish.persistent_supplier import PersistentSupplier
+from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier, RemoteSupplier
 from heliograph.channel.publish.supplier import Receipt, Supplier
 from heliograph.errors import DeliveryTimeout, NotPossible, WouldDeadlock
 from heliograph.model.event import Event, EventId
@@ -189,7 +189,7 @@ class MonitoredSupplier(Supplier[T]):
         return None
 
 
-class MonitoredDurableSupplier(DurableSupplier[T]):
+class MonitoredPersistentSupplier(PersistentSupplier[T]):
     """The same on a journalled channel: the event is on disk, and then acknowledged by all."""
 
     def __init__(
@@ -275,7 +275,7 @@ class MonitoredDurableSupplier(DurableSupplier[T]):
         ]
 
 
-class MonitoredIntake(Intake[T]):
+class MonitoredRemoteSupplier(RemoteSupplier[T]):
     """Events from another station, which is told when all receivers here have acknowledged one."""
 
     calls_directly = False
@@ -295,7 +295,7 @@ class MonitoredIntake(Intake[T]):
         return full
 
 
-class MonitoredFeedIntake(FeedIntake):
+class MonitoredRemotePersistentSupplier(RemotePersistentSupplier):
     """The same where another station keeps the history."""
 
     def __init__(self, feed: Feed, watching: Watching, tell: Callable[[EventId], object]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 import msgspec
 
 from heliograph.channel.history.store import Tombstone
-from heliograph.channel.publish.batch import Bulk, Pushed
+from heliograph.channel.publish.batch import OutgoingBatch, Pushed
 from heliograph.channel.publish.delayed import Later
 from heliograph.channel.publish.options import PLAIN, Said, Stamp, check_timeout, stamp
 from heliograph.channel.publish.supplier import Receipt, Supplier
@@ -38,7 +38,7 @@ MANY: Final = 10_000
 """Events of one `push_many` that a journal keeps together."""
 
 
-class DurableSupplier(Supplier[T]):
+class PersistentSupplier(Supplier[T]):
     """A supplier of a journalled channel: an event is delivered when it is on disk, by the feed.
 
     `push` waits for the ack level, never for a consumer.
@@ -227,7 +227,8 @@ class DurableSupplier(Supplier[T]):
         return items
 
     def _append_together(self, events: Sequence[T], timeout: float | None) -> StoreReceipt:
-        """Checked events. Those of one class, which most batches have, get no headers here; see `Bulk`."""
+        """Checked events. Those of one class, which most batches have, get no headers here; see
+        `OutgoingBatch`."""
         classes = set(map(type, events))
         if len(classes) > 1:
             return self._append(events, PLAIN, timeout)[0]
@@ -244,7 +245,7 @@ class DurableSupplier(Supplier[T]):
             deadline = 0
             if route.lifetime_ns is not None:
                 deadline = self._clock.monotonic_ns() + route.lifetime_ns
-            bulk = Bulk(events, first, places, deadline, asked=asked)
+            bulk = OutgoingBatch(events, first, places, deadline, asked=asked)
             return self._store.append(bulk, self._level, timeout)
 
 

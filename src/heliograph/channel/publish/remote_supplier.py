@@ -13,7 +13,7 @@ from itertools import islice, repeat
 from threading import get_ident  # only to know a thread again
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar, cast
 
-from heliograph.channel.publish.batch import Lot
+from heliograph.channel.publish.batch import IncomingBatch
 from heliograph.channel.publish.supplier import TOGETHER, Supplier
 from heliograph.channel.queueing.queue import BATCH
 from heliograph.errors import Closed, ForkedStation
@@ -43,7 +43,7 @@ NO_HEADER: Final = cast("Header", None)
 """For filters that ask for nothing of it."""
 
 
-class FeedIntake:
+class RemotePersistentSupplier:
     """The way in on a persistent channel for what another station keeps: it has its offset already."""
 
     def __init__(self, feed: Feed) -> None:
@@ -103,7 +103,7 @@ class FeedIntake:
         """It stands in no list."""
 
 
-class Intake(Supplier[T]):
+class RemoteSupplier(Supplier[T]):
     """Stands among the suppliers of a channel for everything that one link brings."""
 
     forwards = False
@@ -135,7 +135,7 @@ class Intake(Supplier[T]):
 
     def _queue_all(self, arrived: Sequence[Item], *, wait: bool, until: int) -> tuple[int, bool]:
         """See `take_in`: how many were really queued, and whether the rest never will be."""
-        done = self._call_for_all(arrived, until) if isinstance(arrived, Lot) else 0
+        done = self._call_for_all(arrived, until) if isinstance(arrived, IncomingBatch) else 0
         some = 1 if until else len(arrived)
         try:
             while done < len(arrived):
@@ -158,7 +158,7 @@ class Intake(Supplier[T]):
         return done, False
 
     def reads_on(self, arrived: Sequence[Any], refused: Sequence[tuple[Header, object]]) -> bool:  # noqa: ARG002 - there is no history to read
-        """See `FeedIntake`: receivers here get what can be read."""
+        """See `RemotePersistentSupplier`: receivers here get what can be read."""
         return False
 
     def call(self, event: Event, header_of: Callable[[Any], Header], said: Any) -> bool:
@@ -228,7 +228,7 @@ class Intake(Supplier[T]):
         sole = route.sole if self.calls_directly else None
         return None if sole is None or sole[0].caller is None or route.lifetime_ns is not None else sole
 
-    def _call_directly(self, lot: Lot, route: Route) -> int:
+    def _call_directly(self, lot: IncomingBatch, route: Route) -> int:
         """As `_direct_caller`, for events that came together, some at a time; how many of them."""
         sole, reader = self._sole_of(route), self._channel.pools.readers.get(get_ident())
         if reader is None or sole is None or route.choose is None:
@@ -256,7 +256,7 @@ class Intake(Supplier[T]):
                 caller.call_many(events, partial(_at, lot, places), reader)
         return lot.done
 
-    def _call_for_all(self, lot: Lot, until: int) -> int:
+    def _call_for_all(self, lot: IncomingBatch, until: int) -> int:
         """Call inline callbacks, if that is all and none needs the header of each event; how far it came."""
         route = self._routes.get(lot.events[0].__class__)
         if route is None or route.inline_many is None or route.has_queue:
@@ -352,7 +352,7 @@ class Intake(Supplier[T]):
         ]
 
 
-def _at(lot: Lot, places: Sequence[int], place: int) -> Header:
+def _at(lot: IncomingBatch, places: Sequence[int], place: int) -> Header:
     return lot.header_of(places[place])
 
 

@@ -21,8 +21,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeAlias, TypeVar, Unpack, cast
 
 from heliograph.channel.inline_counters import count_of, take_numbers
-from heliograph.channel.publish.batch import Bulk
-from heliograph.channel.publish.codegen import Own
+from heliograph.channel.publish.batch import OutgoingBatch
+from heliograph.channel.publish.codegen import PushContext
 from heliograph.channel.publish.options import PLAIN, Said, Stamp, check_timeout, stamp
 from heliograph.codec.validate import validate_all
 from heliograph.errors import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.codegen import Push
     from heliograph.channel.publish.periodic import Periodic
     from heliograph.channel.queueing.queue import Item, Lane
-    from heliograph.channel.routing.compiler import Asked, Found, Route
+    from heliograph.channel.routing.compiler import ConsumerRequest, Found, Route
     from heliograph.runtime.ports import Lock
 
 T = TypeVar("T", bound=Event)
@@ -278,11 +278,11 @@ class Supplier(Generic[T]):
                 raise self._gone()
             with self._lock:
                 route = self._routes.get(event.__class__) or self._refuse(event)
-                way = self._ways[event.__class__] = route.way_in(*self._own())
+                way = self._ways[event.__class__] = route.compile_push(*self._own())
         return way
 
-    def _own(self) -> Own:
-        return Own(
+    def _own(self) -> PushContext:
+        return PushContext(
             self.name,
             self.epoch,
             self._next_sequence,
@@ -377,7 +377,7 @@ class Supplier(Generic[T]):
                 self._turn.notify_all()
         raise self._cannot_wait(full, seconds)
 
-    def _ask(self, event: Any, said: Stamp) -> Asked:
+    def _ask(self, event: Any, said: Stamp) -> ConsumerRequest:
         """The route of an event, and who of those may want it that can be asked without the lock."""
         route: Route = self._routes.get(event.__class__) or self._refuse(event)
         return route, None if route.early is None else route.early(event, self._known(route, said))
@@ -387,7 +387,7 @@ class Supplier(Generic[T]):
         header = route.stamping.known(self.name, self.epoch)
         return header if said is PLAIN else said.on(header)
 
-    def _try_to_queue(self, event: T, said: Stamp, asked: Asked, numbers: list[int]) -> Tried:
+    def _try_to_queue(self, event: T, said: Stamp, asked: ConsumerRequest, numbers: list[int]) -> Tried:
         """Under the lock. A number that was taken in vain is left in `numbers`, for the next try."""
         route = self._routes.get(event.__class__) or self._refuse(event)
         if route is not asked[0]:
@@ -498,9 +498,9 @@ class Supplier(Generic[T]):
             if route.lifetime_ns is not None:
                 deadline = self._clock.monotonic_ns() + route.lifetime_ns
             if len(wanted) == len(events):
-                bulk = Bulk(events, first, places, deadline)
+                bulk = OutgoingBatch(events, first, places, deadline)
             else:
-                bulk = Bulk(
+                bulk = OutgoingBatch(
                     [events[place] for place in wanted],
                     first,
                     [places[place] for place in wanted],

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
-from heliograph.channel.publish.remote_supplier import Intake
+from heliograph.channel.publish.remote_supplier import RemoteSupplier
 from heliograph.model.event import Event, EventId
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Settling:
             self._changed.notify_all()
 
 
-class SettledIntake(Intake[T]):
+class WorkerAckSupplier(RemoteSupplier[T]):
     """The way in for what the supervising station hands to this one."""
 
     calls_directly = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from heliograph.runtime.timers import Timers
 
 
-class Lanes:
+class QueueFactory:
     """Makes the lanes of one channel."""
 
     def __init__(self, qos: QoS, ports: Ports, timers: Timers, journal: Journalled | None) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.dispatch.reader_handover import Reader
     from heliograph.channel.observer import Watch
-    from heliograph.channel.publish.batch import Bulk
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.qos.dispatch_order import Ranking, Waiting
     from heliograph.runtime.ports import Clock, Tasks
 
@@ -249,7 +249,7 @@ class Lane:
             self._recover(is_new=is_new)
             raise
 
-    def put_bulk(self, bulk: Bulk) -> None:
+    def put_bulk(self, bulk: OutgoingBatch) -> None:
         """Queue events that were pushed together; into a `block` lane, one that has room for them."""
         self.put_many(list(bulk))
 

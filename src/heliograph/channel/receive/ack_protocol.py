@@ -1,7 +1,8 @@
 """What consumers agree to that acknowledge events one by one, and what a channel asks of whoever hands out.
 
-`heliograph.delivery` fulfils it: a `Desk` hands the events of one lane out to its seats, one per consumer,
-and settles what they acknowledge. A durable consumer has a desk of its own, the members of a group share one.
+`heliograph.delivery` fulfils it: a `Coordinator` hands the events of one lane out to its seats, one per
+consumer, and settles what they acknowledge. A durable consumer has a desk of its own, the members of a group
+share one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Acking(TypedDict, total=False):
     order: Order
 
 
-class Terms(msgspec.Struct, frozen=True):
+class AckOptions(msgspec.Struct, frozen=True):
     """What was agreed, checked."""
 
     ack: Ack = "auto"
@@ -82,7 +83,7 @@ class Handed(NamedTuple):
     """The monotonic instant in ns when its lifespan ends; 0 when it has none."""
 
 
-class Wish(NamedTuple):
+class JoinRequest(NamedTuple):
     """How a member of a group wants to sit down at a desk elsewhere."""
 
     member: str
@@ -93,7 +94,7 @@ class Wish(NamedTuple):
     """Whether to wait for a keeper that is away or not ready."""
 
 
-class Seat(Protocol):
+class GroupMembership(Protocol):
     """One consumer's place at a desk."""
 
     @property
@@ -153,7 +154,7 @@ class Seat(Protocol):
         ...
 
 
-class HostSeat(Seat, Protocol):
+class HostMembership(GroupMembership, Protocol):
     """A place at a desk of this station, whoever's it is."""
 
     def ack_later(self, number: int, outcome: Callable[[bool | HeliographError], object]) -> None:
@@ -161,12 +162,12 @@ class HostSeat(Seat, Protocol):
         ...
 
 
-class Desk(Protocol):
+class Coordinator(Protocol):
     """Hands out the events of one lane."""
 
-    terms: Terms
+    terms: AckOptions
 
-    def sit(self, member: str, ring: Callable[[], object]) -> Seat:
+    def sit(self, member: str, ring: Callable[[], object]) -> GroupMembership:
         """A place for a consumer; `ring` is called when it should ask again."""
         ...
 
@@ -185,25 +186,25 @@ class Desk(Protocol):
         ...
 
 
-class HostDesk(Desk, Protocol):
+class HostCoordinator(Coordinator, Protocol):
     """One of this station, at which members of others may sit too."""
 
-    def sit(self, member: str, ring: Callable[[], object]) -> HostSeat: ...
+    def sit(self, member: str, ring: Callable[[], object]) -> HostMembership: ...
 
 
-class OpenDesk(Protocol):
+class OpenCoordinator(Protocol):
     """Makes a desk."""
 
     def __call__(
         self,
         name: str,
         lane: Lane,
-        terms: Terms,
+        terms: AckOptions,
         *,
         cursors: Cursors | None = None,
         taken: Sequence[Item] = (),
-        bury: Callable[[Item, int], object],
-    ) -> HostDesk:
+        add_dead_letter: Callable[[Item, int], object],
+    ) -> HostCoordinator:
         """A desk for a lane.
 
         Args:
@@ -228,7 +229,7 @@ def agree(
     max_deliveries: int | None = None,
     dead_letter: str | None = None,
     order: Order = "arrival",
-) -> Terms:
+) -> AckOptions:
     """Check what a consumer says about acknowledging.
 
     Args:
@@ -265,7 +266,7 @@ def agree(
         _check(channel, "ack", not given, "'before' settles an event before it is seen: nothing comes again")
     if lease is None and ack != "before" and (shared or ack == "manual"):
         lease = LEASE_SECONDS
-    return Terms(ack, lease, max_in_flight, max_deliveries, dead_letter, order)
+    return AckOptions(ack, lease, max_in_flight, max_deliveries, dead_letter, order)
 
 
 def _check(channel: str, option: str, fits: bool, problem: str) -> None:

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.queueing.queue import Item, Lane
-    from heliograph.channel.receive.ack_protocol import Desk, Handed, HostDesk, Seat, Terms
+    from heliograph.channel.receive.ack_protocol import (
+        AckOptions,
+        Coordinator,
+        GroupMembership,
+        Handed,
+        HostCoordinator,
+    )
     from heliograph.channel.receive.options import Selection
     from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone, HistoryReset
 
@@ -56,9 +62,9 @@ class Consumer(QueuedReceiver, Generic[T]):
         *,
         ends: bool = False,
         raises_gaps: bool = False,
-        open_desk: Callable[[str, Lane, Sequence[Item]], Desk],
-        terms: Terms | None = None,
-        shared: tuple[Lane, Desk] | None = None,
+        open_desk: Callable[[str, Lane, Sequence[Item]], Coordinator],
+        terms: AckOptions | None = None,
+        shared: tuple[Lane, Coordinator] | None = None,
     ) -> None:
         super().__init__(channel, name, selection)
         self._clock = channel.ports.clock
@@ -74,8 +80,8 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._auto = terms is None or terms.ack == "auto"
         self._manual = terms is not None and terms.ack == "manual"
         self._handed: int | None = None
-        self._seat: Seat | None = None
-        self._desk: Desk | None = None
+        self._seat: GroupMembership | None = None
+        self._desk: Coordinator | None = None
         self._left = False
         if shared is not None:
             self.lane, desk = shared
@@ -287,7 +293,7 @@ class Consumer(QueuedReceiver, Generic[T]):
             handed = self._handed_to_me(self._seat)
             return None if handed is None else Delivery(handed, self._seat)
 
-    def _handed_to_me(self, seat: Seat) -> Handed | None:
+    def _handed_to_me(self, seat: GroupMembership) -> Handed | None:
         if self._left:
             return None
         if self._handed is not None:
@@ -316,8 +322,8 @@ class Shared(QueuedReceiver):
         name: str,
         selection: Selection,
         *,
-        open_desk: Callable[[str, Lane, Sequence[Item]], HostDesk],
-        terms: Terms,
+        open_desk: Callable[[str, Lane, Sequence[Item]], HostCoordinator],
+        terms: AckOptions,
     ) -> None:
         super().__init__(channel, name, selection)
         self.terms = terms

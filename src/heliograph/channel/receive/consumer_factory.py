@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from heliograph.channel.history.feed import JournalLane
-from heliograph.channel.receive.ack_protocol import Acking, Terms, Wish, agree
+from heliograph.channel.receive.ack_protocol import Acking, AckOptions, JoinRequest, agree
 from heliograph.channel.receive.consumer import Consumer, Shared
-from heliograph.channel.receive.coordinator_failover import Found, MovingDesk
-from heliograph.channel.receive.dead_letters import give_up, open_grave
+from heliograph.channel.receive.coordinator_failover import FailoverCoordinator, Found
+from heliograph.channel.receive.dead_letters import give_up, open_dead_letter_channel
 from heliograph.errors import CursorHeld, NotPossible, QueryFailed
 from heliograph.model.event import Event, info_of
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.context import Services
+    from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.partitions import Journalled
     from heliograph.channel.history.positions import Cursors, Point
     from heliograph.channel.queueing.queue import Item, Lane
-    from heliograph.channel.receive.ack_protocol import Desk, HostDesk, HostSeat
+    from heliograph.channel.receive.ack_protocol import Coordinator, HostCoordinator, HostMembership
     from heliograph.channel.receive.options import Selection
-    from heliograph.channel.registry import Members
+    from heliograph.channel.registry import Registry
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ KEPT_BESIDE: Final = (GROUP, "supplier:")
 """How the names begin under which others keep how far they are, beside durable consumers."""
 
 
-class Asked(NamedTuple):
+class ConsumerRequest(NamedTuple):
     """How a consumer was asked for, beside what it wants and how it acknowledges."""
 
     name: str | None
@@ -57,11 +57,11 @@ class Asked(NamedTuple):
     raises_gaps: bool
 
 
-class Asking(Generic[T]):
+class ConsumerFactory(Generic[T]):
     """See the module."""
 
     def __init__(
-        self, channel: Channel[T], members: Members[T], journal: Journalled | None, services: Services
+        self, channel: Channel[T], members: Registry[T], journal: Journalled | None, services: ChannelContext
     ) -> None:
         self._channel = channel
         self._members = members
@@ -75,7 +75,7 @@ class Asking(Generic[T]):
         self._seated_members: dict[str, Consumer[T]] = {}
         """Members of groups on a persistent channel, whichever station has their desk."""
 
-    def open(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
+    def open(self, how: ConsumerRequest, selection: Selection, acking: Acking) -> Consumer[T]:
         if how.ends and self._members.history.keeps and how.start in (None, "earliest"):
             # What ends has no later: stations that are there and not linked yet have kept events as well.
             self._services.meet_stations()
@@ -119,9 +119,9 @@ class Asking(Generic[T]):
         ring: Callable[[], object],
         *,
         raises_gaps: bool,
-    ) -> tuple[Shared, HostSeat]:
+    ) -> tuple[Shared, HostMembership]:
         """A place at a group's desk for a member in another station; `one_left` says that it has left."""
-        how = Asked(member, None, ends=selection.span.ends is not None, raises_gaps=raises_gaps)
+        how = ConsumerRequest(member, None, ends=selection.span.ends is not None, raises_gaps=raises_gaps)
         with self._lock:
             shared = self._shared(how, selection, acking)
             return shared, shared.desk.sit(member, ring)
@@ -133,7 +133,9 @@ class Asking(Generic[T]):
         for member in members:
             member.close()
 
-    def _open_durable(self, name: str, how: Asked, selection: Selection, terms: Terms) -> Consumer[T]:
+    def _open_durable(
+        self, name: str, how: ConsumerRequest, selection: Selection, terms: AckOptions
+    ) -> Consumer[T]:
         assert self._journal is not None
         if name.startswith(KEPT_BESIDE):
             raise NotPossible(
@@ -153,9 +155,9 @@ class Asking(Generic[T]):
     def _joined(
         self,
         name: str,
-        how: Asked,
+        how: ConsumerRequest,
         selection: Selection,
-        terms: Terms | None,
+        terms: AckOptions | None,
         cursors: Cursors | None = None,
     ) -> Consumer[T]:
         consumer: Consumer[T] = Consumer(
@@ -164,13 +166,13 @@ class Asking(Generic[T]):
             selection,
             ends=how.ends,
             raises_gaps=how.raises_gaps,
-            open_desk=self._desk_opener(terms or Terms(), cursors),
+            open_desk=self._desk_opener(terms or AckOptions(), cursors),
             terms=terms,
         )
         self._channel.join(consumer, how.start)
         return consumer
 
-    def _open_member(self, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
+    def _open_member(self, how: ConsumerRequest, selection: Selection, acking: Acking) -> Consumer[T]:
         name = self._members.claim_name(how.name or "consumer")
         try:
             return self._seated(name, how, selection, acking)
@@ -178,7 +180,7 @@ class Asking(Generic[T]):
             self._members.release_name(name)
             raise
 
-    def _seated(self, name: str, how: Asked, selection: Selection, acking: Acking) -> Consumer[T]:
+    def _seated(self, name: str, how: ConsumerRequest, selection: Selection, acking: Acking) -> Consumer[T]:
         if self._journal is None:
             with self._lock:
                 shared = self._shared(how, selection, acking)
@@ -187,7 +189,7 @@ class Asking(Generic[T]):
         found = self._find(name, how, selection, acking, patient=True)
         # Wherever it sits down later, it is by what was agreed here, also if it said nothing itself.
         agreed: Any = msgspec.structs.asdict(found.desk.terms)
-        desk = MovingDesk(
+        desk = FailoverCoordinator(
             found, lambda: self._find(name, how, selection, agreed, patient=False), self._channel.ports.tasks
         )
         # Nothing is ever in this lane: what the member gets is in the one that a desk elsewhere takes from.
@@ -197,12 +199,14 @@ class Asking(Generic[T]):
             self._seated_members[name] = member
         return member
 
-    def _find(self, name: str, how: Asked, selection: Selection, acking: Acking, *, patient: bool) -> Found:
+    def _find(
+        self, name: str, how: ConsumerRequest, selection: Selection, acking: Acking, *, patient: bool
+    ) -> Found:
         """The one desk of a group: of several keepers, the first that has it or can open it."""
         refused: CursorHeld | QueryFailed | None = None
         assert self._journal is not None
         hosts = self._journal.hosts()
-        wish = Wish(name, how.raises_gaps, tuple(host.partition for host in hosts), patient)
+        wish = JoinRequest(name, how.raises_gaps, tuple(host.partition for host in hosts), patient)
         for host in hosts:
             try:
                 if not host.kept_here and selection.group not in self._groups:
@@ -219,18 +223,20 @@ class Asking(Generic[T]):
         assert refused is not None
         raise refused
 
-    def _member(self, name: str, how: Asked, selection: Selection, lane: Lane, desk: Desk) -> Consumer[T]:
+    def _member(
+        self, name: str, how: ConsumerRequest, selection: Selection, lane: Lane, desk: Coordinator
+    ) -> Consumer[T]:
         return Consumer(
             self._channel,
             name,
             selection,
             ends=how.ends,
-            open_desk=self._desk_opener(Terms(), None),
+            open_desk=self._desk_opener(AckOptions(), None),
             terms=desk.terms,
             shared=(lane, desk),
         )
 
-    def _shared(self, how: Asked, selection: Selection, acking: Acking) -> Shared:
+    def _shared(self, how: ConsumerRequest, selection: Selection, acking: Acking) -> Shared:
         """The group, opened if need be, if a member may be in it that wants this. Under the lock."""
         assert selection.group is not None
         shared = self._groups.get(selection.group)
@@ -253,7 +259,7 @@ class Asking(Generic[T]):
             )
         return shared
 
-    def _open_group(self, how: Asked, selection: Selection, terms: Terms) -> Shared:
+    def _open_group(self, how: ConsumerRequest, selection: Selection, terms: AckOptions) -> Shared:
         group = selection.group
         assert group is not None
         if self._members.has_group(group):
@@ -298,15 +304,15 @@ class Asking(Generic[T]):
             log.warning("%s: another keeper hands out to this group; its members go there", shared.name)
             shared.close()
 
-    def _agree(self, selection: Selection, acking: Acking) -> Terms:
+    def _agree(self, selection: Selection, acking: Acking) -> AckOptions:
         shared = selection.group is not None
         terms = agree(self._channel.name, tuple(selection.conditions), shared=shared, **acking)
         self._grave(terms)  # refused before anything is held
         return terms
 
-    def _grave(self, terms: Terms) -> Channel[Any] | None:
+    def _grave(self, terms: AckOptions) -> Channel[Any] | None:
         """The channel for dead letters, if there is to be one."""
-        grave = open_grave(self._channel, self._services, terms.dead_letter)
+        grave = open_dead_letter_channel(self._channel, self._services, terms.dead_letter)
         if grave is not None and self._journal is not None and not grave.qos.journalled:
             raise NotPossible(
                 self._channel.name,
@@ -316,13 +322,15 @@ class Asking(Generic[T]):
         return grave
 
     def _desk_opener(
-        self, terms: Terms, cursors: Cursors | None
-    ) -> Callable[[str, Lane, Sequence[Item]], HostDesk]:
+        self, terms: AckOptions, cursors: Cursors | None
+    ) -> Callable[[str, Lane, Sequence[Item]], HostCoordinator]:
         grave = self._grave(terms)
 
-        def open_desk(name: str, lane: Lane, taken: Sequence[Item]) -> HostDesk:
-            bury = partial(give_up, grave, self._services, name)
-            return self._services.open_desk(name, lane, terms, cursors=cursors, taken=taken, bury=bury)
+        def open_desk(name: str, lane: Lane, taken: Sequence[Item]) -> HostCoordinator:
+            add_dead_letter = partial(give_up, grave, self._services, name)
+            return self._services.open_desk(
+                name, lane, terms, cursors=cursors, taken=taken, add_dead_letter=add_dead_letter
+            )
 
         return open_desk
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from heliograph.channel.history.feed import JournalLane
-    from heliograph.channel.receive.ack_protocol import Desk, Seat
+    from heliograph.channel.receive.ack_protocol import Coordinator, GroupMembership
     from heliograph.errors import HeliographError
     from heliograph.model.event import Event, Header
     from heliograph.runtime.ports import Tasks
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Found(NamedTuple):
     """A desk for a member."""
 
-    desk: Desk
+    desk: Coordinator
     lane: JournalLane | None = None
     """What it takes from, if it is in this station."""
     types: Callable[[], tuple[type[Event], ...]] = tuple
@@ -39,8 +39,8 @@ class Found(NamedTuple):
             raise self.lane.failure
 
 
-class MovingDesk:
-    """See the module, and `heliograph.channel.receive.ack_protocol.Desk`; for one member.
+class FailoverCoordinator:
+    """See the module, and `heliograph.channel.receive.ack_protocol.Coordinator`; for one member.
 
     Args:
         found: where it sits down first.
@@ -53,8 +53,8 @@ class MovingDesk:
         self._find = find
         self._tasks = tasks
 
-    def sit(self, member: str, ring: Callable[[], object]) -> MovingSeat:
-        return MovingSeat(self._found, self._find, member, ring, self._tasks)
+    def sit(self, member: str, ring: Callable[[], object]) -> FailoverMembership:
+        return FailoverMembership(self._found, self._find, member, ring, self._tasks)
 
     def number_of(self, partition: str, offset: int) -> int:
         return self._found.desk.number_of(partition, offset)
@@ -69,9 +69,9 @@ class MovingDesk:
         """It is its station's; a member leaves by its seat."""
 
 
-class MovingSeat:
-    """See the module, and `heliograph.channel.receive.ack_protocol.Seat`. Its numbers stay, whichever desk it
-    has."""
+class FailoverMembership:
+    """See the module, and `heliograph.channel.receive.ack_protocol.GroupMembership`. Its numbers stay,
+    whichever desk it has."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class MovingSeat:
         self._member = member
         self._ring = ring
         self._moving = tasks.lock(f"seat of {member}")
-        self._at: tuple[Found, Seat] = (found, found.desk.sit(member, ring))
+        self._at: tuple[Found, GroupMembership] = (found, found.desk.sit(member, ring))
         self._partitions: list[str] = []
         self._left = False
         self._failure: HeliographError | None = None
@@ -163,7 +163,7 @@ class MovingSeat:
 
     # Inside
 
-    def _read(self, found: Found, seat: Seat, handed: list[Handed]) -> list[Handed]:
+    def _read(self, found: Found, seat: GroupMembership, handed: list[Handed]) -> list[Handed]:
         """What was handed out, in this station's classes; from the first that cannot be on it is given back.
 
         Other members may be able to read it. This one leaves, and is told why.
@@ -187,7 +187,7 @@ class MovingSeat:
             raise self._failure
         return readable
 
-    def _move(self, lost: Seat) -> bool:
+    def _move(self, lost: GroupMembership) -> bool:
         """Sit down at another desk, or again at this one; False when there is none for now."""
         with self._moving:
             if self._at[1] is not lost:

@@ -14,11 +14,13 @@ from heliograph.qos.policies import QoS
 
 if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
-    from heliograph.channel.context import Services
+    from heliograph.channel.context import ChannelContext
     from heliograph.channel.queueing.queue import Item
 
 
-def open_grave(channel: Channel[Any], services: Services, name: str | None) -> Channel[Any] | None:
+def open_dead_letter_channel(
+    channel: Channel[Any], services: ChannelContext, name: str | None
+) -> Channel[Any] | None:
     """The channel for what could not be delivered in another one, persistent if that one is."""
     if name is None:
         return None
@@ -26,7 +28,9 @@ def open_grave(channel: Channel[Any], services: Services, name: str | None) -> C
     return services.open_channel(name, channel.types, qos)
 
 
-def give_up(grave: Channel[Any] | None, services: Services, receiver: str, item: Item, attempts: int) -> None:
+def give_up(
+    grave: Channel[Any] | None, services: ChannelContext, receiver: str, item: Item, attempts: int
+) -> None:
     """Nobody tries any more to deliver an event."""
     if grave is None:
         services.on_error(receiver, item[1], GivenUp(receiver, str(item[1].id), attempts))

@@ -14,7 +14,7 @@ from heliograph.model.event import Event
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from heliograph.channel.receive.ack_protocol import Handed, Seat
+    from heliograph.channel.receive.ack_protocol import GroupMembership, Handed
     from heliograph.model.event import Header
 
 T = TypeVar("T", bound=Event)
@@ -25,7 +25,7 @@ class Delivery(Generic[T]):
 
     __slots__ = ("_handed", "_seat")
 
-    def __init__(self, handed: Handed, seat: Seat) -> None:
+    def __init__(self, handed: Handed, seat: GroupMembership) -> None:
         self._handed = handed
         self._seat = seat
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 
 import msgspec
 
-from heliograph.channel.history.positions import Span
+from heliograph.channel.history.positions import OffsetRange
 from heliograph.channel.queueing.queue import LanePolicy
 from heliograph.channel.routing.conditions import AnyOf, Condition
 from heliograph.errors import DecodeError, ExpressionError, FormatError, NotPossible, WrongEventType
@@ -90,7 +90,7 @@ class Selection(msgspec.Struct, frozen=True):
     group: str | None = None
     queue: int | None = None
     overflow: LanePolicy | None = None
-    span: Span = Span()
+    span: OffsetRange = OffsetRange()
     """Of a history, the part that it wants; without saying, what comes from now on."""
     dispatch: OrderName | Order | None = None
     sub_priority: int | None = None

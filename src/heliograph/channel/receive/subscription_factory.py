@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from heliograph.channel.ledger import LaneCounts
-from heliograph.channel.receive.consumer_factory import Asked
+from heliograph.channel.receive.consumer_factory import ConsumerRequest
 from heliograph.channel.receive.options import QUEUE_OPTIONS
 from heliograph.channel.receive.subscription import (
     AsyncSubscription,
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.context import Services
+    from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.positions import Point
     from heliograph.channel.receive.ack_protocol import Acking
     from heliograph.channel.receive.consumer import Consumer
-    from heliograph.channel.receive.consumer_factory import Asking
+    from heliograph.channel.receive.consumer_factory import ConsumerFactory
     from heliograph.channel.receive.delivery import Delivery
     from heliograph.channel.receive.options import Selection
-    from heliograph.channel.registry import Members
+    from heliograph.channel.registry import Registry
 
 T = TypeVar("T", bound=Event)
 Function = TypeVar("Function", bound="Callable[..., object]")
@@ -72,11 +72,11 @@ def decorator(subscribe: Callable[..., object], **options: Any) -> Callable[[Fun
     return decorate
 
 
-class Calling(Generic[T]):
+class SubscriptionFactory(Generic[T]):
     """Opens the subscriptions of one channel."""
 
     def __init__(
-        self, channel: Channel[T], members: Members[T], asking: Asking[T], services: Services
+        self, channel: Channel[T], members: Registry[T], asking: ConsumerFactory[T], services: ChannelContext
     ) -> None:
         self._channel = channel
         self._members = members
@@ -181,7 +181,7 @@ class Calling(Generic[T]):
             )
         takes_header(callback)  # refused before anything is opened
         loop = self._loop() if inspect.iscoroutinefunction(callback) else None
-        how = Asked(name, start, ends=False, raises_gaps=False)
+        how = ConsumerRequest(name, start, ends=False, raises_gaps=False)
         member = self._asking.open(how, selection, acking)
         subscription = GroupSubscription(self._channel, member, callback, loop, self.left)
         self._in_groups.add(subscription)

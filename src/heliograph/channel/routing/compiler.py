@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
-from heliograph.channel.publish.codegen import STAYS, Stamping, WayIn, way_in
+from heliograph.channel.publish.codegen import STAYS, Stamping, WayIn, compile_push
 from heliograph.channel.queueing.queue import Lane
 from heliograph.channel.routing.conditions import AnyOf, Condition
 from heliograph.channel.routing.filter_index import Index, Some
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Found: TypeAlias = "list[Lane | Group | Half | Some]"
 """Who may want an event, of those who can be asked before it has its place."""
-Asked: TypeAlias = "tuple[Route, Found | None]"
+ConsumerRequest: TypeAlias = "tuple[Route, Found | None]"
 """The route of an event, and what `Route.early` has found by it."""
 Answers: TypeAlias = "tuple[Mapping[type, Route], Sequence[Found | None]]"
 """The routes of a channel, and of each of several events what `Route.early` has found by them."""
@@ -152,9 +152,9 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.stamping.function()
 
     @cached_property
-    def way_in(self) -> WayIn:
+    def compile_push(self) -> WayIn:
         """The generated push. Made when the first event comes: routes that change before cost nothing."""
-        return way_in(self)
+        return compile_push(self)
 
     @cached_property
     def wants(self) -> tuple[Callable[[Any, Header], bool] | None, Callable[[Any, Header], bool] | None]:

@@ -27,7 +27,7 @@ MERGED: Final = 100
 """Receivers of a channel whose filters are merged; the next ones are indexed."""
 
 
-class Crowd:
+class FilterIndex:
     """The indexed receivers of one channel. Changed only while no push is half done."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Crowd:
 class Index:
     """The indexed receivers of one event type."""
 
-    def __init__(self, crowd: Crowd, match: Callable[[Any, Header], list[Lane]]) -> None:
+    def __init__(self, crowd: FilterIndex, match: Callable[[Any, Header], list[Lane]]) -> None:
         self._crowd = crowd
         self.match = match
         """The lanes that an event is for. Any thread may ask at any time."""

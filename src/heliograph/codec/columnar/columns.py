@@ -20,7 +20,7 @@
 | list                | list                         | the same                                       |
 | array, 1 dimension  | list                         | the same                                       |
 | array, other shapes | struct<shape: list<int32>, data: list<item>>, items in C order                |
-| any                 | string: JSON as in `heliograph.codec.dynamic.json`; None is null                      
+| any                 | string: JSON as in `heliograph.codec.dynamic.json`; None is null
   |
 
 Spark has no unsigned integers and no list of fixed size. All columns are nullable, as Spark wants them; a

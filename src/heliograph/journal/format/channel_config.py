@@ -35,7 +35,7 @@ END: Final = b"\n"
 """Stands behind the record and nowhere in it: what has it was written to its end."""
 
 
-class Charter(msgspec.Struct):
+class ChannelConfig(msgspec.Struct):
     """See the module."""
 
     policies: dict[str, Any] = msgspec.field(default_factory=lambda: {"durability": "persistent"})
@@ -53,16 +53,16 @@ class Charter(msgspec.Struct):
         return [registry.learn(*row) for row in self.formats]
 
 
-_decode: Final = msgspec.json.Decoder(Charter).decode
+_decode: Final = msgspec.json.Decoder(ChannelConfig).decode
 
 
-def read_charter(disk: Disk, channel: str) -> Charter:
+def read_charter(disk: Disk, channel: str) -> ChannelConfig:
     """What is remembered of a channel; the defaults when that is nothing."""
     name = f"{CHANNELS}/{escaped(channel)}/{CHARTER}"
     try:
         data = disk.read(name)
     except NoSuchFile:
-        return Charter()
+        return ChannelConfig()
     try:
         charter = _decode(data.decode())  # names that are not known are passed over, but not their damage
         charter.qos()
@@ -71,7 +71,7 @@ def read_charter(disk: Disk, channel: str) -> Charter:
         if _is_cut(data) and not _has_events(disk, channel):
             # It is synced before the first event: until then a power loss may leave a part of it.
             log.warning("%s was cut by a power loss, and is passed over: the channel has no events yet", name)
-            return Charter()
+            return ChannelConfig()
         reason = f"{error}; remove it and say qos= when the channel is opened"
         raise BadJournalFile(name, reason) from error
     return charter
@@ -123,7 +123,7 @@ def keep_charter(
     declared = {fmt.name: fmt for fmt in known.known_formats()}
     infos = ((info_of(cls), is_made(cls)) for cls in types)
     formats = [declared.get(info.name, info.format) if made else info.format for info, made in infos]
-    charter = Charter(policies_of(qos), [(fmt.id, fmt.description) for fmt in formats], known.suspended)
+    charter = ChannelConfig(policies_of(qos), [(fmt.id, fmt.description) for fmt in formats], known.suspended)
     if anew or charter != known:
         sync = sync or disk.exists(f"{CHANNELS}/{escaped(channel)}/{CHARTER}")
         _write(disk, channel, charter, sync=sync)
@@ -139,7 +139,7 @@ def keep_suspension(disk: Disk, channel: str, owner: str | None, *, anew: bool =
         _write(disk, channel, msgspec.structs.replace(known, suspended=owner), sync=True)
 
 
-def _write(disk: Disk, channel: str, charter: Charter, *, sync: bool) -> None:
+def _write(disk: Disk, channel: str, charter: ChannelConfig, *, sync: bool) -> None:
     folder = f"{CHANNELS}/{escaped(channel)}"
     was_there = not made_folder(disk, folder)
     if sync:

@@ -32,7 +32,7 @@ _ZLIB: Final = 0x78
 """With which everything begins that zlib has compressed; in base64 that is another byte."""
 
 
-class LeftOut(msgspec.Struct, array_like=True, frozen=True):
+class CompactedIds(msgspec.Struct, array_like=True, frozen=True):
     """A row that was there."""
 
     offset: int
@@ -47,24 +47,26 @@ class LeftOut(msgspec.Struct, array_like=True, frozen=True):
         return None if self.push_id is None else {PUSH_ID: self.push_id}
 
 
-def left_out(row: Sequence[Any]) -> LeftOut:
+def left_out(row: Sequence[Any]) -> CompactedIds:
     """What is kept of a row; its values are those of `COLUMNS`."""
     offset, supplier, epoch, sequence, headers = row
-    return LeftOut(offset, supplier, int(epoch), int(sequence), dict(headers or ()).get(PUSH_ID))
+    return CompactedIds(offset, supplier, int(epoch), int(sequence), dict(headers or ()).get(PUSH_ID))
 
 
-def packed(rows: Sequence[LeftOut]) -> bytes:
+def packed(rows: Sequence[CompactedIds]) -> bytes:
     return b64encode(zlib.compress(msgspec.msgpack.encode(rows), 1))
 
 
-def unpacked(data: bytes | None) -> list[LeftOut]:
+def unpacked(data: bytes | None) -> list[CompactedIds]:
     """What `packed` made; nothing of what it did not make, which is logged, or of nothing."""
     if not data:
         return []
     try:
         if data[0] != _ZLIB:  # in files of version 1 it stood there as it is
             data = b64decode(data, validate=True)
-        return msgspec.msgpack.decode(zlib.decompressobj().decompress(data, MAX_SIZE), type=list[LeftOut])
+        return msgspec.msgpack.decode(
+            zlib.decompressobj().decompress(data, MAX_SIZE), type=list[CompactedIds]
+        )
     except (ValueError, zlib.error, msgspec.MsgspecError) as error:
         log.warning(
             "the ids of rows that compaction left out of a segment cannot be read (%s): a push that is "

@@ -179,7 +179,7 @@ def _part_of(run: Run, first: int, end: int) -> Run:
     )
 
 
-def taken_apart(rows: Iterable[Row]) -> list[Record]:
+def decode_large(rows: Iterable[Row]) -> list[Record]:
     """A record for every event."""
     records: list[Record] = []
     for row in rows:

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from heliograph.errors import BadJournalFile, DiskError
-from heliograph.journal.format.compacted_ids import COLUMNS, LeftOut, left_out
+from heliograph.journal.format.compacted_ids import COLUMNS, CompactedIds, left_out
 from heliograph.journal.format.footer import renewed
 from heliograph.journal.format.frames import checksum
 from heliograph.journal.format.keys import KeyReader
@@ -69,7 +69,7 @@ class _Input:
         self.events = entry.events
         self.reader: SegmentReader | None = None
         """None when it cannot be read."""
-        self.left_out: list[LeftOut] = []
+        self.left_out: list[CompactedIds] = []
         """The ids of rows that are not in it any more."""
         with suppress(BadJournalFile, DiskError):
             if is_whole(disk, folder, entry):

@@ -24,9 +24,9 @@ from heliograph.journal.format.records import (
     are_records,
     bytes_in,
     count_events,
+    decode_large,
     events_in,
     first_of,
-    taken_apart,
     without_first,
 )
 
@@ -124,7 +124,7 @@ class HeadColumns:
 
     def records(self) -> list[Record]:
         """Every event for itself."""
-        return taken_apart(self._rows)
+        return decode_large(self._rows)
 
     @cached_property
     def _places(self) -> pa.Array:

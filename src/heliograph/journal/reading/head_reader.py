@@ -17,10 +17,10 @@ from heliograph.journal.format.frames import HEAD_SIZE, ROWS, RUNS, BadFrame, Fr
 from heliograph.journal.format.records import (
     Rows,
     count_events,
+    decode_large,
     decode_rows,
     decode_runs,
     first_of,
-    taken_apart,
     without_first,
 )
 from heliograph.model.formats import Format
@@ -152,7 +152,7 @@ class HeadReader:
     def _records(self, frame: Frame) -> list[Record]:
         if self._last[0] == frame.base:
             return self._last[1]
-        records = taken_apart(self._stored(frame))
+        records = decode_large(self._stored(frame))
         self._last = (frame.base, records)
         return records
 

@@ -32,7 +32,7 @@ from heliograph.runtime.ports import SystemClock, ThreadTasks, seconds_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heliograph.journal.format.compacted_ids import LeftOut
+    from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.format.manifest import Manifest, Segment
     from heliograph.runtime.ports import Clock, Disk, Tasks
 
@@ -180,9 +180,9 @@ class PartitionReader:
         """
         return self._source_of(offset, self.watermark)
 
-    def left_out(self, start: int) -> list[LeftOut]:
+    def left_out(self, start: int) -> list[CompactedIds]:
         """The ids of events from an offset on that were compacted; those of a damaged file are unknown."""
-        found: list[LeftOut] = []
+        found: list[CompactedIds] = []
         for segment in self.manifest.segments:
             if segment.rows is not None and segment.next > start:
                 with suppress(BadJournalFile, NoSuchFile):

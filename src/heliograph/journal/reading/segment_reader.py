@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from heliograph.journal.format.compacted_ids import LeftOut
+    from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.format.manifest import Segment
     from heliograph.model.formats import FormatRegistry
     from heliograph.runtime.ports import Disk
@@ -103,7 +103,7 @@ class SegmentReader:
         offsets: list[int] = self._row_group(at, first).column("_offset").to_pylist()
         return offsets
 
-    def left_out(self) -> list[LeftOut]:
+    def left_out(self) -> list[CompactedIds]:
         """The ids of rows that compaction has left out of it, as far as they are kept."""
         return unpacked((self._file.metadata.metadata or {}).get(KEY))
 

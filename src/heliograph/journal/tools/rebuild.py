@@ -22,7 +22,7 @@ from heliograph.journal.format.footer import formats_in
 from heliograph.journal.format.frames import HEAD_SIZE, HeadHeader, checksum
 from heliograph.journal.format.manifest import Damage, Head, Manifest, Segment, files_in
 from heliograph.journal.names import HEADS, SEALED
-from heliograph.journal.writing.head_scan import Survey
+from heliograph.journal.writing.head_scan import TailScan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -151,7 +151,7 @@ def _heads(disk: Disk, folder: str, headers: dict[str, HeadHeader], segments: li
         if header.first >= end or any(s.first <= header.first and end <= s.next for s in segments):
             continue
         if bound is not None:
-            with closing(Survey(disk, folder, entry, header.partition, bound)) as survey:
+            with closing(TailScan(disk, folder, entry, header.partition, bound)) as survey:
                 entry = msgspec.structs.replace(survey.entry(), next=bound)
             heads.damage.extend(survey.damage)
             for mark in survey.marks:

@@ -43,7 +43,7 @@ from heliograph.journal.reading.head_reader import HeadReader
 from heliograph.journal.reading.segment_reader import SegmentReader, is_whole
 from heliograph.journal.tools.inspection import Range
 from heliograph.journal.tools.rebuild import described, last_promise, rebuilt
-from heliograph.journal.writing.head_scan import Survey
+from heliograph.journal.writing.head_scan import TailScan
 from heliograph.journal.writing.partition import Partition
 from heliograph.model.formats import FormatRegistry
 
@@ -261,7 +261,7 @@ def _examined(disk: Disk, folder: str, manifest: Manifest, entry: Head | Segment
 def _surveyed(disk: Disk, folder: str, manifest: Manifest, head: Head, watermark: int) -> Finding:
     """Look through a head that was being written, as its next writer will."""
     floor = max(manifest.next, watermark)
-    with closing(Survey(disk, folder, head, manifest.partition, floor)) as survey:
+    with closing(TailScan(disk, folder, head, manifest.partition, floor)) as survey:
         lost = tuple(Range(damage.first, damage.next, damage.reason) for damage in survey.damage)
         return Finding(head, lost, survey.header_damage)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from heliograph.channel.queueing.queue import Item
-    from heliograph.journal.format.compacted_ids import LeftOut
+    from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.format.records import Record
     from heliograph.journal.writing.receipt import Receipt
 
@@ -26,7 +26,7 @@ WINDOW: Final = 65_536
 """Events, the last of a partition, among which an id is looked for."""
 
 
-class Repeats:
+class DedupWindow:
     """The ids of the last events. Whoever looks and adds holds a lock; `settled` needs none."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Repeats:
         """The append of an id that is known; None when it is on disk."""
         return self._known[push_id]
 
-    def read_before(self, records: Iterable[Record | LeftOut]) -> None:
+    def read_before(self, records: Iterable[Record | CompactedIds]) -> None:
         """Rows that are or were on disk, in their order, and older than what was noted."""
         older = [
             one

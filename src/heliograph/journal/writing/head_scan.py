@@ -114,7 +114,7 @@ class Stretch:
         return True
 
 
-class Survey:
+class TailScan:
     """Goes through an open head and decides what of it stays. The file is not touched."""
 
     def __init__(self, disk: Disk, folder: str, head: Head, partition: bytes, floor: int) -> None:

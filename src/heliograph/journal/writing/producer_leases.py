@@ -74,7 +74,7 @@ class SupplierLease:
             self._note = (last, receipt.first_offset + count)
 
 
-class NamedSuppliers:
+class ProducerLeases:
     """Those of one channel.
 
     Args:

@@ -31,7 +31,7 @@ from heliograph.journal.format.batch_marks import remembered
 from heliograph.journal.format.frames import FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.format.manifest import Damage, Head, Manifest
 from heliograph.journal.names import HEADS, MANIFEST, SEALED, TEMPORARY, head_name
-from heliograph.journal.writing.head_scan import Survey
+from heliograph.journal.writing.head_scan import TailScan
 from heliograph.model.lives import with_next
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def recover(disk: Disk, folder: str, manifest: Manifest, random: Random) -> tupl
         if head.next is not None:
             heads.append(head)
             continue
-        with closing(Survey(disk, folder, head, manifest.partition, floor)) as survey:
+        with closing(TailScan(disk, folder, head, manifest.partition, floor)) as survey:
             if survey.next > head.first:
                 heads.append(survey.entry())
             if survey.doubt:
@@ -151,7 +151,7 @@ def recover(disk: Disk, folder: str, manifest: Manifest, random: Random) -> tupl
     return closed, Recovery(cut, tuple(damage))
 
 
-def _rescued(disk: Disk, folder: str, manifest: Manifest, survey: Survey, random: Random) -> Head:
+def _rescued(disk: Disk, folder: str, manifest: Manifest, survey: TailScan, random: Random) -> Head:
     """A closed head with copies of the frames that are there but were never promised.
 
     The file they are in may have failed a sync, after which another would prove nothing.

@@ -37,7 +37,7 @@ from heliograph.journal.reading.head_columns import HeadColumns, grouped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.journal.format.compacted_ids import LeftOut
+    from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.format.records import Piece, Record
     from heliograph.model.formats import Format, FormatRegistry
 
@@ -79,7 +79,7 @@ def segment_file(pieces: Iterable[Piece], formats: FormatRegistry) -> tuple[byte
 
 
 def rewritten_file(
-    files: Sequence[pq.ParquetFile], tables: Iterable[pa.Table], left_out: Sequence[LeftOut] = ()
+    files: Sequence[pq.ParquetFile], tables: Iterable[pa.Table], left_out: Sequence[CompactedIds] = ()
 ) -> bytes:
     """A file with rows of others, which have one schema, and statistics where all of these have them."""
     sink = pa.BufferOutputStream()

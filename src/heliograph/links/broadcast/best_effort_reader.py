@@ -13,14 +13,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.links.broadcast.loss_count import LONE_HEAD
-from heliograph.links.broadcast.reader import HEAD, Listening
+from heliograph.links.broadcast.reader import HEAD, BroadcastReader
 from heliograph.links.session import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.links.broadcast.record_handler import Take
-    from heliograph.links.mesh.ingress import Arrivals
+    from heliograph.links.mesh.ingress import Ingress
     from heliograph.links.session.wire_events import Stream
     from heliograph.ring import RingReader
 
@@ -31,7 +31,7 @@ MAX_ASIDE: Final = 4_096
 NEVER_NS: Final = 1 << 62
 
 
-class Skimming(Listening):
+class BestEffortReader(BroadcastReader):
     """See the module.
 
     Args:
@@ -97,7 +97,7 @@ class Skimming(Listening):
             self._takers[head[:HEAD]] = count_and_take
         return count_and_take
 
-    def _way_in(self, stream: Stream, events: int) -> Arrivals | None:
+    def _way_in(self, stream: Stream, events: int) -> Ingress | None:
         arrivals = super()._way_in(stream, events)
         if arrivals is not None and len(arrivals.aside) >= MAX_ASIDE:
             self._left_out[stream.channel] += events

@@ -19,7 +19,7 @@ from heliograph.links.session import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from heliograph.links.broadcast.gateway import Aired
+    from heliograph.links.broadcast.gateway import BroadcastGateway
     from heliograph.links.session.wire_events import Stream
     from heliograph.ring import RingWriter
 
@@ -27,7 +27,7 @@ PIECE_LIMIT: Final = 0.2
 """Seconds for which readers are waited for before a piece is written."""
 
 
-class Pacing:
+class ChunkThrottle:
     """See the module.
 
     Args:
@@ -41,7 +41,7 @@ class Pacing:
         self,
         ring: RingWriter,
         streams: Mapping[int, Stream],
-        gateways: Mapping[str, Aired],
+        gateways: Mapping[str, BroadcastGateway],
         append: Callable[..., bool],
     ) -> None:
         self._ring = ring

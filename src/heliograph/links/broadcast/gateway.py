@@ -19,7 +19,7 @@ import msgspec
 from heliograph.channel.ledger import LaneCounts
 from heliograph.channel.receive.options import Selection
 from heliograph.channel.routing.conditions import AnyOf, Condition
-from heliograph.links.broadcast.queue import OVERTAKEN, AirLane
+from heliograph.links.broadcast.queue import OVERTAKEN, BroadcastQueue
 from heliograph.links.session.confirmation import Account
 from heliograph.links.session.gateway import ASK_AGAIN, Gateway
 from heliograph.runtime.ports import seconds_until
@@ -71,7 +71,7 @@ def lane_of(channel: Channel[Any]) -> int:
 NOT_SAID: Final = 1 << 63
 
 
-class Hearer:
+class ReaderSession:
     """One session of a station as reader of a lane; its next one is another, in a row of its own."""
 
     __slots__ = ("hearings", "is_ended", "is_over", "row", "sent", "station", "takes", "wishes")
@@ -101,7 +101,9 @@ class Hearing:
 
     sends_again = False
 
-    def __init__(self, gateway: Aired, hearer: Hearer, owed: Owed, ask: Callable[[], None]) -> None:
+    def __init__(
+        self, gateway: BroadcastGateway, hearer: ReaderSession, owed: Owed, ask: Callable[[], None]
+    ) -> None:
         self.name = gateway.name
         self.channel = gateway.channel
         self.gateway = gateway
@@ -138,27 +140,27 @@ class Hearing:
         return LaneCounts(dropped={self.account.reason: self.missed + self.unconfirmed})
 
 
-class Aired(Gateway):
+class BroadcastGateway(Gateway):
     """The gateway of a channel to all stations that read the ring."""
 
-    lane_kind = AirLane
+    lane_kind = BroadcastQueue
 
     def __init__(
         self, channel: Channel[Any], conditions: Mapping[type[Event], Any], sender: Broadcast
     ) -> None:
         super().__init__(channel, READERS[sender.lane], Selection(dict(conditions)), sender)
-        assert isinstance(self.lane, AirLane)
+        assert isinstance(self.lane, BroadcastQueue)
         self.broadcast = sender
         self.lane.line = sender
         self.lane.gateway = self
         self.lane.default_priority = channel.qos.priority
         self._hearings: list[Hearing] = []
-        self.wants: dict[Hearer, Mapping[type[Event], Any]] = {}
+        self.wants: dict[ReaderSession, Mapping[type[Event], Any]] = {}
         """What each station wants."""
-        self.paused_by: set[Hearer] = set()
+        self.paused_by: set[ReaderSession] = set()
         self.heads: dict[type[Event], tuple[bytes, int]] = {}
         """How a lone event of a class begins, and its stream; said in the ring before."""
-        self.sent_before: dict[Hearer, int] = {}
+        self.sent_before: dict[ReaderSession, int] = {}
         """How many were sent before each station came."""
         self.made = 0
         """Events of records that were made, but for those that pushing threads wrote from rows."""
@@ -170,13 +172,13 @@ class Aired(Gateway):
     @property
     def sent(self) -> int:
         """Events that were written."""
-        assert isinstance(self.lane, AirLane)
+        assert isinstance(self.lane, BroadcastQueue)
         return self.lane.counts().delivered + self.lane.missed
 
     @property
     def aired(self) -> int:
         """Events that are in the ring, or will be before all that is made from now on; while it is still."""
-        assert isinstance(self.lane, AirLane)
+        assert isinstance(self.lane, BroadcastQueue)
         return self.made + self.lane.written
 
     def count_made(self) -> None:
@@ -185,13 +187,13 @@ class Aired(Gateway):
 
     def waiting(self) -> list[Item]:
         """What waits to be written."""
-        assert isinstance(self.lane, AirLane)
+        assert isinstance(self.lane, BroadcastQueue)
         return self.lane.peek()
 
     def count_overtaken(self, record: int, events: int, reason: str = OVERTAKEN) -> int:
         """A station did not get these events of a record, a bit for each; those that others did not get
         either count once. How many that are."""
-        assert isinstance(self.lane, AirLane)
+        assert isinstance(self.lane, BroadcastQueue)
         if record < self.begins_at:
             return 0
         before = self._overtaken.get(record, 0)
@@ -200,7 +202,7 @@ class Aired(Gateway):
         self.lane.count_overtaken(new, reason)
         return new
 
-    def hear(self, hearer: Hearer, owed: Owed, ask: Callable[[], None]) -> None:
+    def hear(self, hearer: ReaderSession, owed: Owed, ask: Callable[[], None]) -> None:
         """A station reads the channel's events from now on, and says what it has taken in."""
         self._hearings = [one for one in self._hearings if one.unconfirmed or one.hearer in self.wants]
         hearing = Hearing(self, hearer, owed, ask)
@@ -209,10 +211,10 @@ class Aired(Gateway):
         hearer.hearings.append(hearing)
         owed.open(self.channel.name, hearing)
 
-    def hearings_of(self, hearer: Hearer) -> list[Hearing]:
+    def hearings_of(self, hearer: ReaderSession) -> list[Hearing]:
         return [one for one in self._hearings if one.hearer is hearer]
 
-    def said(self, hearer: Hearer, aired: int, *, takes: bool) -> None:
+    def said(self, hearer: ReaderSession, aired: int, *, takes: bool) -> None:
         """It stands in the ring, behind so many events, that a station takes the channel, or no more."""
         for hearing in self.hearings_of(hearer)[-1:]:
             (hearing.begin if takes else hearing.end)(aired)
@@ -259,12 +261,12 @@ class Aired(Gateway):
 
     def lose(self, events: int, reason: str) -> None:
         """So many of those that wait to be written will not reach a station that wanted them."""
-        assert isinstance(self.lane, AirLane)
+        assert isinstance(self.lane, BroadcastQueue)
         self.lane.count_overtaken(events, reason)
 
     def count_outrun(self) -> None:
         """Not everybody who takes the channel has got an event that was written."""
-        assert isinstance(self.lane, AirLane)
+        assert isinstance(self.lane, BroadcastQueue)
         self.lane.count_overtaken(1)
 
     def forget_overtaken(self, below: int) -> None:

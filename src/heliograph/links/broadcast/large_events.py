@@ -28,13 +28,13 @@ _BEFORE: Final = _HEAD.size - _REST.size
 _ALIGNMENT: Final = 8
 
 
-def laid_out(stream: int, said: bytes, body: Sequence[Buffer]) -> list[Buffer]:
+def encode_large(stream: int, said: bytes, body: Sequence[Buffer]) -> list[Buffer]:
     """A record, in parts: those of the body are as they were given."""
     padding = bytes(-(_HEAD.size + len(said)) % _ALIGNMENT)
     return [_HEAD.pack(APART, stream, len(said)) + said + padding, *body]
 
 
-def taken_apart(record: memoryview) -> tuple[memoryview, memoryview]:
+def decode_large(record: memoryview) -> tuple[memoryview, memoryview]:
     """What is said of an event, and its body; ValueError if there are none.
 
     Args:

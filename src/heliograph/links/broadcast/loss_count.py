@@ -6,7 +6,7 @@ flow. Between the events stands who takes what (`Takes`). Going backwards from w
 what it took at each of them.
 
 A channel's events are in the ring for all who want some of them. Which of them one station wants is asked
-here, of its filters as they are now (`Judge`), for a limited time: from then on its channels decide.
+here, of its filters as they are now (`LossCounter`), for a limited time: from then on its channels decide.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from heliograph.channel.publish.batch import Lot
+from heliograph.channel.publish.batch import IncomingBatch
 from heliograph.channel.routing.conditions import Condition
 from heliograph.errors import BadFrame, DecodeError
-from heliograph.links.broadcast.large_events import APART, taken_apart
+from heliograph.links.broadcast.large_events import APART, decode_large
 from heliograph.links.broadcast.queue import OVERTAKEN
 from heliograph.links.session import messages as m
 from heliograph.model.event import Event, info_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.routing.conditions import AnyOf
-    from heliograph.links.broadcast.gateway import Aired, Hearer
+    from heliograph.links.broadcast.gateway import BroadcastGateway, ReaderSession
     from heliograph.links.session.wire_events import Stream
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def events_by_channel(records: Iterable[bytes], streams: Mapping[int, Stream]) -
     return found + Counter(channel for channel, left in parts.items() if left)
 
 
-class Judge:
+class LossCounter:
     """Tells which events the filters of a station let through.
 
     Args:
@@ -130,7 +130,7 @@ class Judge:
             items = None
         if items is None or len(items) != events:
             return (1 << events) - 1
-        if isinstance(items, Lot) and not condition.needs_each_header:
+        if isinstance(items, IncomingBatch) and not condition.needs_each_header:
             items = [(event, items.first, 0) for event in items.events]
         holds = condition.holds
         return int("".join(["1" if holds(event, header) else "0" for event, header, _ in reversed(items)]), 2)
@@ -154,7 +154,7 @@ def _read_lone(stream: Stream, cls: type[Event], record: bytes) -> Sequence[Item
     body = memoryview(record)[LONE_HEAD.size :]
     if record[0] == APART:
         read_apart = stream.apart_reader((cls,), "default")
-        lone = None if read_apart is None else read_apart(*taken_apart(body))
+        lone = None if read_apart is None else read_apart(*decode_large(body))
     else:
         read_lone = stream.lone_reader((cls,), "default")
         lone = None if read_lone is None else read_lone(body)
@@ -162,7 +162,7 @@ def _read_lone(stream: Stream, cls: type[Event], record: bytes) -> Sequence[Item
 
 
 def missed_in(
-    records: Sequence[bytes], reader: tuple[int, int], takes: set[str], judge: Judge
+    records: Sequence[bytes], reader: tuple[int, int], takes: set[str], judge: LossCounter
 ) -> Iterator[tuple[int, str, int]]:
     """The place of a record, a channel, and which of its events there were for a reader; last ones first.
 
@@ -199,7 +199,12 @@ def missed_in(
         yield large.place, stream.channel, 1  # its beginning was read: nobody can ask about it
 
 
-def would_miss(records: Sequence[bytes], hearer: Hearer, judge: Judge, gateways: Mapping[str, Aired]) -> bool:
+def would_miss(
+    records: Sequence[bytes],
+    hearer: ReaderSession,
+    judge: LossCounter,
+    gateways: Mapping[str, BroadcastGateway],
+) -> bool:
     """Whether there is an event for a reader in records that it has not read, or behind them."""
     if any(missed_in(records, (hearer.station, hearer.row), hearer.takes, judge)):
         return True
@@ -213,9 +218,9 @@ def would_miss(records: Sequence[bytes], hearer: Hearer, judge: Judge, gateways:
 def count_missed(
     records: Sequence[bytes],
     first: int,
-    hearer: Hearer,
-    judge: Judge,
-    gateways: Mapping[str, Aired],
+    hearer: ReaderSession,
+    judge: LossCounter,
+    gateways: Mapping[str, BroadcastGateway],
     *,
     reason: str = OVERTAKEN,
 ) -> Counter[str]:

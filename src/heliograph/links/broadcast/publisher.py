@@ -17,8 +17,9 @@ What a stream is, and for which stations a channel's events are, is said in the 
 `Takes`). So it is in order with the events, and there is no instant at which an event belongs to somebody who
 does not know yet.
 
-A reader is a session of a station, in a row of the ring (`heliograph.links.broadcast.gateway.Hearer`). When a
-session is over its reader may still read what was written till then, while the next one reads in another row.
+A reader is a session of a station, in a row of the ring (`heliograph.links.broadcast.gateway.ReaderSession`).
+When a session is over its reader may still read what was written till then, while the next one reads in
+another row.
 
 A reader that stands still beyond its lease is ended by the ring. From that instant nothing is written until
 its session has left all channels (`_held`): so what it did not get is what it had not read, what was about to
@@ -37,18 +38,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.channel.publish.fast_path import ROW
 from heliograph.errors import RingClosed, RingFull
-from heliograph.links.broadcast.chunk_throttle import Pacing
-from heliograph.links.broadcast.gateway import BEST_EFFORT, NOT_SAID, Aired, Hearer
+from heliograph.links.broadcast.chunk_throttle import ChunkThrottle
+from heliograph.links.broadcast.gateway import BEST_EFFORT, NOT_SAID, BroadcastGateway, ReaderSession
 from heliograph.links.broadcast.large_events import LARGE
 from heliograph.links.broadcast.loss_count import (
-    Judge,
+    LossCounter,
     count_missed,
     events_by_channel,
     events_in,
     would_miss,
 )
-from heliograph.links.broadcast.queue import AirLane
-from heliograph.links.broadcast.records import RecordMaker
+from heliograph.links.broadcast.queue import BroadcastQueue
+from heliograph.links.broadcast.records import BroadcastEncoder
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import CLOSED
 from heliograph.links.session.gateway import GatewayLane
@@ -62,9 +63,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.publish.batch import Bulk
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
-    from heliograph.links.broadcast.queue import RowGateway, SupplierRows
+    from heliograph.links.broadcast.queue import PendingBatch, RowGateway
     from heliograph.links.session.confirmation import Owed
     from heliograph.links.session.gateway import Gateway
     from heliograph.links.session.wire_events import EventWriter, Said
@@ -99,7 +100,7 @@ class Broadcast:
         ports: Ports,
         writer: EventWriter,
         stream_of: Callable[[str, bytes], int],
-        on_overtaken: Callable[[Hearer, Counter[str]], None],
+        on_overtaken: Callable[[ReaderSession, Counter[str]], None],
     ) -> None:
         self.ring = ring
         self.lane = ring.name.lane
@@ -114,24 +115,24 @@ class Broadcast:
         self._sending = ports.tasks.lock("broadcast")
         self._wake = ports.tasks.signal("broadcast")
         self._armed = False
-        self._gateways: dict[str, Aired] = {}
-        self._readers: dict[int, Hearer] = {}
-        self._left: dict[tuple[Hearer, str], int] = {}
-        self._maker = RecordMaker(writer, stream_of, ring.largest)
+        self._gateways: dict[str, BroadcastGateway] = {}
+        self._readers: dict[int, ReaderSession] = {}
+        self._left: dict[tuple[ReaderSession, str], int] = {}
+        self._maker = BroadcastEncoder(writer, stream_of, ring.largest)
         self._unsent = self._maker.unsent
-        self._pacing = Pacing(ring, self._maker.streams, self._gateways, self._append)
-        self._held: set[Hearer] = set()
-        self._told: deque[tuple[Hearer, str, bool, Aired | int]] = deque()
+        self._pacing = ChunkThrottle(ring, self._maker.streams, self._gateways, self._append)
+        self._held: set[ReaderSession] = set()
+        self._told: deque[tuple[ReaderSession, str, bool, BroadcastGateway | int]] = deque()
         self._ready: deque[Gateway] = deque()
-        self._rows: deque[SupplierRows] = deque()
+        self._rows: deque[PendingBatch] = deque()
         self._closed = False
         self._task = ports.tasks.spawn("broadcast", self._write)
 
     # Who takes what
 
-    def read_by(self, station: int, row: int) -> Hearer | None:
+    def read_by(self, station: int, row: int) -> ReaderSession | None:
         """A station says that it reads the ring, in that row; None if it does not, or not any more."""
-        hearer = Hearer(station, row)
+        hearer = ReaderSession(station, row)
         if self.lane == BEST_EFFORT:
             return hearer  # nobody waits for it
         try:
@@ -146,12 +147,12 @@ class Broadcast:
 
     def admit(
         self,
-        hearer: Hearer,
+        hearer: ReaderSession,
         channel: Channel[Any],
         conditions: Mapping[type[Event], Any],
         owed: Owed | None = None,
         ask: Callable[[], None] = lambda: None,
-    ) -> Aired:
+    ) -> BroadcastGateway:
         """From here on a station that reads the ring gets what it wants of a channel.
 
         Args:
@@ -165,7 +166,7 @@ class Broadcast:
             gateway = self._gateways.get(channel.name)
             is_new = gateway is None or gateway.channel is not channel
             if gateway is None or is_new:
-                gateway = Aired(channel, conditions, self)
+                gateway = BroadcastGateway(channel, conditions, self)
             gateway.wants[hearer] = hearer.wishes[channel.name] = conditions
             gateway.sent_before[hearer] = gateway.sent
             if owed is not None:
@@ -178,7 +179,7 @@ class Broadcast:
                 channel.neighbours.change_gateway(gateway, gateway.all_wants())
         return gateway
 
-    def repeat(self, hearer: Hearer) -> None:
+    def repeat(self, hearer: ReaderSession) -> None:
         """A station has fallen behind, and knows nothing of what was said meanwhile."""
         with self._joining:
             for (who, channel), sent in tuple(self._left.items()):
@@ -189,18 +190,20 @@ class Broadcast:
                     self._tell(hearer, gateway, takes=True)
         self._pump()
 
-    def change(self, hearer: Hearer, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
+    def change(
+        self, hearer: ReaderSession, gateway: BroadcastGateway, conditions: Mapping[type[Event], Any]
+    ) -> None:
         with self._joining:
             gateway.wants[hearer] = hearer.wishes[gateway.channel.name] = conditions
             gateway.channel.neighbours.change_gateway(gateway, gateway.all_wants())
 
-    def leave(self, hearer: Hearer, gateway: Aired, reason: str = CLOSED) -> list[Item]:
+    def leave(self, hearer: ReaderSession, gateway: BroadcastGateway, reason: str = CLOSED) -> list[Item]:
         """A station wants nothing more of a channel, or is gone; what waited then, for whomever.
 
         If nobody else wants it, that is dropped under the reason.
         """
         self.pause(hearer, gateway, paused=False)
-        assert isinstance(gateway.lane, AirLane)
+        assert isinstance(gateway.lane, BroadcastQueue)
         with self._joining:
             if gateway.wants.pop(hearer, None) is None:
                 return []
@@ -215,12 +218,12 @@ class Broadcast:
             gateway.drop(reason)
             return gateway.lane.left
 
-    def wanted_by(self, hearer: Hearer, channel: str, waiting: list[Item]) -> int:
+    def wanted_by(self, hearer: ReaderSession, channel: str, waiting: list[Item]) -> int:
         """How many of these events of a channel a station wanted."""
         judge = self._judge(hearer)
         return sum(judge.wants(channel, item) for item in waiting)
 
-    def released(self, hearer: Hearer) -> None:
+    def released(self, hearer: ReaderSession) -> None:
         """A session that was overtaken has left all channels: go on without it."""
         # Not under `_sending`: nothing is written meanwhile, and nobody needs to wait for it.
         self._held.discard(hearer)
@@ -231,7 +234,7 @@ class Broadcast:
         hearer = self._readers.get(self.ring.held_up_by)
         return set() if hearer is None else {hearer.station}
 
-    def end_session(self, hearer: Hearer, *, is_gone: bool) -> None:
+    def end_session(self, hearer: ReaderSession, *, is_gone: bool) -> None:
         """A session is over, and has left all channels.
 
         What its reader did not read is still counted, should it be overtaken. If its station was struck off
@@ -244,7 +247,7 @@ class Broadcast:
         if is_gone and self._readers.get(hearer.row) is hearer:
             self.ring.hurry(hearer.row)
 
-    def bury(self, hearer: Hearer, reason: str) -> None:
+    def add_dead_letter(self, hearer: ReaderSession, reason: str) -> None:
         """The process of a reader has ended: what it had not read is dropped under the reason.
 
         So that only what it wanted counts, and what another station did not get either counts once. If the
@@ -266,13 +269,13 @@ class Broadcast:
         finally:
             self._sending.release()
 
-    def sent_to(self, hearer: Hearer) -> int:
+    def sent_to(self, hearer: ReaderSession) -> int:
         """Events of channels of which a station wants some, or did in this session."""
         with self._joining:
             gateways = [gateway for gateway in self._gateways.values() if hearer in gateway.wants]
             return hearer.sent + sum(g.sent - g.sent_before[hearer] for g in gateways)
 
-    def pause(self, hearer: Hearer, gateway: Aired, *, paused: bool) -> None:
+    def pause(self, hearer: ReaderSession, gateway: BroadcastGateway, *, paused: bool) -> None:
         """Stop writing a channel's events while a consumer of any station is full; never with best effort."""
         if self.lane == BEST_EFFORT:
             return
@@ -285,7 +288,7 @@ class Broadcast:
             gateway.paused = bool(gateway.paused_by)
         if is_over:
             self._list(gateway)
-            assert isinstance(gateway.lane, AirLane)
+            assert isinstance(gateway.lane, BroadcastQueue)
             self._rows.extend(gateway.lane.waiting_rows())
             self._pump()
 
@@ -308,7 +311,7 @@ class Broadcast:
 
     def send_now(self, gateway: Gateway, item: Item) -> bool:
         """Write an event that was pushed this instant; False when it has to be queued, or in a burst."""
-        assert isinstance(gateway, Aired)
+        assert isinstance(gateway, BroadcastGateway)
         event, header, _ = item
         head = gateway.heads.get(event.__class__)
         if head is None or not self._is_quiet():
@@ -337,9 +340,9 @@ class Broadcast:
             except RuntimeError:  # somebody else has it
                 pass
 
-    def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool:
+    def send_bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> bool:
         """Likewise events that were pushed together."""
-        assert isinstance(gateway, Aired)
+        assert isinstance(gateway, BroadcastGateway)
         if self._sending.mine():
             return False  # out of a signal handler, in the middle of a record
         try:
@@ -363,7 +366,7 @@ class Broadcast:
     def ask(self) -> None:
         """Readers say by their cursors what they have taken in."""
 
-    def send_rows(self, of: SupplierRows) -> bool:
+    def send_rows(self, of: PendingBatch) -> bool:
         """Write what a supplier has waiting; False when that cannot be now.
 
         In the pushing thread, under the lock of its channel's entry.
@@ -390,7 +393,7 @@ class Broadcast:
             except RuntimeError:  # somebody else has it
                 pass
 
-    def _known_head(self, of: SupplierRows) -> tuple[bytes, int] | None:
+    def _known_head(self, of: PendingBatch) -> tuple[bytes, int] | None:
         """How a lone event of a supplier begins, once readers know its class."""
         if of.head is None and (head := of.gateway.heads.get(of.cls)):
             of.head = head
@@ -398,7 +401,7 @@ class Broadcast:
             of.write_one = self._one_of(of, head[0]) if plain else partial(self._send_row, of, head)
         return of.head
 
-    def _one_of(self, of: SupplierRows, head: bytes) -> Callable[[Any, int, int, int], bool]:
+    def _one_of(self, of: PendingBatch, head: bytes) -> Callable[[Any, int, int, int], bool]:
         """What writes a lone event of a supplier: the case that somebody waits for, so all is at hand."""
         acquire, release, mine = self._sending.acquire, self._sending.release, self._sending.mine
         put, now = self.ring.put, self._now
@@ -433,11 +436,11 @@ class Broadcast:
 
         return write_one
 
-    def _send_row(self, of: SupplierRows, head: tuple[bytes, int], event: Any, *row: int) -> bool:
+    def _send_row(self, of: PendingBatch, head: tuple[bytes, int], event: Any, *row: int) -> bool:
         """The same for a supplier whose events have arrays, which are written from where they lie."""
         return self._send_lone(of.gateway, head, event, of.said(*row), of.lane.count_one_written)
 
-    def arm_rows(self, of: SupplierRows) -> None:
+    def arm_rows(self, of: PendingBatch) -> None:
         """A supplier has something waiting, and leaves it to the broadcast's own task."""
         self._rows.append(of)
         self._arm()
@@ -483,7 +486,7 @@ class Broadcast:
             finally:
                 self._sending.release()
 
-    def _tell(self, hearer: Hearer, gateway: Aired, *, takes: bool) -> None:
+    def _tell(self, hearer: ReaderSession, gateway: BroadcastGateway, *, takes: bool) -> None:
         self._told.append((hearer, gateway.channel.name, takes, gateway))
         self._pump()
 
@@ -519,8 +522,8 @@ class Broadcast:
             return True  # it has not said yet who it is
         return would_miss([*unread, *self._unsent], hearer, self._judge(hearer), self._gateways)
 
-    def _judge(self, hearer: Hearer) -> Judge:
-        return Judge(self._maker.streams, hearer.wishes, self._monotonic)
+    def _judge(self, hearer: ReaderSession) -> LossCounter:
+        return LossCounter(self._maker.streams, hearer.wishes, self._monotonic)
 
     def _overtaken(self, row: int, first: int, unread: list[bytes]) -> None:
         """The ring has ended a reader, and this is what it did not read, from that record on."""
@@ -542,7 +545,7 @@ class Broadcast:
         self._told.extend((hearer, channel, False, 0) for channel in hearer.takes)
         self._on_overtaken(hearer, missed)
 
-    def _settle(self, records: list[bytes], hearer: Hearer) -> None:
+    def _settle(self, records: list[bytes], hearer: ReaderSession) -> None:
         """What a reader did not get of these records is counted; nobody waits for it to confirm them."""
         unread = events_by_channel(records, self._maker.streams)
         for hearing in hearer.hearings:
@@ -599,7 +602,7 @@ class Broadcast:
             gateway.listed = False
             if gateway.paused:
                 continue
-            assert isinstance(gateway, Aired)
+            assert isinstance(gateway, BroadcastGateway)
             assert isinstance(gateway.lane, GatewayLane)
             _, items = gateway.lane.drain(MOST_AT_ONCE)
             if gateway.lane.waiting:
@@ -615,7 +618,7 @@ class Broadcast:
         while self._told:
             hearer, channel, takes, sent = self._told.popleft()
             (hearer.takes.add if takes else hearer.takes.discard)(channel)
-            if isinstance(sent, Aired):
+            if isinstance(sent, BroadcastGateway):
                 gateway, sent = sent, sent.aired
                 gateway.said(hearer, sent, takes=takes)
                 if takes:
@@ -631,6 +634,6 @@ class Broadcast:
         return m.run_bytes(m.RECORDS, m.MESSAGES, len(said), m.array_of(said))
 
 
-def _heard(hearer: Hearer) -> dict[str, Aired]:
+def _heard(hearer: ReaderSession) -> dict[str, BroadcastGateway]:
     """The gateways of the channels that a session takes, or took last."""
     return {hearing.channel.name: hearing.gateway for hearing in hearer.hearings}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import LaneCounts
-    from heliograph.channel.publish.batch import Bulk
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.publish.fast_path import MakeHeader
     from heliograph.channel.queueing.queue import Item, Lane
     from heliograph.links.session.wire_events import EventWriter, Said
@@ -60,16 +60,16 @@ class RowWriter(Protocol):
 
     due_ns: int
 
-    def send_rows(self, of: SupplierRows) -> bool:
+    def send_rows(self, of: PendingBatch) -> bool:
         """Write what a supplier has waiting; False when that cannot be now."""
         ...
 
-    def arm_rows(self, of: SupplierRows) -> None:
+    def arm_rows(self, of: PendingBatch) -> None:
         """Write it soon."""
         ...
 
 
-class SupplierRows:
+class PendingBatch:
     """See `heliograph.channel.publish.fast_path.Rows`."""
 
     __slots__ = (
@@ -89,7 +89,7 @@ class SupplierRows:
     )
 
     def __init__(
-        self, lane: AirLane, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader
+        self, lane: BroadcastQueue, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader
     ) -> None:
         self.lane = lane
         self.gateway = lane.gateway
@@ -106,7 +106,7 @@ class SupplierRows:
         self.write_one: Callable[[Any, int, int, int], bool] = _not_yet
         self._arm_rows = lane.line.arm_rows
 
-    def calls(self) -> tuple[Callable[[SupplierRows], bool], Callable[[], None], Callable[[], None]]:
+    def calls(self) -> tuple[Callable[[PendingBatch], bool], Callable[[], None], Callable[[], None]]:
         return self.write, self.left, self.arm
 
     def left(self) -> None:
@@ -149,7 +149,7 @@ def _not_yet(_event: Any, _sequence: int, _source_ts: int, _place: int) -> bool:
     return False
 
 
-class AirLane(GatewayLane):
+class BroadcastQueue(GatewayLane):
     """See the module."""
 
     line: RowWriter
@@ -160,7 +160,7 @@ class AirLane(GatewayLane):
 
     def __init__(self, name: str, **lane: Any) -> None:
         super().__init__(name, **lane)
-        self._suppliers: dict[tuple[str, int], SupplierRows] = {}
+        self._suppliers: dict[tuple[str, int], PendingBatch] = {}
         self.written = 0
         """Events that pushing threads wrote, each under the lock of the channel's entry."""
         self._missed: Counter[str] = Counter()
@@ -168,18 +168,18 @@ class AirLane(GatewayLane):
         """What waited when it was closed."""
         self.takes_rows = self.limit >= MOST_ROWS
 
-    def rows_of(self, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader) -> SupplierRows:
+    def rows_of(self, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader) -> PendingBatch:
         key = (supplier, epoch)
         found = self._suppliers.get(key)
         if found is None:
-            found = self._suppliers[key] = SupplierRows(self, supplier, epoch, cls, make_header)
+            found = self._suppliers[key] = PendingBatch(self, supplier, epoch, cls, make_header)
         return found
 
     def supplier_left(self, supplier: str, epoch: int) -> None:
         self.spill()
         self._suppliers.pop((supplier, epoch), None)
 
-    def write_rows(self, of: SupplierRows) -> bool:
+    def write_rows(self, of: PendingBatch) -> bool:
         """Write what a supplier has waiting, in its pushing thread; False when that cannot be now.
 
         And what the others have, once that is much: each would wait for a push of its own that finds its time
@@ -193,7 +193,7 @@ class AirLane(GatewayLane):
                 send(other)
         return True
 
-    def waiting_rows(self) -> list[SupplierRows]:
+    def waiting_rows(self) -> list[PendingBatch]:
         """Those of suppliers that have any."""
         return [of for of in self._suppliers.values() if of.rows]
 
@@ -212,7 +212,7 @@ class AirLane(GatewayLane):
         """
         return own * len(self._suppliers) >= MOST_ROWS and self._count_rows() >= MOST_ROWS
 
-    def take_rows(self, of: SupplierRows) -> list[Any]:
+    def take_rows(self, of: PendingBatch) -> list[Any]:
         """What a supplier has waiting, to be written before anything else; it counts as delivered."""
         with self._lock:
             rows = of.rows[:]
@@ -267,7 +267,7 @@ class AirLane(GatewayLane):
         self.spill()
         super().put_many(items)
 
-    def put_bulk(self, bulk: Bulk) -> None:
+    def put_bulk(self, bulk: OutgoingBatch) -> None:
         for of in self.waiting_rows():
             of.write(of)
         self.spill()

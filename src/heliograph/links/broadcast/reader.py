@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 
 from heliograph.channel.dispatch.reader_handover import HandedOver
-from heliograph.channel.publish.batch import Lot
+from heliograph.channel.publish.batch import IncomingBatch
 from heliograph.errors import BadFrame, FormatError, RingClosed, RingError
 from heliograph.links.broadcast.large_events import APART
 from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.fast_path import Line
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.broadcast.record_handler import Take
-    from heliograph.links.mesh.ingress import Arrivals
+    from heliograph.links.mesh.ingress import Ingress
     from heliograph.links.session.lifetimes import DeadlineOf
     from heliograph.ring import RingReader
     from heliograph.runtime.ports import Ports
@@ -53,7 +53,7 @@ SMALL: Final = 512
 HEAD: Final = LONE_HEAD.size
 
 
-class Listening:
+class BroadcastReader:
     """See the module; `heliograph.links.broadcast.best_effort_reader` has another one for best-effort rings.
 
     Args:
@@ -81,10 +81,10 @@ class Listening:
         peer: str,
         ports: Ports,
         *,
-        arrivals: Callable[[str], Arrivals | None],
+        arrivals: Callable[[str], Ingress | None],
         own: Sequence[Line],
-        on_failed: Callable[[Listening, str], None],
-        on_overtaken: Callable[[Listening], None],
+        on_failed: Callable[[BroadcastReader, str], None],
+        on_overtaken: Callable[[BroadcastReader], None],
         on_ended: Callable[[], None],
         left_out: Counter[str],
         unreadable: Counter[str],
@@ -123,7 +123,7 @@ class Listening:
         self._late_before = left_out.total()
         # What was read and not taken in yet: whoever takes the reading over goes on with it.
         self._records: Iterator[bytes] = iter(())
-        self._run: tuple[Arrivals, Sequence[Item]] | None = None
+        self._run: tuple[Ingress, Sequence[Item]] | None = None
         self._are_many = False
         self._until = 0
         self._task = tasks.spawn(f"broadcast of {peer}", self._listen)
@@ -167,7 +167,7 @@ class Listening:
         own, now, patience_ns, turn, reader = self._own, self._now, self.patience_ns, self._turn, self._reader
         turn.received()
         run, self._run = self._run, None
-        if run is not None and isinstance(run[1], Lot) and run[1].done < len(run[1]):
+        if run is not None and isinstance(run[1], IncomingBatch) and run[1].done < len(run[1]):
             run[0].add(run[1][run[1].done :], self._until)
         self._take_records()
         while True:
@@ -324,7 +324,7 @@ class Listening:
             raise BadFrame(self._peer, f"describes a format that cannot be: {error}") from None
         return Stream(said.channel, fmt, self._unreadable, self._deadline_of)
 
-    def _way_in(self, stream: Stream, events: int) -> Arrivals | None:
+    def _way_in(self, stream: Stream, events: int) -> Ingress | None:
         if stream.channel not in self._channels:
             return None
         if self._given_up:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.dispatch.reader_handover import NewReader
-    from heliograph.links.broadcast.gateway import Aired, Hearer
-    from heliograph.links.broadcast.reader import Listening
+    from heliograph.links.broadcast.gateway import BroadcastGateway, ReaderSession
+    from heliograph.links.broadcast.reader import BroadcastReader
     from heliograph.links.mesh.egress import Peer
-    from heliograph.links.mesh.ingress import Arrivals
+    from heliograph.links.mesh.ingress import Ingress
     from heliograph.links.session.link import LinkStats
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
@@ -87,7 +87,7 @@ class ChannelCarrier(msgspec.Struct, frozen=True):
     """Why it is no broadcast; empty when it is one."""
 
 
-class Airing:
+class BroadcastNegotiation:
     """See the module.
 
     Args:
@@ -109,7 +109,7 @@ class Airing:
         *,
         writer: EventWriter,
         stream_of: Callable[[str, bytes], int],
-        arrivals: Callable[[Peer, str], Arrivals | None],
+        arrivals: Callable[[Peer, str], Ingress | None],
         begin_reading: Callable[[Peer], None],
         end_reading: Callable[[Peer], None],
         peer_of: Callable[[int], Peer | None],
@@ -219,13 +219,15 @@ class Airing:
             listening.finish()
         return m.RingAnswer(lane, reads=True, row=reader.row)
 
-    def _listening(self, peer: Peer, lane: int, reader: RingReader) -> Listening:
-        from heliograph.links.broadcast.best_effort_reader import Skimming  # noqa: PLC0415 - likewise
-        from heliograph.links.broadcast.reader import Listening  # noqa: PLC0415 - stations without rings need not load it
+    def _listening(self, peer: Peer, lane: int, reader: RingReader) -> BroadcastReader:
+        from heliograph.links.broadcast.best_effort_reader import BestEffortReader  # noqa: PLC0415 - likewise
+        from heliograph.links.broadcast.reader import BroadcastReader  # noqa: PLC0415 - stations without rings need not load it
 
-        kind: Callable[..., Listening] = Listening
+        kind: Callable[..., BroadcastReader] = BroadcastReader
         if lane == BEST_EFFORT:
-            kind = partial(Skimming, missed=peer.fell_behind, on_gap=lambda: peer.link.post(m.RingGap(lane)))
+            kind = partial(
+                BestEffortReader, missed=peer.fell_behind, on_gap=lambda: peer.link.post(m.RingGap(lane))
+            )
         return kind(
             reader,
             self._station,
@@ -249,16 +251,18 @@ class Airing:
         """Whether a channel's events reach this station by ring."""
         return lane_of(channel) in peer.reads and not carries(channel)
 
-    def admit(self, peer: Peer, channel: Channel[Any], conditions: Mapping[type[Event], Any]) -> Aired:
+    def admit(
+        self, peer: Peer, channel: Channel[Any], conditions: Mapping[type[Event], Any]
+    ) -> BroadcastGateway:
         lane = lane_of(channel)
         # Of the best-effort lane nobody confirms anything: who falls behind there knows what it missed.
         owed = None if lane == BEST_EFFORT else peer.reports.owed
         return self._broadcasts[lane].admit(peer.reads[lane], channel, conditions, owed, peer.link.ask)
 
-    def change(self, peer: Peer, gateway: Aired, conditions: Mapping[type[Event], Any]) -> None:
+    def change(self, peer: Peer, gateway: BroadcastGateway, conditions: Mapping[type[Event], Any]) -> None:
         gateway.broadcast.change(peer.reads[gateway.broadcast.lane], gateway, conditions)
 
-    def leave(self, peer: Peer, gateway: Aired, reason: str = CLOSED) -> None:
+    def leave(self, peer: Peer, gateway: BroadcastGateway, reason: str = CLOSED) -> None:
         """A station wants nothing more of a channel, or is gone; what waits for nobody else is dropped so."""
         broadcast, name = gateway.broadcast, gateway.channel.name
         hearer = peer.reads[broadcast.lane]
@@ -269,7 +273,7 @@ class Airing:
             if not gateway.lane.closed:  # they are written for others
                 gateway.lose(missed, BY_STANDING_STILL)
 
-    def pause(self, peer: Peer, gateway: Aired, *, paused: bool) -> None:
+    def pause(self, peer: Peer, gateway: BroadcastGateway, *, paused: bool) -> None:
         hearer = peer.reads.get(gateway.broadcast.lane)
         if hearer is not None:
             gateway.broadcast.pause(hearer, gateway, paused=paused)
@@ -322,7 +326,7 @@ class Airing:
             _, listening = peer.listening.popitem()
             listening.drain(DRAIN_LIMIT)
 
-    def _expel(self, lane: int, hearer: Hearer) -> None:
+    def _expel(self, lane: int, hearer: ReaderSession) -> None:
         """A reader was overtaken: end its session, and serve the others again as soon as it has left."""
         peer = self._peer_of(hearer.station)
         is_its_session = peer is not None and peer.reads.get(lane) is hearer
@@ -406,7 +410,7 @@ class Airing:
                 self._lines.append(broadcast)
             return self._broadcasts.get(lane)
 
-    def _overtaken(self, lane: int, hearer: Hearer, missed: Counter[str]) -> None:
+    def _overtaken(self, lane: int, hearer: ReaderSession, missed: Counter[str]) -> None:
         self._add_missed(hearer.station, missed)
         self._ports.tasks.spawn("overtaken station", lambda: self._expel(lane, hearer))
 
@@ -419,7 +423,7 @@ class Airing:
         """Nobody reads what is in the rings for a process that has ended."""
         if is_dead:
             for lane, hearer in tuple(peer.reads.items()):
-                self._broadcasts[lane].bury(hearer, peer.reports.owed.reason or PEER_LOST)
+                self._broadcasts[lane].add_dead_letter(hearer, peer.reports.owed.reason or PEER_LOST)
 
     def _end_session(self, peer: Peer, *, is_gone: bool) -> None:
         """A station has left all channels: what it hears from now on is another session."""
@@ -428,7 +432,7 @@ class Airing:
             peer.sent_by_ring += self._broadcasts[lane].sent_to(hearer)
             self._broadcasts[lane].end_session(hearer, is_gone=is_gone)
 
-    def _expect_session(self, peer: Peer, lane: int, listening: Listening) -> None:
+    def _expect_session(self, peer: Peer, lane: int, listening: BroadcastReader) -> None:
         """The other station goes on without this one: it says what was missed, and begins a new session."""
 
         def insist() -> None:
@@ -440,7 +444,7 @@ class Airing:
 
         self._ports.tasks.spawn("overtaken by another station", insist)
 
-    def _failed(self, peer: Peer, lane: int, listening: Listening, reason: str) -> None:
+    def _failed(self, peer: Peer, lane: int, listening: BroadcastReader, reason: str) -> None:
         """Events may be lost: begin a new session, without rings."""
         peer.shuns_rings = True
         if peer.listening.get(lane) is listening:

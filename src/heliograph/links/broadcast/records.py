@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.queueing.queue import Item
-    from heliograph.links.broadcast.gateway import Aired
-    from heliograph.links.broadcast.queue import RowGateway, SupplierRows
+    from heliograph.links.broadcast.gateway import BroadcastGateway
+    from heliograph.links.broadcast.queue import PendingBatch, RowGateway
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
 
 log = logging.getLogger(__name__)
 
 
-class RecordMaker:
+class BroadcastEncoder:
     """See the module.
 
     Args:
@@ -47,7 +47,7 @@ class RecordMaker:
         self.streams: dict[int, Stream] = {}
         """What was said in the ring, by number."""
 
-    def add_rows(self, of: SupplierRows) -> bool:
+    def add_rows(self, of: PendingBatch) -> bool:
         """Records of what a supplier has waiting; whether there are any."""
         gateway = of.gateway
         if gateway.paused or not of.rows:
@@ -73,7 +73,7 @@ class RecordMaker:
             self.unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, 1, said))
         return head
 
-    def add(self, gateway: Aired, items: list[Item]) -> None:
+    def add(self, gateway: BroadcastGateway, items: list[Item]) -> None:
         """Records of events that waited in a gateway's queue."""
         for cls, run in runs_of(items, several=len(gateway.channel.types) > 1):
             head = self._head(gateway, cls)

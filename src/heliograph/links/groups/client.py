@@ -1,7 +1,7 @@
 """Members of a group whose desk is in another station; `heliograph.links.groups.server` answers them there.
 
-`RemoteDesk` is what such a member has in place of a desk. Its seat asks for events, some at a time, and tells
-what is settled. An event is in one member's hands at a time, wherever that is: leases, delays,
+`RemoteCoordinator` is what such a member has in place of a desk. Its seat asks for events, some at a time,
+and tells what is settled. An event is in one member's hands at a time, wherever that is: leases, delays,
 `max_in_flight` and order by key are kept by the one desk. A member whose desk does not know it any more, or
 was away for `HOST_LIMIT` seconds, has lost its seat and looks for another
 (`heliograph.channel.receive.coordinator_failover`).
@@ -21,7 +21,15 @@ import msgspec
 from msgspec import Meta
 
 from heliograph.channel.history.positions import NOW
-from heliograph.channel.receive.ack_protocol import Acking, Handed, Terms, Wish, numbered, place_of, stream_of
+from heliograph.channel.receive.ack_protocol import (
+    Acking,
+    AckOptions,
+    Handed,
+    JoinRequest,
+    numbered,
+    place_of,
+    stream_of,
+)
 from heliograph.errors import QueryFailed
 from heliograph.links.history.pages import Page, PageReader
 from heliograph.links.interest.filters import to_data
@@ -120,7 +128,7 @@ class Leave(msgspec.Struct, array_like=True):
 
 
 read_join: Final = msgspec.msgpack.Decoder(Join).decode
-_terms: Final = msgspec.msgpack.Decoder(Terms).decode
+_terms: Final = msgspec.msgpack.Decoder(AckOptions).decode
 read_take: Final = msgspec.msgpack.Decoder(Take).decode
 _handout: Final = msgspec.msgpack.Decoder(Handout | None).decode
 read_settle: Final = msgspec.msgpack.Decoder(Settle).decode
@@ -149,11 +157,11 @@ class Way(NamedTuple):
     """The same, without waiting: the last argument is told the answer, or why there is none."""
 
 
-class RemoteDesk:
+class RemoteCoordinator:
     """The desk of a group in another station, for one member; see
-    `heliograph.channel.receive.ack_protocol.Desk`."""
+    `heliograph.channel.receive.ack_protocol.Coordinator`."""
 
-    def __init__(self, way: Way, wish: Wish, selection: Selection, acking: Acking) -> None:
+    def __init__(self, way: Way, wish: JoinRequest, selection: Selection, acking: Acking) -> None:
         """Sit down at the keeper's desk; NotPossible with its reason when it refuses."""
         assert selection.group is not None
         self._way = way
@@ -182,10 +190,10 @@ class RemoteDesk:
             # It may be read all the same, by a station that hangs: nobody would ever ask from that seat.
             self._way.ask_later("group.leave", Leave(self.number, [], []), lambda _: None)
             raise
-        self.terms: Terms = m.decoded(_terms, answer, self._way.channel)
+        self.terms: AckOptions = m.decoded(_terms, answer, self._way.channel)
 
-    def sit(self, member: str, ring: Callable[[], object]) -> RemoteSeat:  # noqa: ARG002 - named when it joined
-        return RemoteSeat(self, self._way, ring)
+    def sit(self, member: str, ring: Callable[[], object]) -> RemoteMembership:  # noqa: ARG002 - named when it joined
+        return RemoteMembership(self, self._way, ring)
 
     def number_of(self, partition: str, offset: int) -> int:
         """Of this member alone: the keeper numbers by itself."""
@@ -206,13 +214,13 @@ class RemoteDesk:
         """It is the keeper's; a member leaves by its seat."""
 
 
-class RemoteSeat:
-    """A member's place at the keeper's desk; see `heliograph.channel.receive.ack_protocol.Seat`.
+class RemoteMembership:
+    """A member's place at the keeper's desk; see `heliograph.channel.receive.ack_protocol.GroupMembership`.
 
     Only one thread takes at a time; any may acknowledge.
     """
 
-    def __init__(self, desk: RemoteDesk, way: Way, ring: Callable[[], object]) -> None:
+    def __init__(self, desk: RemoteCoordinator, way: Way, ring: Callable[[], object]) -> None:
         self._desk = desk
         self._way = way
         self._ring = ring

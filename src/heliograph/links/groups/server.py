@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from heliograph.channel.history.positions import Span
+from heliograph.channel.history.positions import OffsetRange
 from heliograph.channel.receive.ack_protocol import Acking
 from heliograph.channel.receive.options import Selection, conditions_for
 from heliograph.errors import NotPossible, QueryFailed
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     import msgspec
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.receive.ack_protocol import Handed, HostSeat
+    from heliograph.channel.receive.ack_protocol import Handed, HostMembership
     from heliograph.channel.receive.consumer import Shared
     from heliograph.links.groups.client import Spot
-    from heliograph.links.session.rpc import Questions, Reply
+    from heliograph.links.session.rpc import Reply, Rpc
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
@@ -48,7 +48,7 @@ class _Member:
     """A member of another station, as the keeper knows it."""
 
     shared: Shared
-    seat: HostSeat
+    seat: HostMembership
 
     def __init__(self, channel: Channel[Any], group: str, tasks: Tasks) -> None:
         self.channel = channel
@@ -127,7 +127,7 @@ class GroupHost:
 
     def __init__(
         self,
-        questions: Questions,
+        questions: Rpc,
         channel: Callable[[str], Channel[Any] | None],
         writer: EventWriter,
         format_of: Callable[[int, bytes], Format | None],
@@ -209,7 +209,7 @@ class GroupHost:
             ask.all_types,
             ask.priority,
             ask.group,
-            span=Span("now" if ask.from_now else ask.since or "earliest", ask.begins, ask.ends),
+            span=OffsetRange("now" if ask.from_now else ask.since or "earliest", ask.begins, ask.ends),
         )
 
     def _take(self, station: int, body: msgspec.Raw, reply: Reply) -> None:

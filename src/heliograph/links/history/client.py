@@ -25,7 +25,7 @@ from heliograph.errors import (
     NotPossible,
     QueryFailed,
 )
-from heliograph.links.groups.client import RemoteDesk, Way
+from heliograph.links.groups.client import RemoteCoordinator, Way
 from heliograph.links.history.cursor import RemoteCursor
 from heliograph.links.history.pages import PageReader, page_size, read_page, to_page
 from heliograph.links.history.server import KEEPER_LIMIT, AppendAsk, Marks, Progress, ReadAsk
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from heliograph.channel.history.store import Level, StoreReceipt, Tombstone
     from heliograph.channel.publish.delayed import Later
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.ack_protocol import Acking, Wish
+    from heliograph.channel.receive.ack_protocol import Acking, JoinRequest
     from heliograph.channel.receive.options import Selection
     from heliograph.links.session.link import Link
-    from heliograph.links.session.rpc import Outcome, Questions
+    from heliograph.links.session.rpc import Outcome, Rpc
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
     from heliograph.model.lives import Lives
@@ -65,7 +65,7 @@ class ToKeepers(NamedTuple):
 
     keeper: Callable[[str, str, float], Link | None]
     """The link to the station that keeps a channel's partition now, waiting up to so many seconds."""
-    questions: Questions
+    questions: Rpc
     writer: EventWriter
     ports: Ports
 
@@ -166,7 +166,7 @@ class RemotePartition:
     def supplier(self, name: str, owner: str | None = None) -> RemoteLease:  # noqa: ARG002 - as above
         return RemoteLease(self, self._channel, name)
 
-    def desk(self, wish: Wish, selection: Selection, acking: Acking) -> RemoteDesk:
+    def desk(self, wish: JoinRequest, selection: Selection, acking: Acking) -> RemoteCoordinator:
         way = Way(
             self._channel,
             self._ports.clock,
@@ -176,7 +176,7 @@ class RemotePartition:
             self.ask,
             self.ask_later,
         )
-        return RemoteDesk(way, wish, selection, acking)
+        return RemoteCoordinator(way, wish, selection, acking)
 
     def ask_later(self, topic: str, body: Any, came: Outcome) -> None:
         """Ask the keeper without waiting; told QueryFailed, at once, when it is away."""

@@ -2,7 +2,8 @@
 
 A `RemoteCursor` is told, and tells the keeper in its own time: the latest that it was told, one question at a
 time, and again after a while when the keeper is away. Whoever needs to know that the keeper has it waits on a
-`Told`, for a moment or up to the limit for keepers; a keeper that hangs is waited for once, whoever waits.
+`PendingCommit`, for a moment or up to the limit for keepers; a keeper that hangs is waited for once, whoever
+waits.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ AWAY: Final = 0.25
 """Seconds between two attempts to tell a keeper that is away."""
 
 
-class Told:
+class PendingCommit:
     """One thing that a cursor was told; see `heliograph.channel.history.store.Telling`."""
 
     def __init__(self, cursor: RemoteCursor, ports: Ports) -> None:
@@ -82,13 +83,13 @@ class RemoteCursor:
         self._lock = ports.tasks.lock(f"cursor {name}")
         self._next: Progress | None = None
         """What the keeper is told when it has answered what it was told before."""
-        self._waiting: list[Told] = []
-        self._asked: list[Told] = []
+        self._waiting: list[PendingCommit] = []
+        self._asked: list[PendingCommit] = []
         self._is_asked = False
         self._is_away = False
         self._late_since: int | None = None
         self._failure: HeliographError | None = None
-        self._leaving: Told | None = None
+        self._leaving: PendingCommit | None = None
         self._has_left = False
         progress = store.ask_progress(channel, name)
         self.position, self.acks, self.reach = progress.position, progress.acks, progress.reach
@@ -101,7 +102,7 @@ class RemoteCursor:
         acks: Iterable[int] = (),
         reach: int = 0,
         attempts: Mapping[int, int] | None = None,
-    ) -> Told:
+    ) -> PendingCommit:
         return self._commit(Progress(position, frozenset(acks), reach, self.epoch, _counted(attempts)))
 
     def withdraw(
@@ -110,14 +111,14 @@ class RemoteCursor:
         acks: Iterable[int] = (),
         reach: int = 0,
         attempts: Mapping[int, int] | None = None,
-    ) -> Told:
+    ) -> PendingCommit:
         """What the keeper was told before, and may have by now or not, is not so."""
         return self._commit(
             Progress(position, frozenset(acks), reach, self.epoch, _counted(attempts), takes_back=True)
         )
 
-    def _commit(self, progress: Progress) -> Told:
-        told = Told(self, self._ports)
+    def _commit(self, progress: Progress) -> PendingCommit:
+        told = PendingCommit(self, self._ports)
         progress.life = self._store.life
         with self._lock:
             if self._failure is not None:
@@ -128,11 +129,11 @@ class RemoteCursor:
         self._tell()
         return told
 
-    def close(self) -> Told | None:
+    def close(self) -> PendingCommit | None:
         with self._lock:
             if self._leaving is not None:
                 return None
-            self._leaving = Told(self, self._ports)
+            self._leaving = PendingCommit(self, self._ports)
             if self._next is None and not self._is_asked and not self._store.reachable:
                 self._has_left = True  # the keeper has let go of it
                 return None
@@ -141,7 +142,7 @@ class RemoteCursor:
 
     def forsake(self) -> None:
         with self._lock:
-            self._leaving = self._leaving or Told(self, self._ports)
+            self._leaving = self._leaving or PendingCommit(self, self._ports)
             self._has_left, self._next = True, None
 
     def seconds_late(self) -> float:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.history.server import Wanted
     from heliograph.links.session.link import Link
-    from heliograph.links.session.rpc import Questions, Reply
+    from heliograph.links.session.rpc import Reply, Rpc
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import EventId
     from heliograph.runtime.ports import Tasks
@@ -71,7 +71,7 @@ class Elsewhere:
 
     def __init__(
         self,
-        questions: Questions,
+        questions: Rpc,
         channel: Callable[[str], Channel[Any] | None],
         writer: EventWriter,
         *,

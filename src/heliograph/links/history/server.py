@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from heliograph.channel.history.store import Level, Store, StoreReceipt
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.routing.conditions import AnyOf, Condition
-    from heliograph.links.session.rpc import Questions, Reply
+    from heliograph.links.session.rpc import Reply, Rpc
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
@@ -106,7 +106,7 @@ class Keeper:
 
     def __init__(
         self,
-        questions: Questions,
+        questions: Rpc,
         channel: Callable[[str], Channel[Any] | None],
         writer: EventWriter,
         wanted: Wanted,

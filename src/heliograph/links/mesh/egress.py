@@ -25,12 +25,12 @@ from heliograph.channel.publish.worker_acks import Settling
 from heliograph.channel.receive.options import Selection
 from heliograph.channel.routing.conditions import AnyOf
 from heliograph.errors import BadFrame, Closed, ForkedStation, FormatError, NotMatched
-from heliograph.links.broadcast.gateway import Aired
+from heliograph.links.broadcast.gateway import BroadcastGateway
 from heliograph.links.interest.advertisement import as_of_now, describe, nothing_of
 from heliograph.links.interest.filters import condition_for
 from heliograph.links.interest.matching import not_coming, unmet, unreadable
-from heliograph.links.mesh.ingress import Arrivals
-from heliograph.links.mesh.worker_redelivery import KeepingGateway, Settled, relayed_by, settle_all
+from heliograph.links.mesh.ingress import Ingress
+from heliograph.links.mesh.worker_redelivery import RedeliveringGateway, Settled, relayed_by, settle_all
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import PEER_LOST, Reports
 from heliograph.links.session.gateway import Gateway
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from heliograph.channel.channel import Channel
-    from heliograph.links.broadcast.gateway import Hearer
-    from heliograph.links.broadcast.reader import Listening
-    from heliograph.links.broadcast.reader_admission import Airing
+    from heliograph.links.broadcast.gateway import ReaderSession
+    from heliograph.links.broadcast.reader import BroadcastReader
+    from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
     from heliograph.links.mesh.worker_redelivery import Handed
     from heliograph.links.session.confirmation import Owed
     from heliograph.links.session.link import Link
@@ -75,15 +75,15 @@ class Peer:
         self.worker: Handed | None = None
         """What supervises it, if it is a band worker of this station."""
         self.gateways: dict[str, Gateway] = {}
-        self.arrivals: dict[str, Arrivals] = {}
+        self.arrivals: dict[str, Ingress] = {}
         self.streams: dict[int, Stream] = {}
-        self.listening: dict[int, Listening] = {}
+        self.listening: dict[int, BroadcastReader] = {}
         """What reads its broadcast, by lane."""
-        self.aired: dict[str, Arrivals] = {}
+        self.aired: dict[str, Ingress] = {}
         """As `arrivals`, for what comes by its broadcast."""
         self.owes: set[int] = set()
         """The lanes of this station's broadcast that it was offered, and has not answered yet."""
-        self.reads: dict[int, Hearer] = {}
+        self.reads: dict[int, ReaderSession] = {}
         """Those that it reads."""
         self.sent_by_ring = 0
         """Events that were broadcast to it in sessions that are over."""
@@ -163,7 +163,7 @@ class Peer:
             listening.forget()
 
 
-class Gates:
+class Egress:
     """See the module."""
 
     def __init__(
@@ -175,7 +175,7 @@ class Gates:
     ) -> None:
         self.retell: Callable[[Channel[Any]], object]
         """Tells others of a channel again; set by the mesh, as `airing`."""
-        self.airing: Airing
+        self.airing: BroadcastNegotiation
         """Whom to reach by ring; set by the mesh, before there is any other station."""
         self._channel = channel
         self._said = said
@@ -362,9 +362,9 @@ class Gates:
             names, peer.channels = set(peer.channels), {}
             # Before the lock is let go: the next gateway to this station has the same name.
             for gateway in gateways.values():
-                if isinstance(gateway, Aired):
+                if isinstance(gateway, BroadcastGateway):
                     self.airing.leave(peer, gateway, reason)
-                elif isinstance(gateway, KeepingGateway):
+                elif isinstance(gateway, RedeliveringGateway):
                     if gateway.link is peer.link:  # else the next process has it already
                         gateway.paused = True  # what is pushed meanwhile waits for that
                 else:
@@ -379,14 +379,14 @@ class Gates:
     def wanted(self, station: int, name: str) -> Mapping[type[Event], Any] | None:
         """What a station has said that its consumers want of a channel of this one."""
         gateway = self._gateway(station, name)
-        if isinstance(gateway, KeepingGateway):
+        if isinstance(gateway, RedeliveringGateway):
             return dict(gateway.conditions)
         return None if gateway is None else dict(gateway.selection.conditions)
 
     def to_come(self, station: int, name: str) -> Collection[EventId]:
         """What was pushed here and waits for a worker to be ready."""
         gateway = self._gateway(station, name)
-        return gateway.to_come if isinstance(gateway, KeepingGateway) else ()
+        return gateway.to_come if isinstance(gateway, RedeliveringGateway) else ()
 
     def _gateway(self, station: int, name: str) -> Gateway | None:
         peer = self._peer_of(station)
@@ -395,27 +395,27 @@ class Gates:
     def pause(self, peer: Peer, name: str, *, paused: bool) -> None:
         """Stop sending a channel's events to a station, or go on."""
         gateway = peer.gateways.get(name)
-        if isinstance(gateway, Aired):
+        if isinstance(gateway, BroadcastGateway):
             self.airing.pause(peer, gateway, paused=paused)
         elif gateway is not None:
             peer.link.pause(gateway, paused=paused)
 
-    def arrivals(self, peer: Peer, name: str) -> Arrivals | None:
+    def arrivals(self, peer: Peer, name: str) -> Ingress | None:
         """The way in for a channel's events; None when it is not open here. For the link's reader."""
         return self._arrivals(peer, name, peer.arrivals)
 
-    def arrivals_by_ring(self, peer: Peer, name: str) -> Arrivals | None:
+    def arrivals_by_ring(self, peer: Peer, name: str) -> Ingress | None:
         """The same for what comes by broadcast. For the task that reads it."""
         return self._arrivals(peer, name, peer.aired)
 
-    def _arrivals(self, peer: Peer, name: str, known: dict[str, Arrivals]) -> Arrivals | None:
+    def _arrivals(self, peer: Peer, name: str, known: dict[str, Ingress]) -> Ingress | None:
         arrivals = known.get(name)
         channel = self._channel(name)
         if channel is None or (arrivals is not None and arrivals.channel is channel):
             return arrivals
         link = peer.link
         try:
-            arrivals = Arrivals(
+            arrivals = Ingress(
                 channel,
                 link.name,
                 self._tasks,
@@ -434,9 +434,9 @@ class Gates:
     def _let_go(self, peer: Peer, name: str) -> None:
         """The channel is not open any more, or is another one; its gateway closes with it."""
         gateway = peer.gateways.pop(name, None)
-        if isinstance(gateway, Aired):
+        if isinstance(gateway, BroadcastGateway):
             self.airing.leave(peer, gateway)
-        elif isinstance(gateway, KeepingGateway) and gateway.channel.closed and peer.worker is not None:
+        elif isinstance(gateway, RedeliveringGateway) and gateway.channel.closed and peer.worker is not None:
             peer.worker.channel_closed(gateway)  # else the next process has it
 
     def _told_by(self, peer: Peer, channel: Channel[Any]) -> Settled | None:
@@ -461,15 +461,15 @@ class Gates:
         state: m.ChannelState | None,
     ) -> None:
         handed = self._supervised.get(peer.link.process.pid)
-        if isinstance(gateway, KeepingGateway) and gateway.is_waited_for:
+        if isinstance(gateway, RedeliveringGateway) and gateway.is_waited_for:
             gateway.want(conditions, state or nothing_of(channel))
         elif not conditions or state is None:
             self._let_go(peer, channel.name)
-            if isinstance(gateway, KeepingGateway) and handed is not None:
+            if isinstance(gateway, RedeliveringGateway) and handed is not None:
                 handed.leave(gateway)
-            if gateway is not None and not isinstance(gateway, Aired):
+            if gateway is not None and not isinstance(gateway, BroadcastGateway):
                 gateway.close()
-        elif isinstance(gateway, Aired):
+        elif isinstance(gateway, BroadcastGateway):
             self.airing.change(peer, gateway, conditions)
         elif gateway is None and handed is not None and handed.keeps(channel):
             peer.gateways[channel.name] = handed.join(
@@ -483,7 +483,7 @@ class Gates:
             gateway.report_in(peer.reports.owed)
             channel.neighbours.join_gateway(gateway)
             peer.gateways[channel.name] = gateway
-        elif isinstance(gateway, KeepingGateway):
+        elif isinstance(gateway, RedeliveringGateway):
             gateway.want(conditions, state)
         else:
             channel.neighbours.change_gateway(gateway, conditions)

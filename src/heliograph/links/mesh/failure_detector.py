@@ -60,7 +60,7 @@ class _Heard(NamedTuple):
     cpu_ticks: int | None
 
 
-class Silence:
+class FailureDetector:
     """Watches the links of one station.
 
     Args:

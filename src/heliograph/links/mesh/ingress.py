@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Arrivals:
+class Ingress:
     """What came in over one link for one channel."""
 
     def __init__(

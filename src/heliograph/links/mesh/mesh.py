@@ -30,7 +30,7 @@ from heliograph.errors import (
 )
 from heliograph.errors.sentences import station_text
 from heliograph.links.broadcast.gateway import carries, lane_of
-from heliograph.links.broadcast.reader_admission import Airing
+from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
 from heliograph.links.contract import KNOCK
 from heliograph.links.groups.server import GroupHost
 from heliograph.links.history.client import RemotePartition, RemoteStore, ToKeepers
@@ -39,12 +39,12 @@ from heliograph.links.history.late_join import Elsewhere
 from heliograph.links.history.server import Keeper
 from heliograph.links.interest.advertisement import RemoteStation, describe
 from heliograph.links.interest.filters import from_data
-from heliograph.links.mesh.egress import Gates, Peer
-from heliograph.links.mesh.failure_detector import Silence
+from heliograph.links.mesh.egress import Egress, Peer
+from heliograph.links.mesh.failure_detector import FailureDetector
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import CLOSED, PEER_LEFT, PEER_LOST
 from heliograph.links.session.link import HEARTBEAT, Link, LinkStats
-from heliograph.links.session.rpc import Questions
+from heliograph.links.session.rpc import Rpc
 from heliograph.links.session.wire_events import EventWriter
 from heliograph.links.transports.backoff import Backoff, Stalls
 
@@ -115,14 +115,14 @@ class Mesh:
         self._peers: dict[int, Peer] = {}
         self._before: dict[int, Reports] = {}
         """Of stations that were given up and live: they may come back and say what they had taken in."""
-        self.gates = Gates(channel, self._said.get, ports.tasks, self._peers.get)
+        self.gates = Egress(channel, self._said.get, ports.tasks, self._peers.get)
         self.gates.retell = partial(self.tell, again=True)
         self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
         self._changes = 0
         self._writer = EventWriter(ports.clock)
         self._streams: dict[tuple[str, bytes], int] = {}
         self._stream_numbers = count(1)
-        self._airing = self.gates.airing = Airing(
+        self._airing = self.gates.airing = BroadcastNegotiation(
             identity.station,
             rings,
             ports,
@@ -135,7 +135,7 @@ class Mesh:
             leave=self.gates.leave,
             new_reader=new_reader,
         )
-        self._questions = Questions(ports)
+        self._questions = Rpc(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
         self.keeper = Keeper(
             self._questions,
@@ -159,7 +159,7 @@ class Mesh:
         self._stalls = stalls or Stalls()
         self._reading = Backoff("reading a link", self._stalls)
         self._suspected: set[int] = set()
-        self._silence = Silence(peer_limit, ports.tasks, self._peers, self._suspect)
+        self._silence = FailureDetector(peer_limit, ports.tasks, self._peers, self._suspect)
 
     # The face
 

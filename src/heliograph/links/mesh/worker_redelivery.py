@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.observer import Outcome
-    from heliograph.channel.publish.batch import Bulk
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.session.confirmation import Owed
     from heliograph.links.session.link import Link
@@ -60,7 +60,7 @@ SETTLED_AT_ONCE: Final = 1_024
 """Events of one message about it."""
 
 
-class Book:
+class UnackedLog:
     """The events of one channel that were handed over and are not settled, in their order."""
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ class Book:
         return again
 
 
-class KeepingLane(GatewayLane):
+class UnackedQueue(GatewayLane):
     """A gateway's lane that writes down what enters it."""
 
-    book: Book
+    book: UnackedLog
 
     def put(self, item: Item) -> None:
         self.book.add(item)
@@ -103,7 +103,7 @@ class KeepingLane(GatewayLane):
             self.book.add(item)
         super().put_many(items)
 
-    def put_bulk(self, bulk: Bulk) -> None:
+    def put_bulk(self, bulk: OutgoingBatch) -> None:
         for item in bulk:
             self.book.add(item)
         super().put_bulk(bulk)
@@ -121,25 +121,25 @@ class KeepingLane(GatewayLane):
         self.book.settle(header.id)
 
 
-class KeepingGateway(Gateway):
+class RedeliveringGateway(Gateway):
     """A gateway to whichever process of a worker is there."""
 
-    lane_kind = KeepingLane
+    lane_kind = UnackedQueue
 
     def __init__(self, channel: Channel[Any], home: Handed, selection: Selection, link: Link) -> None:
         self._link = link
         super().__init__(channel, home.worker, selection, link)
         self.name = self.lane.name = f"band worker {home.worker} ({link.name})"
-        self.book = Book()
+        self.book = UnackedLog()
         self._home = home
         self._next: tuple[Mapping[type[Event], Any], m.ChannelState] | None = None
         self.is_waited_for = False
         """Whether another process has taken the place of the one before, and is not ready yet."""
         self.relayed: m.ChannelState | None = None
         """What the worker said that it wants of other stations' events, by way of this one."""
-        self.keeps = isinstance(self.lane, KeepingLane)
+        self.keeps = isinstance(self.lane, UnackedQueue)
         """A lane that keeps one event per key has nothing to hand over again."""
-        if isinstance(self.lane, KeepingLane):
+        if isinstance(self.lane, UnackedQueue):
             self.lane.book = self.book
             self.lane.watch = self.lane.settled
 
@@ -195,7 +195,7 @@ class KeepingGateway(Gateway):
             self.want(*self._next)
             self._next = None
         lane = self.lane
-        again = self.channel.neighbours.put_back(lane, choose) if isinstance(lane, KeepingLane) else 0
+        again = self.channel.neighbours.put_back(lane, choose) if isinstance(lane, UnackedQueue) else 0
         self._link.pause(self, paused=False)
         return again
 
@@ -222,13 +222,13 @@ class Handed:
         self._lock = lock
         self._on_lost = on_lost
         self._retell = retell
-        self._gateways: dict[str, KeepingGateway] = {}
+        self._gateways: dict[str, RedeliveringGateway] = {}
         self._is_first = True
         self._running = 0
         """The station of the process that was last said to be ready."""
         self._in_hand: dict[tuple[str, EventId], int] = {}
         """What the process has begun and not settled, of what came again, and when it said so."""
-        self._closed: dict[str, list[Book]] = {}
+        self._closed: dict[str, list[UnackedLog]] = {}
         """What the process had in hand of channels when they were closed here."""
         self.redelivered = 0
         self.lost = 0
@@ -255,12 +255,12 @@ class Handed:
         conditions: dict[type[Event], Any],
         state: m.ChannelState,
         owed: Owed,
-    ) -> KeepingGateway:
+    ) -> RedeliveringGateway:
         """The gateway of a channel to the worker: a new one, or that of the process or session before."""
         is_running = link.station == self._running
         gateway = self._gateways.get(channel.name)
         if gateway is None or gateway.channel is not channel:
-            gateway = KeepingGateway(channel, self, Selection(conditions), link)
+            gateway = RedeliveringGateway(channel, self, Selection(conditions), link)
             gateway.paused = gateway.is_waited_for = not (is_running or self._is_first)
             self._gateways[channel.name] = gateway
             gateway.report_in(owed)
@@ -274,12 +274,12 @@ class Handed:
             self.redelivered += gateway.resume(partial(self._left_by_the_last, gateway, {}, []))
         return gateway
 
-    def leave(self, gateway: KeepingGateway) -> None:
+    def leave(self, gateway: RedeliveringGateway) -> None:
         """The worker wants nothing of that channel any more."""
         if self._gateways.get(gateway.channel.name) is gateway:
             del self._gateways[gateway.channel.name]
 
-    def channel_closed(self, gateway: KeepingGateway) -> None:
+    def channel_closed(self, gateway: RedeliveringGateway) -> None:
         """The station has closed a channel: what the process has in hand of it can be handed to no other."""
         self.leave(gateway)
         if len(gateway.book):
@@ -314,7 +314,7 @@ class Handed:
 
     def resume(self, station: int) -> None:
         """The process of that station is ready: hand over what the one before left."""
-        given_up: list[tuple[KeepingGateway, Item, int]] = []
+        given_up: list[tuple[RedeliveringGateway, Item, int]] = []
         with self._lock:
             self._is_first, self._running = False, station
             self._lose_closed()
@@ -346,16 +346,16 @@ class Handed:
         for gateway in gateways:
             self._retell(gateway.channel)
 
-    def _drop(self, gateway: KeepingGateway, *, is_lost: bool) -> None:
+    def _drop(self, gateway: RedeliveringGateway, *, is_lost: bool) -> None:
         self.leave(gateway)
         self.lost += len(gateway.book) if is_lost else 0
         gateway.close()
 
     def _left_by_the_last(
         self,
-        gateway: KeepingGateway,
+        gateway: RedeliveringGateway,
         in_hand: Container[tuple[str, EventId]],
-        given_up: list[tuple[KeepingGateway, Item, int]],
+        given_up: list[tuple[RedeliveringGateway, Item, int]],
         waiting: set[EventId],
     ) -> list[Item]:
         """What to send again of what had been sent. The rest is settled: lost, or wanted by nobody now."""
@@ -432,7 +432,7 @@ class Settled:
 
 def settle_all(gateway: Gateway, events: Iterable[tuple[str, int, int]]) -> None:
     """The other station has acknowledged these."""
-    if isinstance(gateway, KeepingGateway):
+    if isinstance(gateway, RedeliveringGateway):
         for event in events:
             gateway.book.settle(EventId(*event))
     elif gateway.channel.monitor is not None:
@@ -442,4 +442,4 @@ def settle_all(gateway: Gateway, events: Iterable[tuple[str, int, int]]) -> None
 
 def relayed_by(gateway: Gateway | None) -> m.ChannelState | None:
     """What a worker behind a gateway wants of other stations by way of this one."""
-    return gateway.relayed if isinstance(gateway, KeepingGateway) else None
+    return gateway.relayed if isinstance(gateway, RedeliveringGateway) else None

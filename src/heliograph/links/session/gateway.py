@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import LaneCounts
-    from heliograph.channel.publish.batch import Bulk
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.receive.options import Selection
     from heliograph.links.session.confirmation import Owed
@@ -38,7 +38,7 @@ class GatewayLane(Lane):
     """Whether its events have a lifespan."""
     send_now: Callable[[Item], bool]
     """Sends an event that finds the lane empty; False when it has to be queued."""
-    send_bulk: Callable[[Bulk], bool]
+    send_bulk: Callable[[OutgoingBatch], bool]
     """Likewise events that were pushed together."""
     ring_at = 0
     """How many events must wait for `on_ready` to be called, besides the first one in an empty lane."""
@@ -77,7 +77,7 @@ class GatewayLane(Lane):
         if not fits:
             super().put(item)
 
-    def put_bulk(self, bulk: Bulk) -> None:
+    def put_bulk(self, bulk: OutgoingBatch) -> None:
         if self.waiting or bulk.deadline or self.closed or not self.send_bulk(bulk):
             super().put_bulk(bulk)
         else:
@@ -132,7 +132,7 @@ class Sender(Protocol):
 
     def send_now(self, gateway: Gateway, item: Item) -> bool: ...
 
-    def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool: ...
+    def send_bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> bool: ...
 
     def ask(self) -> None:
         """Have the other station say soon what it has taken in."""

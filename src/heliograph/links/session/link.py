@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.dispatch.reader_handover import Reader
-    from heliograph.channel.publish.batch import Bulk
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer, Connection
     from heliograph.links.session.gateway import Gateway
@@ -226,7 +226,7 @@ class Link:
         """
         return self._is_quiet() and self._send_at_once(gateway, self._packer.only, item)
 
-    def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool:
+    def send_bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> bool:
         """Send events that were pushed together, as one frame; False when they have to be queued."""
         return self._send_at_once(gateway, self._packer.bulk, bulk)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
-    from heliograph.channel.publish.batch import Bulk
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item, Lane
     from heliograph.links.contract import Buffer
     from heliograph.links.session.wire_events import EventWriter
@@ -120,7 +120,7 @@ class Packer:
         self.has_room = outbox.has_room
         return [frame]
 
-    def bulk(self, gateway: Gateway, bulk: Bulk) -> list[Buffer] | None:
+    def bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> list[Buffer] | None:
         """As `only`, for events that were pushed together."""
         lane, cls = bulk.first.priority, bulk.events[0].__class__
         stream = self._told.get((lane, gateway.channel.name, cls))

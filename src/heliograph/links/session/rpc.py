@@ -52,7 +52,7 @@ Outcome: TypeAlias = "Callable[[msgspec.Raw | HeliographError], None]"
 """Told the answer's body, or why there is none."""
 
 
-class Questions:
+class Rpc:
     """What this station has asked and what it answers."""
 
     def __init__(self, ports: Ports) -> None:

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, Ty
 import msgspec
 from msgspec import Meta
 
-from heliograph.channel.publish.batch import Lot
+from heliograph.channel.publish.batch import IncomingBatch
 from heliograph.channel.publish.fast_path import ROW
 from heliograph.codec import decoder, encoder
 from heliograph.codec.packed import format_holds
 from heliograph.errors import BadFrame, DecodeError, FormatError, HeliographError
-from heliograph.links.broadcast.large_events import LARGE, laid_out
+from heliograph.links.broadcast.large_events import LARGE, encode_large
 from heliograph.links.session.lifetimes import own_deadline
 from heliograph.links.session.messages import RECORDS, UNIFORM, Run, count_records, decoded, encode
 from heliograph.model import field_types as ft
@@ -43,7 +43,7 @@ from heliograph.model.event import Count, Event, Header, Instant, Name, Priority
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from heliograph.channel.publish.batch import Bulk
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.session.lifetimes import DeadlineOf
     from heliograph.model.formats import Format
@@ -112,7 +112,7 @@ class EventWriter:
             return RECORDS, encode(items)
         return RECORDS, encode([self._record(cls, item, plain=plain) for item in items])
 
-    def bulk(self, cls: type[Event], bulk: Bulk) -> bytes:
+    def bulk(self, cls: type[Event], bulk: OutgoingBatch) -> bytes:
         """Events that were pushed together, without a lifespan, as the bytes of a run of the form UNIFORM."""
         first = bulk.first
         bodies: Sequence[Any] = bulk.events
@@ -145,7 +145,7 @@ class EventWriter:
         body = encoder(cls).encode_parts(event)
         if sum(map(len, body)) < LARGE:
             return [head, encode((b"".join(body), *said))]
-        return laid_out(stream, encode(said), body)
+        return encode_large(stream, encode(said), body)
 
     def is_large(self, event: Event) -> bool:
         """Whether arrays make it so large that it is a record of its own."""
@@ -489,7 +489,7 @@ class Stream:
             is_bad = [isinstance(event, HeliographError) for event, _, _ in items]
             self.refused = [Refused(item[1], item[0]) for item, bad in zip(items, is_bad, strict=True) if bad]
             return [item for item, bad in zip(items, is_bad, strict=True) if not bad]
-        return Lot(events, self._first_header(uniform), lambda: self._items(uniform, events))
+        return IncomingBatch(events, self._first_header(uniform), lambda: self._items(uniform, events))
 
     def _items(self, uniform: Uniform[Any], events: list[Any]) -> list[Item]:
         items: list[Any] = list(zip(events, self._headers(uniform, len(events)), repeat(0)))

@@ -65,11 +65,11 @@ def domains() -> dict[str, int]:
         names = sorted(os.listdir(base))  # noqa: PTH208 - names are all
     except FileNotFoundError:
         return {}
-    counts = {name: len(MeetingFolder(name).alive()) for name in names if is_domain(name)}
+    counts = {name: len(DiscoveryFolder(name).alive()) for name in names if is_domain(name)}
     return {name: count for name, count in counts.items() if count}
 
 
-class MeetingFolder:
+class DiscoveryFolder:
     """The folder of one domain."""
 
     def __init__(self, domain: str) -> None:

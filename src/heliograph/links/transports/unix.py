@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from heliograph.errors import BadFrame, LinkError, LinkLost, LinkRefused
 from heliograph.links.contract import KNOCK, MAX_FRAME, MAX_HELLO
 from heliograph.links.transports.backoff import Backoff
-from heliograph.links.transports.discovery import MeetingFolder, is_same_file
+from heliograph.links.transports.discovery import DiscoveryFolder, is_same_file
 from heliograph.links.transports.peer_process import process_at
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class UnixTransport:
         self._callers = Callers(tasks)
         self._accepting = Backoff("accepting connections", stalls)
         self._looking = Backoff("looking for stations", stalls)
-        self._folder = MeetingFolder(domain)
+        self._folder = DiscoveryFolder(domain)
         self._station = station
         self._tasks = tasks
         self._lock = tasks.lock("stations met")

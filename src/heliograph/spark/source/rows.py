@@ -23,7 +23,7 @@ from heliograph.codec.columnar.body_columns import Bodies, NotPlain, columns_dec
 from heliograph.errors import BadRecord, DecodeError
 from heliograph.filters.arrow_columns import HEADER_COLUMN, KIND_TYPES
 from heliograph.filters.schema import HEADER_FIELDS, USER_HEADERS
-from heliograph.journal.format.records import EVENT, Record, Rows, taken_apart
+from heliograph.journal.format.records import EVENT, Record, Rows, decode_large
 from heliograph.journal.reading.head_columns import HeadColumns
 from heliograph.model import field_types as ft
 from heliograph.model.compatibility import split_optional
@@ -130,7 +130,7 @@ class BatchMaker:
                 header = self._header(pa.array(rows.offsets()), pa.array(rows.append_ts()), rows)
                 return pa.RecordBatch.from_arrays([header, *arrays, *special], schema=self._shape.work)
         return self.batch(
-            [Rows(first, append_ts, taken_apart(stored)) for first, append_ts, stored in pieces]
+            [Rows(first, append_ts, decode_large(stored)) for first, append_ts, stored in pieces]
         )
 
     def batch(self, runs: Sequence[Rows]) -> pa.RecordBatch:

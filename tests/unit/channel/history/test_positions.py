@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.history.positions import Cursors, FairBand, Place
+from heliograph.channel.history.positions import Cursors, FairQueue, Place
 from heliograph.errors import QueryFailed
 from heliograph.model.event import Header
 from tests.support import examples
@@ -33,7 +33,7 @@ def where(items: list[Item]) -> list[tuple[str | None, int | None]]:
 
 
 def test_a_partition_that_catches_up_does_not_delay_another() -> None:
-    band = FairBand(item("behind", offset) for offset in range(500))
+    band = FairQueue(item("behind", offset) for offset in range(500))
     band.append(item("live", 7))
     assert ("live", 7) in where(band.pop(2))
     assert len(band) == 499
@@ -43,7 +43,7 @@ def test_a_partition_that_catches_up_does_not_delay_another() -> None:
 @settings(max_examples=examples(200))
 @given(st.lists(st.one_of(st.sampled_from("abc"), st.integers(1, 20))))
 def test_each_partition_keeps_its_order_and_nothing_is_lost(steps: list[str | int]) -> None:
-    band, offsets, popped = FairBand(), Counter[str](), list[tuple[Any, Any]]()
+    band, offsets, popped = FairQueue(), Counter[str](), list[tuple[Any, Any]]()
     for step in steps:
         if isinstance(step, int):
             popped += where(band.pop(step))

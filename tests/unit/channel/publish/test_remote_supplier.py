@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.publish.batch import Lot
-from heliograph.channel.publish.remote_supplier import MOST_CALLS, Intake
+from heliograph.channel.publish.batch import IncomingBatch
+from heliograph.channel.publish.remote_supplier import MOST_CALLS, RemoteSupplier
 from heliograph.links.broadcast.reader_admission import LEASE
 from heliograph.model.event import Header, info_of
 from tests.support import examples
@@ -63,9 +63,9 @@ class HandClock:
         return self.ns
 
 
-def lot_of(values: list[int]) -> Lot:
+def lot_of(values: list[int]) -> IncomingBatch:
     items = arrived(*values)
-    return Lot([event for event, _, _ in items], items[0][1], lambda: list(items))
+    return IncomingBatch([event for event, _, _ in items], items[0][1], lambda: list(items))
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +74,9 @@ def shared() -> Iterator[Channel[Reading]]:
         yield station.channel("shared", Reading)
 
 
-def intake_by(clock: Any, channel: Channel[Reading]) -> Intake[Reading]:
+def intake_by(clock: Any, channel: Channel[Reading]) -> RemoteSupplier[Reading]:
     intake = channel.neighbours.intake("there")
-    assert isinstance(intake, Intake)
+    assert isinstance(intake, RemoteSupplier)
     intake._clock = clock
     return intake
 

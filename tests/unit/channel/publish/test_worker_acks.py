@@ -23,7 +23,7 @@ def header(sequence: int, *, redelivered: bool = False) -> Header:
     return Header("c", "settling.note", "s", 1, sequence, 0, b"", 3, (), 1, redelivered=redelivered)
 
 
-class Told:
+class PendingCommit:
     def __init__(self) -> None:
         self.settling = Settling(system_ports().tasks)
         self.settling.supervisor = self
@@ -43,7 +43,7 @@ class Told:
 
 
 def test_an_event_is_settled_when_the_last_receiver_is_done_with_it_however() -> None:
-    told = Told()
+    told = PendingCommit()
     told.settling.expect(header(7), ["a", "b"])
     told.done("a", 7)
     told.settling.taken_in(header(7))
@@ -54,7 +54,7 @@ def test_an_event_is_settled_when_the_last_receiver_is_done_with_it_however() ->
 
 
 def test_receivers_that_are_done_before_it_is_taken_in_wait_for_inline_ones() -> None:
-    told = Told()
+    told = PendingCommit()
     told.settling.expect(header(7), ["a"])
     told.done("a", 7, "failed")
     assert told.events == []
@@ -63,13 +63,13 @@ def test_receivers_that_are_done_before_it_is_taken_in_wait_for_inline_ones() ->
 
 
 def test_what_nobody_here_wants_is_settled_at_once_and_what_comes_again_says_so() -> None:
-    told = Told()
+    told = PendingCommit()
     told.settling.taken_in(header(8, redelivered=True))
     assert told.events == [(8, True)]
 
 
 def test_events_of_others_are_nobodys_business() -> None:
-    told = Told()
+    told = PendingCommit()
     told.done("a", 9)
     assert told.events == []
 
@@ -78,7 +78,7 @@ def test_events_of_others_are_nobodys_business() -> None:
 def test_of_events_that_came_again_each_is_told_before_the_next_is_called(
     redelivered: bool, told_before: list[list[int]]
 ) -> None:
-    told = Told()
+    told = PendingCommit()
     calls: list[list[int]] = []
     with hg.Station() as station:
         notes = station.channel("c", Note)
@@ -95,7 +95,7 @@ class Handing:
     """A channel of a worker, with consumers that are not called but take what they are handed."""
 
     def __init__(self, station: hg.Station, consumers: int) -> None:
-        self.told = Told()
+        self.told = PendingCommit()
         notes = station.channel("c", Note)
         notes.settling = self.told.settling
         notes.observer = self.told.settling
@@ -145,7 +145,7 @@ def test_what_is_let_go_because_the_session_is_over_is_not_settled(redelivered: 
 
 
 def test_what_is_dropped_because_the_process_ends_is_left_for_the_next_one() -> None:
-    told = Told()
+    told = PendingCommit()
     for number in (1, 2):
         told.settling.expect(header(number), ["a"])
         told.settling.taken_in(header(number))

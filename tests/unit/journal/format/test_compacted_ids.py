@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from heliograph.journal.format.compacted_ids import LeftOut, packed, unpacked
+from heliograph.journal.format.compacted_ids import CompactedIds, packed, unpacked
 
 if TYPE_CHECKING:
     import pytest
 
 
 def test_what_was_packed_is_unpacked() -> None:
-    rows = [LeftOut(7, "radar", 1, 3, "order-1"), LeftOut(9, "radar", 1, 4)]
+    rows = [CompactedIds(7, "radar", 1, 3, "order-1"), CompactedIds(9, "radar", 1, 4)]
     assert unpacked(packed(rows)) == rows
     assert unpacked(None) == []
 

@@ -11,7 +11,7 @@ import pytest
 
 from heliograph.errors import FormatError
 from heliograph.journal.format import manifest
-from heliograph.journal.format.compacted_ids import LeftOut, packed, unpacked
+from heliograph.journal.format.compacted_ids import CompactedIds, packed, unpacked
 from heliograph.journal.format.footer import FORMATS_KEY, VERSION_KEY, footer_of, formats_in, renewed
 from heliograph.journal.maintenance.compaction_policy import RewriteJob
 from heliograph.journal.maintenance.compactor import rewrite
@@ -49,7 +49,7 @@ def test_formats_that_cannot_be_read_are_refused(value: bytes) -> None:
 
 
 def test_ids_of_rows_that_were_left_out_come_back_from_text_and_from_the_bytes_of_before() -> None:
-    rows = [LeftOut(3, "s", 1, 4, "é"), LeftOut(5, "s", 1, 6)]
+    rows = [CompactedIds(3, "s", 1, 4, "é"), CompactedIds(5, "s", 1, 6)]
     assert packed(rows).isascii()
     assert unpacked(packed(rows)) == rows
     assert unpacked(zlib.compress(msgspec.msgpack.encode(rows), 1)) == rows

@@ -19,11 +19,11 @@ from heliograph.journal.format.frames import (
 from heliograph.journal.format.records import (
     Record,
     Run,
+    decode_large,
     decode_rows,
     decode_runs,
     encode_rows,
     rows_payload,
-    taken_apart,
 )
 from heliograph.sim import SimDisk, SimFile
 from tests.unit.journal.helpers import TRACK, track, tracks
@@ -133,4 +133,4 @@ def test_a_run_gives_back_a_record_for_each_of_its_events(places: int | list[int
     ]
     assert list(run) == expected
     payload = rows_payload(3, [encode_rows([track(1)]), encode_rows([run]), encode_rows([track(2)])])
-    assert taken_apart(decode_runs(payload)) == [track(1), *expected, track(2)]
+    assert decode_large(decode_runs(payload)) == [track(1), *expected, track(2)]

@@ -15,8 +15,8 @@ from heliograph.journal.format.records import (
     Run,
     StoredRows,
     count_events,
+    decode_large,
     first_of,
-    taken_apart,
     without_first,
 )
 from heliograph.journal.reading.head_columns import HeadColumns, grouped
@@ -56,7 +56,7 @@ def expected(pieces: list[Piece]) -> list[tuple[int, int, Record]]:
     return [
         (offset, time, record)
         for first, time, rows in pieces
-        for offset, record in enumerate(taken_apart(rows), first)
+        for offset, record in enumerate(decode_large(rows), first)
     ]
 
 
@@ -97,8 +97,8 @@ def test_groups_have_their_size_and_lose_nothing(frames: list[StoredRows], size:
 @given(stored, st.integers(0, 25))
 @settings(max_examples=examples(60))
 def test_what_comes_first_and_what_is_left_are_all(rows: StoredRows, events: int) -> None:
-    parts = taken_apart(first_of(rows, events)), taken_apart(without_first(rows, events))
-    assert parts[0] + parts[1] == taken_apart(rows)
+    parts = decode_large(first_of(rows, events)), decode_large(without_first(rows, events))
+    assert parts[0] + parts[1] == decode_large(rows)
     assert len(parts[0]) == min(events, count_events(rows))
 
 

@@ -11,7 +11,7 @@ import heliograph as hg
 from heliograph.channel.receive.options import conditions_for, parsed
 from heliograph.channel.routing.conditions import AnyOf, Condition
 from heliograph.links.broadcast import loss_count as overtaken
-from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD, Judge, missed_in
+from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD, LossCounter, missed_in
 from heliograph.links.session import messages as m
 from heliograph.links.session.wire_events import EventWriter, Stream, said_of
 from heliograph.model.event import Header, info_of
@@ -100,8 +100,8 @@ def large(stream: int, number: int, size: int) -> list[bytes]:
     return m.pieces(stream, data, 1 + size % len(data))
 
 
-def judge(**wishes: Wishes) -> Judge:
-    return Judge(STREAMS, wishes, SystemClock().monotonic_ns)
+def judge(**wishes: Wishes) -> LossCounter:
+    return LossCounter(STREAMS, wishes, SystemClock().monotonic_ns)
 
 
 def wished(chosen: tuple[int, ...]) -> dict[str, dict[type[Any], Condition | AnyOf]]:
@@ -178,7 +178,7 @@ def test_filters_that_take_too_long_are_asked_no_more_and_that_is_known(
 ) -> None:
     monkeypatch.setattr(overtaken, "ASKING_LIMIT", 3e-9)
     ticks = iter(range(100))
-    asking = Judge(STREAMS, {"x": {Track: when(Track, "id < 0")}}, ticks.__next__)
+    asking = LossCounter(STREAMS, {"x": {Track: when(Track, "id < 0")}}, ticks.__next__)
     found = list(missed_in([lone(1, n) for n in range(6)], READER, {"x"}, asking))
     assert found == [(place, "x", 1) for place in (3, 2, 1, 0)], "the last two were asked about"
     assert asking.gave_up

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
-from heliograph.links.broadcast.gateway import NORMAL, Hearer
+from heliograph.links.broadcast.gateway import NORMAL, ReaderSession
 from heliograph.links.broadcast.publisher import Broadcast
 from heliograph.links.session.wire_events import EventWriter
 from heliograph.ring import RingName
@@ -69,7 +69,7 @@ def test_what_comes_while_a_pushing_thread_writes_is_written_and_so_is_what_come
         lambda _station, _missed: None,
     )
 
-    hearer = Hearer(7, 1)
+    hearer = ReaderSession(7, 1)
 
     def tell(name: str) -> None:
         broadcast._told.append((hearer, name, True, 0))

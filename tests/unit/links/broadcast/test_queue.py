@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import heliograph as hg
-from heliograph.links.broadcast.queue import AirLane
+from heliograph.links.broadcast.queue import BroadcastQueue
 from heliograph.model.event import Header
 from heliograph.runtime.ports import SystemClock, ThreadTasks
 
@@ -29,8 +29,8 @@ class Slow(int):
         return int(self) + more
 
 
-def lane(delivered: Slow) -> AirLane:
-    made = AirLane(
+def lane(delivered: Slow) -> BroadcastQueue:
+    made = BroadcastQueue(
         "test", clock=SystemClock(), tasks=ThreadTasks(), limit=10, policy="block", on_ready=lambda _: None
     )
     made.send_now = lambda _: True
@@ -38,7 +38,7 @@ def lane(delivered: Slow) -> AirLane:
     return made
 
 
-def push(to: AirLane) -> None:
+def push(to: BroadcastQueue) -> None:
     to.put((Reading(1), Header("c", "air.reading", "s", 1, 1, 0, b"", 1), 0))
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import heliograph as hg
 from heliograph.links.interest.advertisement import describe
-from heliograph.links.mesh.egress import Gates, Peer
-from heliograph.links.mesh.worker_redelivery import Handed, KeepingGateway
+from heliograph.links.mesh.egress import Egress, Peer
+from heliograph.links.mesh.worker_redelivery import Handed, RedeliveringGateway
 from heliograph.model.event import EventId, info_of
 from heliograph.runtime.ports import system_ports
 from tests.unit.links.mesh.test_worker_redelivery import FakeLink, High, Low, sent, wanted
@@ -34,7 +34,7 @@ class Worker:
             for number in (SUPERVISOR, OTHER, OWN_WORKER)
         }
         self.peers[OWN_WORKER].worker = object()
-        self.gates = Gates(lambda _: None, lambda _: None, system_ports().tasks, self.peers.get)
+        self.gates = Egress(lambda _: None, lambda _: None, system_ports().tasks, self.peers.get)
         self.gates.supervisor = SUPERVISOR
         self.gates.is_relayed = True
 
@@ -113,7 +113,7 @@ class Supervisor:
 
     def __init__(self, station: hg.Station) -> None:
         self.channel: Channel[Any] = station.channel("c", Low, High)
-        self.gates = Gates(
+        self.gates = Egress(
             lambda _: None if self.channel.closed else self.channel,
             lambda _: None,
             system_ports().tasks,
@@ -133,13 +133,13 @@ class Supervisor:
             peer.learn(info_of(cls).format.id, info_of(cls).format.description)
         return peer
 
-    def wants(self, peer: Peer, *types: type[hg.Event]) -> KeepingGateway:
+    def wants(self, peer: Peer, *types: type[hg.Event]) -> RedeliveringGateway:
         self.gates.channel_told(peer, wanted(*types)[1])
         gateway = peer.gateways["c"]
-        assert isinstance(gateway, KeepingGateway)
+        assert isinstance(gateway, RedeliveringGateway)
         return gateway
 
-    def hands_over_one(self) -> KeepingGateway:
+    def hands_over_one(self) -> RedeliveringGateway:
         """The first process is ready, and was sent an event."""
         gateway = self.wants(self.begins(1), Low)
         self.handed.resume(1)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 import heliograph as hg
-from heliograph.links.mesh.failure_detector import BUSY, LOOKS, Silence
+from heliograph.links.mesh.failure_detector import BUSY, LOOKS, FailureDetector
 from heliograph.links.transports.peer_process import process_of
 from heliograph.runtime.ports import system_ports
 from tests.e2e.link_support import wait_until
@@ -33,7 +33,7 @@ class Watched:
         )
         self.suspected: list[int] = []
         peers = {7: cast("Any", SimpleNamespace(link=self.link))}
-        self._silence = Silence(1.0, system_ports().tasks, peers, self.suspected.append)
+        self._silence = FailureDetector(1.0, system_ports().tasks, peers, self.suspected.append)
 
     def look(self, times: int) -> list[int]:
         for _ in range(times):

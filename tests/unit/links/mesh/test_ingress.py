@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heliograph as hg
-from heliograph.links.mesh.ingress import Arrivals
+from heliograph.links.mesh.ingress import Ingress
 from heliograph.model.event import Header
 from tests.e2e.link_support import wait_until
 
@@ -21,7 +21,7 @@ def test_what_was_put_aside_when_the_session_ends_is_counted_as_left_out() -> No
     with hg.Station() as station:
         notes = station.channel("c", Note, qos=hg.QoS(queue=2))
         notes.consumer()
-        arrivals = Arrivals(
+        arrivals = Ingress(
             notes,
             "peer",
             station.ports.tasks,

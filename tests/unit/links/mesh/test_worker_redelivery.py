@@ -10,7 +10,7 @@ import pytest
 import heliograph as hg
 from heliograph.channel.routing.conditions import Condition
 from heliograph.links.interest.advertisement import describe
-from heliograph.links.mesh.worker_redelivery import Handed, KeepingGateway
+from heliograph.links.mesh.worker_redelivery import Handed, RedeliveringGateway
 from heliograph.links.session.confirmation import Owed
 from heliograph.links.session.messages import ChannelState, Want
 from heliograph.model.event import Header, info_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.publish.batch import Bulk
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.session.gateway import Gateway
 
@@ -53,7 +53,7 @@ class FakeLink:
     def send_now(self, gateway: Gateway, item: Item) -> bool:
         return False
 
-    def send_bulk(self, gateway: Gateway, bulk: Bulk) -> bool:
+    def send_bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> bool:
         return False
 
     def ask(self) -> None: ...
@@ -77,7 +77,9 @@ class Worker:
             "w", system_ports().tasks.lock(), on_lost=lambda *_: None, retell=self.told.append
         )
 
-    def joins(self, process: int | FakeLink, *types: type[hg.Event], relayed: bool = True) -> KeepingGateway:
+    def joins(
+        self, process: int | FakeLink, *types: type[hg.Event], relayed: bool = True
+    ) -> RedeliveringGateway:
         """A process wants events of these types."""
         link: Any = process if isinstance(process, FakeLink) else FakeLink(process)
         conditions, state = wanted(*types)
@@ -100,7 +102,7 @@ def wanted(*types: type[hg.Event]) -> tuple[dict[type[hg.Event], Any], ChannelSt
     return {cls: Condition(None) for cls in types}, state
 
 
-def sent(gateway: KeepingGateway) -> list[tuple[int, bool]]:
+def sent(gateway: RedeliveringGateway) -> list[tuple[int, bool]]:
     """What the link takes of a gateway: numbers, and whether they come again."""
     assert not gateway.paused
     _, items = gateway.lane.drain(100)  # type: ignore[attr-defined] # a gateway's lane

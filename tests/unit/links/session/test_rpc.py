@@ -10,7 +10,7 @@ import pytest
 
 from heliograph.errors import QueryFailed
 from heliograph.links.session import messages as m
-from heliograph.links.session.rpc import WAITING, Questions
+from heliograph.links.session.rpc import WAITING, Rpc
 from heliograph.runtime.ports import ThreadTasks, system_ports
 from tests.e2e.link_support import LIMIT, wait_until
 
@@ -38,7 +38,7 @@ class Host:
         self.heard: list[str] = []
         self.seated: set[int] = set()
         self.may_answer = threading.Event()
-        self.questions = Questions(system_ports())
+        self.questions = Rpc(system_ports())
         self.questions.answer("join", self._join)
         self.questions.on_left(self._left)
 
@@ -94,7 +94,7 @@ def test_when_this_station_closes_it_hears_at_once() -> None:
 
 def test_a_station_that_hangs_is_waited_for_once() -> None:
     """Until it answers anything: then it has all the time again."""
-    questions, link = Questions(system_ports()), cast("Link", FakeLink())
+    questions, link = Rpc(system_ports()), cast("Link", FakeLink())
     with pytest.raises(QueryFailed, match="has not answered"):
         questions.ask(link, "here", None, 0.2)
     assert questions.patience(STATION, 0.2) == 0.0
@@ -105,7 +105,7 @@ def test_a_station_that_hangs_is_waited_for_once() -> None:
 
 
 def test_a_station_that_is_linked_anew_before_it_is_struck_off_still_answers() -> None:
-    questions = Questions(system_ports())
+    questions = Rpc(system_ports())
     old, new = (cast("Link", FakeLink()) for _ in range(2))
     answers: dict[str, Any] = {}
     first = questions.ask_later(old, "double", 21, lambda answer: answers.update(old=answer))

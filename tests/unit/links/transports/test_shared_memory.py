@@ -12,7 +12,7 @@ import pytest
 import heliograph as hg
 from heliograph.errors import BadFrame, LinkLost, NoRoomForRing, NotPossible
 from heliograph.links.contract import KNOCK
-from heliograph.links.transports.discovery import MeetingFolder
+from heliograph.links.transports.discovery import DiscoveryFolder
 from heliograph.links.transports.peer_process import UNKNOWN
 from heliograph.links.transports.shared_memory import DECLINED, NOT_ASKED_FOR, RingConnection, RingTransport
 from heliograph.links.transports.unix import short_path
@@ -271,7 +271,7 @@ def test_stations_talk_through_rings_and_leave_none(domain: str, kind: Carrier) 
 @contextmanager
 def silent_station(domain: str, station: int) -> Iterator[None]:
     """One that can be dialled, and does not answer."""
-    meeting = MeetingFolder(domain)
+    meeting = DiscoveryFolder(domain)
     with socket.socket(socket.AF_UNIX) as listener:
         with short_path(meeting.socket_path(station)) as path:
             listener.bind(path)

@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.errors import LinkLost
 from heliograph.links.transports.backoff import Stalls
-from heliograph.links.transports.discovery import MeetingFolder
+from heliograph.links.transports.discovery import DiscoveryFolder
 from heliograph.links.transports.peer_process import this_process
 from heliograph.links.transports.unix import LOOK_EVERY, UnixConnection, UnixTransport
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
@@ -58,7 +58,7 @@ def test_a_station_whose_connection_ends_before_its_lock_is_free_is_looked_for_a
 
     monkeypatch.setattr(transport, "_tried_to_look", noted)
     transport.start(lambda *_: None, gone.append)
-    folder = MeetingFolder("e2e")
+    folder = DiscoveryFolder("e2e")
     lock = folder.enter(1)
     try:
         transport.linked(1, this_process())
