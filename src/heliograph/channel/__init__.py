@@ -1,10 +1,9 @@
-"""A channel inside one process: suppliers push, filters choose, lanes queue, dispatch delivers.
+"""A channel inside one process: suppliers push, routes filter, queues hold, dispatch threads deliver.
 
-ledger.py     what became of every match, as frozen counts that balance
-lane.py       one consumer's queue and its overflow policy
-pipeline.py   one generated function per event type: every filter, in one pass
-dispatch.py   the workers that call queued callbacks
-supplier.py   the way in: checks, stamps and routes an event
-consumer.py   the ways out: subscriptions (called) and consumers (asked)
-core.py       the channel itself: opens and closes the others and keeps them in step
+publish     the way in: suppliers, options of a push, batches, delayed and periodic events
+routing     which receivers get an event: conditions, the compiled route, the index of many filters, groups
+queueing    what waits for one receiver, and what happens when its queue is full
+dispatch    the threads that call queued callbacks
+receive     the way out: subscriptions, consumers, acknowledgements, dead letters
+history     what a channel asks of whatever keeps its history
 """

@@ -1,4 +1,4 @@
-"""Filters for many at once: what suppliers may let through, and what consumers of one kind are given.
+"""Supplier and consumer admins: filters that many suppliers or receivers share (TAO's four filter points).
 
     radars = channel.for_suppliers(where="quality > 3")
     radar = radars.supplier("radar-1", types=[Track], where="speed > 0")

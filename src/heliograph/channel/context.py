@@ -1,4 +1,4 @@
-"""What the channels of a station share, handed to each of them when it is made."""
+"""What the channels of one station share: clock, dispatch pools, timers, store factories, hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps that an event would take: why one receiver gets it, and another does not.
+"""`channel.explain(event)`: which receivers would get an event, and which filter stops it for the others.
 
     print(radar.explain(Track(7, speed=200.0)))
 

@@ -1,4 +1,4 @@
-"""What a channel has counted besides its open suppliers and lanes: inline callbacks, and who has left.
+"""Counters of inline callbacks and of receivers that have closed, for the ledger.
 
 A member that leaves hands in what it had counted. A lane that still delivers when it is closed goes on
 counting among the leaving until it is done.

@@ -1,4 +1,4 @@
-"""What became of every match, as frozen counts that balance.
+"""The ledger: snapshots of what queues and inline counters have counted of every match, which balance.
 
 A push adds the number of consumers that its event matched to `matched`. Independently each consumer's lane
 counts what it did with the events it was given. A snapshot is taken while no push is half done, so

@@ -1,4 +1,4 @@
-"""What a channel does for links: gateways out, intakes in, and how many receivers other stations have."""
+"""What links may do to a channel: open gateways, push events of other stations, count remote receivers."""
 
 from __future__ import annotations
 

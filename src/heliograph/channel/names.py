@@ -1,4 +1,5 @@
-"""Names of channels: what they may be, and one callback on every channel whose name fits a pattern."""
+"""Channel names and name patterns: what a name may be, and subscriptions to every channel that fits a
+pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hook for whoever wants to know what became of single events; delivery records hang on it.
+"""The observer hook, told what became of single events; delivery records are made through it.
 
 A channel that is observed gives each of its receivers a `Watch`, which is told once per event that the
 receiver was given and that has come to an end:

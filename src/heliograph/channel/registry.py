@@ -1,4 +1,4 @@
-"""Who is in a channel, and the routes from its suppliers to its receivers.
+"""The suppliers and receivers of a channel, and the routes between them.
 
 Whenever receivers change, the next routes are built (`heliograph.channel.routing.compiler`) and swapped in
 while all suppliers are held still for an instant: event n leaves by the old routes before n + 1 enters the

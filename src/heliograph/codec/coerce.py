@@ -1,4 +1,4 @@
-"""The second look at an event that did not pass at first: put right what means the same, refuse the rest.
+"""Coerces values that mean the same (an int for a float field) when an event did not pass its check.
 
 `heliograph.codec.validate` calls this when its quick condition is false. Here speed does not matter; the
 sentence does: it says what the value is, what the field takes, and where. Only events are changed in place: a

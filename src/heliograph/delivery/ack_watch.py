@@ -1,4 +1,4 @@
-"""The shell around the monitor: does what it says, in the threads that push or acknowledge, and in its own.
+"""Runs the event monitor of a channel: timers, resends and acknowledgements around the pure state machine.
 
 A channel whose `push` waits for consumers has one. Each receiver's watch tells what became of an event there:
 

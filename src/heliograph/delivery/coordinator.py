@@ -1,4 +1,5 @@
-"""The shell around the window: takes events from a lane, hands them to consumers, and keeps how far they are.
+"""The coordinator of a group: hands events out to members, takes acks, redelivers, moves the durable
+position.
 
 Who asks does the work, in its own thread: an event goes from the lane into the window when somebody is there
 to take it, delays and leases that are over are found when somebody asks, and a consumer that waits does so no

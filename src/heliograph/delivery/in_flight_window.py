@@ -1,4 +1,4 @@
-"""What has been handed out and is not acknowledged yet: one stream, shared by one or more members.
+"""The window of a coordinator: events handed out and not yet acknowledged, with leases and attempts. Pure.
 
     window = Window(lease_ns=30 * SECOND, max_deliveries=5)
     window.join("worker-1", 100)

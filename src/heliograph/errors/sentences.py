@@ -1,4 +1,4 @@
-"""Lists in errors that stay short, however many names somebody sends, hints at what was meant, and who it is.
+"""Helpers for error messages: short lists, hints at what was meant, names of stations.
 
 listed(["a", "b"])                   a, b
 listed(fmt.by_name)                  id, lat, lon, speed, region, alt, squawk, seen and 992 more

@@ -1,4 +1,4 @@
-"""A station's folder: who has it, and the partitions in it.
+"""A station's folder: its lock, and the partitions in it.
 
 <folder>/lock                                  held while a station has the folder
 <folder>/partition                             the id of this station's partitions, for ever (see `identity`)

@@ -1,32 +1,13 @@
-"""Between stations: an event goes to every station that wants it, and to no other.
+"""Links between stations: an event goes to every station that wants it, and to no other.
 
-Rooms, from the outside in:
-
-    mesh         a station's place among all stations of its domain
-    link         one pair of stations, over one connection after the other
-    gateway      events on their way out        arrivals   and in
-    packing      what waits becomes numbered batches        unpacking   and back
-    runs         events as bytes and back, many at a time
-    lifetimes    what is left of an event's lifetime, where clocks differ
-    pages        events that answer a question
-    kept         histories that another station keeps on disk
-    sharing      groups whose members are in several stations
-    elsewhere    and what others have kept in memory
-    conditions   filters on their way to the source
-    messages     what stations say, as bytes
-    sequence     nothing is lost on a lane
-    contract     what every kind of link does: transports and connections
-    unix         Unix sockets between the stations of one user on one host
-    ring         and through shared memory, where both sides want it
-    broadcast    live events in a ring for all stations of the host      listening   and out of it
-    aired        which channels are broadcast, and in which lane         skimming    where they may get lost
-    apart        large events in it                         taking      one event, into a channel
-    airing       who hears whom by broadcast                overtaken   and who did not get what
-    silence      the failure detector: peers that are there and say nothing
-    credentials  which process the kernel says is at the other end
-    backoff      pauses while the host has no descriptor or thread left
-    meeting      the folder where they find each other
-    memory       a network in memory, with faults, for tests and simulations
+contract     what every transport and connection does
+transports   Unix sockets, shared memory, a network in memory; discovery of stations
+session      the conversation with one peer: messages, numbered streams, requests and replies
+mesh         all peers of a station: egress, ingress, failure detector
+interest     what a station wants of others' channels, and whether two stations' channels go together
+broadcast    one shared-memory ring per station, read by all peers of the host
+history      histories that another station keeps
+groups       groups whose members are in several stations
 """
 
 from __future__ import annotations

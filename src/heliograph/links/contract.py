@@ -1,4 +1,4 @@
-"""What every kind of link does, so that all that stands above it is written once.
+"""The contract of a link: what every transport and connection does.
 
 A *transport* finds the other stations of a domain and makes connections to them; a *connection* carries
 frames to one of them and back. Socket, shared memory, network and simulation are transports. Above them,

@@ -1,4 +1,4 @@
-"""The manager: channels with an owner and members, in the station that keeps their folder.
+"""The channel manager: channels with an owner and participants, in the station that keeps their folder.
 
     manager = station.manager
     wing = manager.create("project.wing", Drawing, owner="anna")

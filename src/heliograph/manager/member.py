@@ -1,4 +1,4 @@
-"""What somebody who has joined a channel works with, as its access allows."""
+"""A participant of a managed channel: what it may do, as its access allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owns and who is in which channel: a pure state, folded from records of activity.
+"""The roster: owners and participants of all channels, folded from the log of activity. Pure.
 
     roster = Roster()
     record = roster.joining("project.wing", "bert", now, access="consume")      or a named error

@@ -1,4 +1,5 @@
-"""Finds the matches of a pattern: events and instants in, matches out; no clock, no thread, no channel.
+"""The correlator: a state machine that finds the matches of a pattern. Events and instants in, matches
+out; pure.
 
     machine = Correlator(pattern, start=now)
     machine.offer(leaf, key, event, now)       matches that this event completes, those of timers first

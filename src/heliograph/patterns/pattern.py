@@ -1,4 +1,4 @@
-"""What to look for in several streams at once, as plain data.
+"""Patterns over several streams (`all_of`, `any_of`, `none_of`, `every`, `after`), as plain data.
 
     all_of(t=tracks.where("speed > 300"), w=weather, within=1.0, by="region")
         one event of each, the latest that came; with `reuse="consume"` a match empties the set, with

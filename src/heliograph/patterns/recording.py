@@ -1,4 +1,4 @@
-"""What a replayable pattern took in, as events of a channel of its own, and its matches, found again.
+"""Records what a replayable pattern took in, as events of a channel of its own.
 
     station.subscribe(match, callback, name="storms", replayable=True)
     list(station.matches(match, name="storms"))              # what the callback was given, in that order

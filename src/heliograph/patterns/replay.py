@@ -1,4 +1,4 @@
-"""The matches of a pattern, found again from a record of what it took in.
+"""Replays a pattern's recording: finds its matches again.
 
     replayed(pattern, inputs)        the matches, in the order in which they were found
     to_text(pattern)                 a pattern as text that can be kept, and read where its channels are not

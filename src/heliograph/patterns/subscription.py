@@ -1,4 +1,4 @@
-"""A subscription to several channels at once: joins a pattern to channels, clock and workers.
+"""Subscribes to a pattern over several channels: joins the correlator to channels, clock and dispatch.
 
     match = hg.all_of(t=tracks.where("speed > 300"), w=weather, within=1.0, by="region")
     station.subscribe(match, lambda m: print(m.t, m.w, m.key))

@@ -1,4 +1,4 @@
-"""How a reader takes its place in a ring whose writer does not stop for it.
+"""How a reader joins a ring whose writer does not stop for it.
 
 The writer looks at the readers' rows only when it claims the next part of a lap, after it has stored how far
 it intends to go. A reader stores its row, orders all processes, and reads that intent. One of the two must

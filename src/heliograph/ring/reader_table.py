@@ -1,4 +1,4 @@
-"""The readers of a ring, as its writer sees them.
+"""The table of readers in a ring, as its writer sees it.
 
 Each has a row in shared memory: its state, its cursor, and its process id for people to read. A row is taken
 by locking its byte of the file, so one whose lock is free belongs to nobody, whatever process id stands in

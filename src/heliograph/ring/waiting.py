@@ -1,4 +1,4 @@
-"""How one side of a ring waits for the other: look for a while, then sleep, and never miss the bell.
+"""How one side of a ring waits for the other: spin, then sleep on a futex, and never miss a wake-up.
 
     "poll"      look all the time: the fastest, and a core of its own
     "spin"      look for about 50 µs, then sleep: fast while events flow, nothing at rest

@@ -1,4 +1,4 @@
-"""What goes wrong where no caller waits for it: told to `on_error`, or logged; and nothing ends by it.
+"""Reports errors that no caller waits for, to `on_error` or the log, without ending the reporting task.
 
 report = reporter(on_error)     # what the user gave, or None
 report("billing", header, error)

@@ -1,4 +1,4 @@
-"""Places at which a process can be made to die, for whoever wants to see a guarantee hold.
+"""Named points at which a process can be told to die, to show that a guarantee holds.
 
     HELIO_FAULT="after-staging:3"                     killed at the third time that this process comes there
     HELIO_FAULT="after-adoption@/tmp/once"            killed only if it can remove that file: once for all

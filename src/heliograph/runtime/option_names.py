@@ -1,4 +1,4 @@
-"""Misspelled and misplaced options, named: which one, what was probably meant, and which call takes it.
+"""Misspelled and misplaced options: which one, what was probably meant, and which call takes it.
 
     @names_options                              of functions and methods with options of their own
     def pull(self, timeout: float | None = None): ...

@@ -1,4 +1,4 @@
-"""The only doors to the outside: time, disk, tasks and chance.
+"""Ports to the outside: clock, disk, tasks and random numbers; and their real implementations.
 
 Nothing below the station reads a clock, opens a file, starts a thread or rolls a die by itself. It is given
 a `Ports` and goes through it, so that the same code runs on the machine and, under one seed, in

@@ -1,4 +1,4 @@
-"""What is to happen at an instant: one heap and one task for a whole station.
+"""Timers of a station: one heap and one thread.
 
     timers = Timers(clock, tasks)
     timer = timers.after(5.0, ring)            # or timers.at(instant, ring), timers.every(0.1, tick)

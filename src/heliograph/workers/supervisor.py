@@ -1,4 +1,4 @@
-"""A priority band's consumers in a process of their own: started, watched, started again, closed.
+"""Supervises a band worker: consumers of one priority in a process that is started, watched and restarted.
 
     worker = station.band_worker("plant.alarms:listen", priority=5)     # returns when its consumers are there
     worker.stats()                                                      # its process, and how often it died

@@ -1,4 +1,4 @@
-"""The workers that call queued callbacks, and the watch that keeps one callback from hurting the others.
+"""The pool of dispatch threads that call queued callbacks, and the watch over callbacks that do not return.
 
 A lane with something to take is *ready*. Ready lanes wait by priority; a worker takes the first of the
 highest, delivers one batch and puts it back if more waits. A lane is ready once at most, so one callback

@@ -1,4 +1,4 @@
-"""The pools of workers of a station: one for each dispatch order and thread arrangement that is in use.
+"""The dispatch pools of a station: one for each dispatch order and thread arrangement in use.
 
 Channels that go by the same order and arrangement share workers (`heliograph.channel.dispatch.pool`). Between
 pools there is no order: the interpreter, or the OS, decides. A pool ends with the last who uses it;

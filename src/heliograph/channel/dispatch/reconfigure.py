@@ -1,4 +1,4 @@
-"""Another order, or other threads, while events flow.
+"""`channel.reconfigure(...)`: another dispatch order or other threads while events flow.
 
     tracks.reconfigure(dispatch="aged", threads=hg.Threads("pool", workers=4))
 

@@ -1,4 +1,4 @@
-"""From the journal to consumers: what becomes durable is fed to lanes; a lane that falls behind reads on.
+"""Feeds durable events from the journal to receivers' queues; a queue that falls behind reads the journal.
 
 On a journalled channel nobody sees an event before it is on disk, and no consumer ever blocks a supplier. The
 history is a set of partitions, one per station that keeps the channel. The feed gets each batch of each

@@ -1,4 +1,4 @@
-"""What a channel without a journal keeps for late joiners: the last events per key, in memory.
+"""History in memory, for late joiners of a channel without a journal: the last events of each key.
 
     volatile          nothing
     transient-local   for as long as the supplier that pushed them is open

@@ -1,4 +1,4 @@
-"""The history side of a persistent channel: its partitions, the feed, and where a receiver begins in them."""
+"""The history of a persistent channel: its partitions, and the position where each receiver begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a receiver is in a channel's history, which is a set of partitions: one place in each.
+"""The position of a receiver in a channel's history: one offset in each partition.
 
 A partition is what one station keeps. Its keeper also keeps how far each durable consumer has come in it, so
 a consumer that moves to another station goes on there, and retention knows what is still to be read.

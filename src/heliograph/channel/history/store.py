@@ -1,4 +1,4 @@
-"""What a channel asks of whatever keeps its history; the journal fulfils it.
+"""The protocol of a history store, as channels use it; the journal implements it.
 
 The channel hands over events with their headers and gets the same back, complete with partition, offset and
 `append_ts`. How they are written, sealed and expired is the store's own affair.

@@ -1,4 +1,4 @@
-"""Events that were pushed together, as items whose headers are made only where somebody looks.
+"""A batch of events that were pushed together; headers are made only where a receiver needs them.
 
 A journal keeps what such headers share once, a link sends it once, and nobody may be there to receive the
 events; then a million headers would be made for nothing. `OutgoingBatch` goes out, `IncomingBatch` has come

@@ -1,4 +1,4 @@
-"""The way of one push, generated per event type: from the check of its values to the lanes and callbacks.
+"""Generates the push function of an event type: check of values, header, queues, inline callbacks.
 
 What a route's receivers need decides which lines there are; none asks about configuration. `compile_push`
 makes a function that, given what belongs to one supplier, gives that supplier's push. For a channel with two

@@ -1,4 +1,4 @@
-"""Events that are pushed now and delivered at an instant: `push(event, deliver_at=...)`, `deliver_after=...`.
+"""Delayed delivery: `push(event, deliver_at=...)` and `deliver_after=...`, across restarts where kept.
 
 Such an event waits outside of queues and history, with a timer of the station. When that rings a worker hands
 it on at the event's priority, as if it were pushed then: to whoever wants it by then, with the whole of its

@@ -1,4 +1,4 @@
-"""The way in where `push` waits for consumers: what such a channel asks of its monitor, and its suppliers.
+"""The ack level "delivered": suppliers whose push waits until every reliable consumer has acknowledged.
 
 `heliograph.delivery` fulfils `Watching`. A supplier opens a ticket for an event before anybody can have it,
 the channel says to whom it passes it, each receiver's watch says what became of it there, and in the end the

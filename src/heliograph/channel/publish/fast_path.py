@@ -1,4 +1,4 @@
-"""The shortest way from a push to another process: rows, which are written some at a time or at once.
+"""The shortest way from a push to another process: events without headers, written singly or in batches.
 
 Where a lane that can (`Lane.takes_rows`) is the only target of a route, and nothing needs the header of an
 event, a push makes none. It adds a row to what its supplier has waiting in that lane. If something came back

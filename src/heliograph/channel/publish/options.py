@@ -1,4 +1,4 @@
-"""What a push may say about its event besides the event itself, checked where it is said."""
+"""The options of a push (priority, lifespan, id, deliver_at, ...), checked where they are given."""
 
 from __future__ import annotations
 

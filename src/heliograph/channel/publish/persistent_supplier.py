@@ -1,4 +1,4 @@
-"""The way in on a journalled channel: an event goes to the store and, once it is durable, to the feed.
+"""Suppliers of persistent channels: an event is appended to the store and delivered once it is durable.
 
 Whom it is for is asked before that, by who pushes: between disk and feed a filter that takes long would hold
 up what others push. There only that is asked which asks for an event's place: its number, its offset.

@@ -1,4 +1,4 @@
-"""Events that other stations pushed, on their way to this station's own receivers.
+"""The supplier that stands for events of other stations on their way to this station's receivers.
 
 They come with their headers, in the order of their suppliers, and go to no gateway: an event is sent to other
 stations by the one where it was pushed, so that none comes twice. Only band workers of this station get it

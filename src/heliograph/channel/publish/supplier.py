@@ -1,4 +1,4 @@
-"""The way in: a supplier checks an event, stamps it with a header and hands it to the lanes that want it.
+"""A supplier: checks an event, gives it its header and sequence number, and puts it into receivers' queues.
 
 The way of a push is generated per event type (`heliograph.channel.publish.codegen`) and bound to the supplier
 when the first event of that type comes. Order is promised per supplier, and all-or-nothing needs a look at

@@ -1,4 +1,4 @@
-"""Which events, handed to this station by the one that supervises it, all of its receivers are done with.
+"""Acknowledges to the supervising station which events a worker's receivers have finished.
 
 A band worker acknowledges what it was handed, so that its station knows what to hand to the next process
 when this one dies. An event is settled here once every receiver that wanted it has come to an end with it,

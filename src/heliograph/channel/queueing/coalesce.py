@@ -1,4 +1,4 @@
-"""A lane for states: of each key only the latest event waits, in the place of the first."""
+"""A coalescing queue: of each key only the latest event waits, at the position of the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lane of each receiver: which kind it is, and in which order events wait in it."""
+"""Chooses the queue of each receiver: its storage, its dispatch order, its overflow policy."""
 
 from __future__ import annotations
 

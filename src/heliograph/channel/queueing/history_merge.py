@@ -1,4 +1,4 @@
-"""Lanes of those who join late: what other stations have kept comes first, then what is live.
+"""Queues of late joiners: history that other stations hold comes first, then live events, each once.
 
 The seam is exact. A lane that has asked other stations holds what comes live meanwhile. With what a station
 has kept comes how far each of its suppliers was at that instant: what is live up to there has been kept, or

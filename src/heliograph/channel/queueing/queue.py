@@ -1,4 +1,4 @@
-"""One consumer's queue: bounded, in a dispatch order, with a named policy for when it is full.
+"""The queue of one receiver: bounded, in a dispatch order, with a named policy for overflow.
 
 One supplier at a time puts, under a lock that all who put share, and one taker at a time takes. Every change
 happens under the lane's own lock as well, which is held for a few instructions and never while user code

@@ -1,4 +1,4 @@
-"""Lanes of receivers that want at most one event of a key in so much time: DDS's time-based filter.
+"""The time-based filter (`separation=`): at most one event of a key in a period.
 
     channel.subscribe(show, separation=0.1)         # of each track, no more than ten a second
 

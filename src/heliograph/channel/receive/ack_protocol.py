@@ -1,4 +1,4 @@
-"""What consumers agree to that acknowledge events one by one, and what a channel asks of whoever hands out.
+"""The acknowledgement protocol: ack options, and what a channel asks of a coordinator.
 
 `heliograph.delivery` fulfils it: a `Coordinator` hands the events of one lane out to its seats, one per
 consumer, and settles what they acknowledge. A durable consumer has a desk of its own, the members of a group

@@ -1,4 +1,4 @@
-"""The way out that is asked, as its user likes: iterated, also by asyncio, `pull`, `read` or `deliveries`."""
+"""A consumer: events are pulled, read in batches, iterated (also by asyncio) or taken as deliveries."""
 
 from __future__ import annotations
 

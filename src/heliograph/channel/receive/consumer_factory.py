@@ -1,4 +1,4 @@
-"""Opens consumers: plain ones, durable ones, those that acknowledge, and groups of those.
+"""Opens consumers: plain, durable, acknowledging, and members of groups.
 
 A consumer gets a desk (`heliograph.channel.receive.ack_protocol`) when it has to acknowledge anything. The
 members of a group share one, with one cursor on a persistent channel: the group is opened with its first

@@ -1,4 +1,4 @@
-"""The seat of a group's member that finds another desk when the one it has is gone.
+"""The membership of a group's member, which finds another coordinator when its own is gone.
 
 The desk of a group on a persistent channel is in one of the stations that keep it. When that station leaves,
 or does not know the member any more because it was started again, the member looks for a desk anew. All

@@ -1,4 +1,4 @@
-"""What becomes of an event that could not be delivered: it is buried in a channel of its own, or reported.
+"""Dead letters: events that could not be delivered go into a channel of their own, or are reported.
 
 grave = open_grave(channel, services, "tracks.dead")        None when no name is given
 give_up(grave, services, "billing", item, attempts=5)       pushed there, or `GivenUp` to `on_error`

@@ -1,4 +1,4 @@
-"""What a receiver asks for, checked where it is written."""
+"""The options of a receiver (filter, priority, queue limits, start, ...), checked where they are given."""
 
 from __future__ import annotations
 

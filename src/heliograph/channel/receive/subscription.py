@@ -1,4 +1,4 @@
-"""The ways out that are called, and what all ways out share.
+"""Subscriptions, which call a function with each event, and what all receivers share.
 
     Subscription        queued: workers of the pool call it, isolated from suppliers and from each other
     AsyncSubscription   the same for `async def`, awaited one after the other on an event loop

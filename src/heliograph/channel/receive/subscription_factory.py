@@ -1,4 +1,4 @@
-"""Opens subscriptions: functions that are called with events, in one of four ways.
+"""Opens subscriptions: queued, inline, async, and in groups that acknowledge.
 
     inline      in the pushing thread
     queued      by the workers of the station's pool

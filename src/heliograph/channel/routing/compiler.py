@@ -1,4 +1,4 @@
-"""One generated function per event type: every receiver's filter in one pass, what they share computed once.
+"""Compiles routes: one function per event type evaluates every receiver's filter, shared parts once.
 
 `build_route` makes, for one event class of a channel, what a push of such an event needs. Nothing about
 configuration is asked while an event passes: a stage that is not configured is not in the code.

@@ -1,4 +1,4 @@
-"""When a receiver wants an event of one type: its filter, and the suppliers that it listens to.
+"""The condition under which a receiver wants an event: its filter, and the suppliers that it listens to.
 
 A condition can be asked about one event at a time (`holds`), or becomes code of a route with those of others
 (`heliograph.channel.routing.compiler`). `split` tells what can be asked before an event has its place among

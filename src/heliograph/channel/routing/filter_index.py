@@ -1,4 +1,4 @@
-"""Receivers beyond those whose filters are merged into one function: found through an index instead.
+"""Routes with more receivers than one function can merge find them through the filter index.
 
 A merged function is fastest up to about a hundred filters and is made anew whenever one changes. Past that,
 a receiver with a filter goes into `heliograph.filters.index`: joining and leaving then cost the same however

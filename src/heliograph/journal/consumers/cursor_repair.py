@@ -1,4 +1,4 @@
-"""A damaged cursor file: what can be read of it, and what follows for whose place is in it.
+"""Repairs a damaged cursor file: what can be read of it, and where its consumers go on.
 
     report = inspect_cursors(disk, "consumers/air.tracks")       None when no consumer ever had a place
     report.damaged, report.steps(watermarks)                     which bytes, and what a repair would do

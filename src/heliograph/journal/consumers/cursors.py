@@ -1,4 +1,4 @@
-"""Durable consumers: who has come how far, kept across restarts.
+"""Durable cursors: how far each named consumer and group has acknowledged, kept across restarts.
 
     store = CursorStore(ports, "air.tracks/consumers")
     cursor = store.open("billing", owner="pid 4711")

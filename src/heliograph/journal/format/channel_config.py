@@ -1,4 +1,4 @@
-"""What a folder remembers of a channel besides its events: its quality of service, and what it may carry.
+"""The channel's configuration in its folder: quality of service, and the event types it may carry.
 
 <folder>/channels/<channel>/charter            JSON
 

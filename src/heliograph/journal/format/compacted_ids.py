@@ -1,4 +1,4 @@
-"""The ids of rows that compaction has left out, kept in the file that they were left out of.
+"""Ids of rows that compaction has removed, kept in the segment that held them.
 
 A push that is repeated under its id must be recognised though a later event of its key has taken its place.
 So a rewritten segment carries, beside its rows, what the rows were called that are not in it any more, as far

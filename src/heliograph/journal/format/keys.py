@@ -1,4 +1,4 @@
-"""What a compacted history knows an event by: its type's name and its key.
+"""Keys of a compacted history: an event is known by its type's name and its key.
 
     keys = KeyReader(formats)
     keys.of(record.format_id, record.kind, record.key, record.body)     bytes, or None for what has no key

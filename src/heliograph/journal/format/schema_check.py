@@ -1,4 +1,4 @@
-"""Whether event classes have a place in a history, by what it holds already.
+"""Checks that event classes fit what a history already holds.
 
     check_classes(disk, folder, "air.tracks", (Track,))      # IncompatibleFormats, or nothing
 

@@ -1,5 +1,4 @@
-"""Takes batches that were handed over (`heliograph.journal.inbox.staging`) into the partition of their
-channel.
+"""Takes staged batches into the partition of their channel, each once.
 
     inbox = Inbox(ports)
     for name in inbox.ready():

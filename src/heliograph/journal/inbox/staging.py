@@ -1,4 +1,4 @@
-"""Batches on their way into a journal: how a program that does not keep a folder hands rows over.
+"""Stages batches for a journal: how a program that does not keep the folder (Spark) hands rows over.
 
 <folder>/inbox/staged/<key>/<batch>-....rows      rows, written by many processes at a time
 <folder>/inbox/ready/<key>-<batch>.batch          a batch: which of these files it consists of

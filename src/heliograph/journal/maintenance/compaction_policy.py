@@ -1,4 +1,4 @@
-"""Which sealed segments are worth rewriting: a decision about a manifest, made by the writer's keeper.
+"""Decides which sealed segments are worth rewriting, from the manifest.
 
     merge       eight neighbours of about one size become one, until a segment has `merge_events` or
                 `merge_bytes`; an event is rewritten four times at most

@@ -1,4 +1,4 @@
-"""Looks after the files of a partition while its writer writes: seals, merges, compacts, and drops.
+"""Maintains a partition's files while its writer writes: seals, merges, compacts, and drops.
 
 The work itself is done elsewhere, sealing in a process of its own; this decides when, and takes the lock of
 the files only for the moment in which a manifest is published. It has no task of its own: when there may be

@@ -1,4 +1,4 @@
-"""What of a partition may go, given its manifest, the places of its durable consumers and the time.
+"""Retention: which segments may go, given the manifest, the durable cursors and the time.
 
     decision = decide(manifest, places, limits, now=clock.time_ns(), size=partition.size)
     decision.drop                   the oldest files with rows, which leave the history

@@ -1,4 +1,4 @@
-"""Pushes that are repeated: an id that is among the last events of a partition is not appended again.
+"""Deduplication: a push whose id is among the last events of a partition is not appended again.
 
 The window is the journal itself. An event that was pushed under an id of its own carries it in its headers,
 and every event has an EventId, so nothing else has to be kept: the first who pushes under an id reads the

@@ -1,4 +1,4 @@
-"""What of an open head stays: recovery's look at the file that a writer left.
+"""Scans an open head for its torn tail: how much of what a writer left stays.
 
 A head may hold a frame for each event, a million of them, and nobody can push before it has been looked
 through. So a `Stretch` checks frame after frame without making an object or decoding a row, and only the few

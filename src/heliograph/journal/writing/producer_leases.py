@@ -1,4 +1,4 @@
-"""Named suppliers: one holder at a time, told apart by epochs, who go on where the last one was.
+"""Leases of named suppliers: one holder at a time, fenced by epochs, with the last durable sequence.
 
     lease = NamedSuppliers(...).open("radar-1", owner)   # SupplierHeld while another owner's lease runs
     lease.epoch, lease.last_sequence

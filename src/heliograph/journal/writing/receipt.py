@@ -1,4 +1,4 @@
-"""What `append` returns: a promise that can be waited for, from a thread or from asyncio."""
+"""The receipt of an append: waited for from a thread or from asyncio."""
 
 from __future__ import annotations
 

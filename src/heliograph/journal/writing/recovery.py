@@ -1,4 +1,4 @@
-"""What a writer does before its first append: find out what the last one left.
+"""Recovery, before the first append of a writer: what the last writer left is checked and completed.
 
 Nothing but the tail of the one open head can be in doubt, because files are complete and synced before a
 manifest lists them as closed. A bad frame there is a *torn tail* when nobody can have been told that its rows

@@ -1,4 +1,4 @@
-"""Reading another station's best-effort broadcast: whoever falls behind is overtaken, and knows by how much.
+"""Reads another station's best-effort broadcast; a reader that falls behind loses events and counts them.
 
 The ring gives whole records or none, and says when some were written over. Among those may have been what
 streams are, and what this station takes; so from a gap on it takes nothing, and asks by the link (`on_gap`)

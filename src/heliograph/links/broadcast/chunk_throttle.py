@@ -1,4 +1,4 @@
-"""Events that are larger than a record of the best-effort ring, written no faster than they are read.
+"""Writes events larger than a record of the best-effort ring in chunks, no faster than they are read.
 
 Nobody holds up a best-effort ring, so the pieces of an event that is larger than the ring would be written
 over each other before anybody could read them. Before each piece the broadcast's own task waits for those who

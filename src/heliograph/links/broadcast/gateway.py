@@ -1,4 +1,4 @@
-"""Which channels are broadcast, in which lane, and the gateway of such a channel to all who read that.
+"""Decides which channels are broadcast, and is the gateway of such a channel into the ring.
 
 A lane is a ring of a station: a full one, or one that is read slowly, does not hold up another. Each is made
 when a channel first needs it.

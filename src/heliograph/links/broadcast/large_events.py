@@ -1,4 +1,4 @@
-"""A large event in a broadcast: what is said of it stands apart from its body, which is read as a whole.
+"""Encodes large events for the ring: metadata apart from the body, which is read where it lies.
 
     u8 APART, u32 stream, 3 bytes, u32 size, msgpack of that size, padding to 8, body
 

@@ -1,4 +1,4 @@
-"""What a station did not get of a broadcast, found in the records that it has not read.
+"""Counts what a station lost of a broadcast, from the records that it has not read.
 
 A reader of the ring that stands still beyond its lease is ended. What it has not read is still in the ring at
 that instant, since it held the writer up: so there is nothing to be counted for each station while events

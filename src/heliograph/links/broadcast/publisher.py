@@ -1,4 +1,4 @@
-"""A ring of a station for all neighbours on this host: an event is encoded once and written once.
+"""Publishes into the shared-memory ring: an event is encoded once and written once for all peers of the host.
 
 It carries the live events of channels that keep nothing; `heliograph.links.broadcast.gateway` says which. A
 channel has one gateway to all stations that read the ring, which lets through what any of them wants; each

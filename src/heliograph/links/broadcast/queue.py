@@ -1,4 +1,4 @@
-"""The lane of a channel to all stations that read the ring: rows of suppliers, or events that wait for room.
+"""The queue of a channel in front of the ring: batches of suppliers, or events that wait for room.
 
 Either there are rows, which the next thread that may write turns into one record, or events wait as in any
 gateway's lane: while the ring is full or a station has paused the channel, and for events that say something

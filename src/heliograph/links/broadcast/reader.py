@@ -1,4 +1,4 @@
-"""Reading another station's broadcast: one task per ring, which calls consumers itself.
+"""Reads another station's broadcast ring: one thread per ring, which calls inline consumers itself.
 
 Another one goes on from the next record when a callback takes long
 (`heliograph.channel.dispatch.reader_handover`).

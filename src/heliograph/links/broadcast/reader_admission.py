@@ -1,4 +1,4 @@
-"""Who of the stations on this host hears whom by ring: offers, answers, and what is done when one ends.
+"""Offers a station's ring to its peers on the host, admits their readers and removes them.
 
 When another station that uses rings wants something of a channel, it is offered the lane of the broadcast
 that carries it (`heliograph.links.broadcast.gateway`), if it has it not yet. It opens that ring and answers.

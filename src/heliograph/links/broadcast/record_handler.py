@@ -1,4 +1,4 @@
-"""One event of a broadcast, on its way from the bytes of a record into this station's channel.
+"""Hands one record of a broadcast ring to the channel of this station.
 
 An event is decoded to memory of its own. A large one lies in the ring until then (`RingReader.holds`). Where
 all that it is for are inline callbacks that ask for views (`subscribe(inline=True, views=True)`), its arrays

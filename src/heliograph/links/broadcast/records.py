@@ -1,4 +1,4 @@
-"""What waits to be broadcast becomes records of the ring: runs of a class, large events alone, or in pieces.
+"""Encodes what waits for the ring as records: batches of one class, large events alone or in pieces.
 
 A class is said in the ring before the first record of its events (`Announce`). Everything here runs under the
 broadcast's lock for sending.

@@ -1,4 +1,4 @@
-"""Members of a group whose desk is in another station; `heliograph.links.groups.server` answers them there.
+"""The client of a group whose coordinator is in another station.
 
 `RemoteCoordinator` is what such a member has in place of a desk. Its seat asks for events, some at a time,
 and tells what is settled. An event is in one member's hands at a time, wherever that is: leases, delays,

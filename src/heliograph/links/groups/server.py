@@ -1,4 +1,4 @@
-"""The station that keeps a channel hands out to the members that other stations have in its groups.
+"""The server of groups: the keeping station hands events out to members in other stations.
 
 `GroupHost` gives each of them a seat at the desk of their group, beside those of its own station, and answers
 what `heliograph.links.groups.client` asks for them. A member whose process ends, or whose link is lost, has

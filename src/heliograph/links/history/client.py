@@ -1,4 +1,4 @@
-"""Partitions that other stations keep, as a channel here reads them, and where it has its pushes kept.
+"""The client of histories that other stations keep: reads their partitions, appends to them.
 
 `heliograph.links.history.server` answers. Everything above the store is the same in both stations: consumers
 read history, rejoin the live events at the seam, and remember how far they came.

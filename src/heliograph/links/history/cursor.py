@@ -1,4 +1,4 @@
-"""How far a durable consumer here has come in a partition that another station keeps.
+"""The durable cursor of a consumer here in a partition that another station keeps.
 
 A `RemoteCursor` is told, and tells the keeper in its own time: the latest that it was told, one question at a
 time, and again after a while when the keeper is away. Whoever needs to know that the keeper has it waits on a

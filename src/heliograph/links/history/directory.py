@@ -1,4 +1,4 @@
-"""Who keeps a channel, and how: found, asked to, and compared with how it is opened here.
+"""The directory of keepers: which station keeps a channel, asked to keep it, compared with how it is opened.
 
 A station says how it keeps a channel when it says that it does. Who opens that channel without a QoS has it
 so; who opens it otherwise is refused, at once if the keeper is known, and when it is met if not. A station

@@ -1,4 +1,4 @@
-"""Transient histories of other stations: what they have kept in memory, for who joins late in this one.
+"""Late join: fetches the history that other stations hold in memory, for a receiver that joins here.
 
 A station keeps what was pushed in it, for as long as the supplier (transient-local) or the station
 (transient) lives. A receiver that joins gets it from every station that is linked, and later from each one

@@ -1,4 +1,4 @@
-"""Pages: events that cross as the answer to a question, or with one, instead of live.
+"""Pages: batches of history events in a request or a reply.
 
 A page names the formats of its events by itself, because it does not come in the order of any lane.
 """

@@ -1,4 +1,4 @@
-"""What a station answers for the channels whose history it keeps; `heliograph.links.history.client` asks.
+"""The server of histories: answers other stations about the channels whose history this one keeps.
 
 A station keeps one partition of a channel, so a question names the channel and no more. Of a history it
 gives out what anybody in the asking station wants, it appends for stations that have no folder, and it

@@ -1,4 +1,4 @@
-"""What a station tells others of itself and of one of its channels."""
+"""What a station advertises of itself and of its channels: formats, policies, interest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters on their way to the source: trees of the filter language as plain data, checked on arrival.
+"""Filters on the wire: trees of the filter language as plain data, checked on arrival.
 
 An expression from another station is data, never code: it is rebuilt node by node from a fixed set of
 kinds, within the limits that the parser keeps, and then checked against the format of the events like one

@@ -1,4 +1,4 @@
-"""Whether what one station has of a channel goes together with what another one wants of it, and if not, why.
+"""Whether a channel of one station matches the same channel of another, and if not, why.
 
 Both stations know both sides: a channel is told with its quality of service, its formats, and the fields that
 a reader can do without. So both come to the same answer, the source sends nothing that would be dropped on

@@ -1,4 +1,4 @@
-"""What stands between this station's channels and one other station: gateways out, arrivals in.
+"""Egress to one peer: a gateway for each channel that it is interested in; and the state of that peer.
 
 A gateway is there exactly while the other station wants something of a channel that this station may send:
 events that were pushed here, or that are kept here. What another station keeps is sent by that one.

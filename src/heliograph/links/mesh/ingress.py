@@ -1,4 +1,5 @@
-"""Events that arrive over a link, on their way into this station's own channel.
+"""Ingress: events that arrive over a link enter this station's channels, and wait aside where a queue is
+full.
 
 A consumer's full queue must not hold up other channels. What cannot be queued is kept aside here, the other
 station is told to pause this channel, and a task of its own queues it as soon as there is room. What is on

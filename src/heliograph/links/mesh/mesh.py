@@ -1,4 +1,4 @@
-"""A station's place among the stations of its domain: every pair is linked, and each knows what others want.
+"""The mesh: a station's links to all peers of its domain, and what each of them is interested in.
 
 A station tells all others of each of its channels: its formats, and what its consumers want of it. It hears
 the same of them, and gives each channel that somebody wants a gateway to that station. Events go out from

@@ -1,4 +1,4 @@
-"""What was handed to a supervised station and is not settled there: for the process that comes after it.
+"""Redelivery to workers: events handed to a supervised process and not acknowledged go to the next one.
 
 A band worker's process may be killed at any time. The gateways to it outlive it: what is pushed meanwhile
 waits in them, and what had been sent and was not acknowledged is sent again to the next process, marked

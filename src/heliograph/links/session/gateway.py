@@ -1,4 +1,4 @@
-"""The gateway of a channel to one station: one more receiver, which sends what anybody there wants.
+"""A gateway: the receiver of a channel that sends to one peer what anybody there wants.
 
 However many consumers the other station has, an event crosses once, and it crosses only if the condition of
 at least one of them holds here. Its lane is a consumer's lane: bounded, by priority, and full it does what

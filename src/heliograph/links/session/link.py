@@ -1,4 +1,4 @@
-"""One link: all that two stations say to each other, over one connection after the other.
+"""The session with one peer: all that two stations say to each other, over one connection after another.
 
 A link outlives its connections. When one breaks while the other station lives, the next one resumes: each
 side says up to which number each lane has arrived, and the rest is sent again. A new incarnation of the

@@ -1,4 +1,4 @@
-"""What stations say to each other, and how it looks as bytes.
+"""Messages between stations, and their encoding.
 
 A frame is one byte that says its kind, and what belongs to it; numbers are little-endian:
 

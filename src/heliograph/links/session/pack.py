@@ -1,4 +1,5 @@
-"""What waits at gateways becomes numbered batches: runs of one class, several in a frame, none too large.
+"""Packs what waits at gateways into numbered frames: batches of one class, several in a frame, none too
+large.
 
 One packer belongs to one link and is used under its lock for sending.
 """

@@ -1,4 +1,4 @@
-"""Errors on their way to the station that asked: the same class with the same facts as where it was raised.
+"""Errors in replies: raised in the asking station as the same class with the same fields.
 
 What a keeper refuses is refused to a consumer elsewhere as it is to one beside it: a name that somebody else
 has is CursorHeld in both, so that programs need not know where a history is kept. Only classes of the table

@@ -1,4 +1,4 @@
-"""Questions between stations, and their answers: history, cursors, appends.
+"""Requests and replies between stations: history, cursors, appends, groups.
 
     questions.answer("double", lambda station, body, reply: reply(2 * msgspec.msgpack.decode(body)))
     body = questions.ask(link, "double", 21, timeout=1.0)

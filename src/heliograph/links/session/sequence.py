@@ -1,4 +1,4 @@
-"""Nothing is lost on a lane: dense sequences, acknowledgements and resends. Pure, without any I/O.
+"""Numbered streams: dense sequences, acknowledgements and resends, so that no frame is lost. Pure.
 
 The sending end numbers records one by one and keeps them, in the batches they were sent in, until they are
 acknowledged. The receiving end lets each record through once and in order, keeps batches that came too

@@ -1,4 +1,4 @@
-"""Numbered batches become runs and messages again, each once and in order.
+"""Unpacks numbered frames into batches and messages, each once and in order.
 
 One unpacker belongs to one link and is used by its reader. A record counts as received when it has been
 handed on, not before: what was acknowledged is never sent again, so a batch that could not be handed on must

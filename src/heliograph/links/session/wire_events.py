@@ -1,4 +1,4 @@
-"""Events in runs: as bytes on one side of a link, and as events of this station's classes on the other.
+"""Events as bytes on a link: batches of one format, encoded here and decoded into this station's classes.
 
 A run is consecutive events of one channel in one format, in one of two forms:
 

@@ -1,4 +1,4 @@
-"""Where the stations of one user and domain meet: a folder that nobody else can enter.
+"""Discovery: the private folder where the stations of one user and domain on this host find each other.
 
     $XDG_RUNTIME_DIR/heliograph/<domain>/        or, without one, <temp>/heliograph-<uid>/<domain>/
         <station id>.sock                        where the station listens

@@ -1,4 +1,4 @@
-"""A network in memory: for tests and simulations, with every fault that a link must survive.
+"""A network in memory, for tests and simulations, with every fault that a link must survive.
 
     network = MemoryNetwork(ports, loss=0.1, duplication=0.1, reordering=0.1)
     a = Station(domain="air", transport=network.transport)

@@ -1,4 +1,4 @@
-"""The local link: stations meet by Unix socket, and where both want it their frames go through rings.
+"""The shared-memory transport: stations meet by Unix socket, and frames go through rings where both can.
 
     hg.Station(domain="airspace", transport="ring")             # others of the domain may be without
     hg.Station(domain="airspace", transport="spinning-ring")    # looks for 50 µs before it sleeps

@@ -1,4 +1,4 @@
-"""The link on one host: Unix sockets between the stations of one user and domain.
+"""The Unix-socket transport between the stations of one user and domain on one host.
 
 Each station listens on a socket in the meeting folder (`heliograph.links.transports.discovery`) and looks
 around there now and then. Of two stations the one with the smaller id dials, so that there is one connection;

@@ -1,4 +1,4 @@
-"""The columns of a read: which Spark wants, which have to be computed for them, and which rows go there.
+"""The columns of a read: which ones Spark wants, and which are needed to compute them.
 
 A batch is made in two steps. First the *work* columns are computed from rows or from a sealed file: those
 that Spark wants, and those that only a filter looks at. `Shape.finish` then filters, and puts the columns

@@ -1,4 +1,4 @@
-"""The partitions that a read covers, kept open: what `format("heliograph")` plans with, on the driver.
+"""The partitions that a read covers, kept open on the driver while `format("heliograph")` plans.
 
     watch = Watch(options)
     for (channel, partition), reader in watch.readers().items(): ...

@@ -1,4 +1,4 @@
-"""Ranges of offsets, read wherever the rows lie when it comes to them.
+"""Tasks of a read: ranges of offsets, read from head or sealed segments, wherever the rows are by then.
 
 A slice knows no file, only a partition and two offsets, and looks up the rest in the manifest: rows that
 were in a head when a read was planned may have been sealed since, and sealed files merged. Rows that
