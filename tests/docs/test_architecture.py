@@ -1,41 +1,57 @@
-"""docs/architecture.md has a line for every room."""
+"""The index of modules in docs/architecture.md is made of the modules' own first sentences.
+
+python -m tests.docs.test_architecture      # makes it anew
+"""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+import ast
+from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "heliograph"
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN = "<!-- index of modules: made by python -m tests.docs.test_architecture -->\n"
+END = "<!-- end of the index of modules -->\n"
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-PACKAGE = ROOT / "src" / "heliograph"
-WITH_ROOMS_OF_THEIR_OWN = ("channel", "spark")
-
-
-def rooms_in(folder: Path) -> set[str]:
-    modules = {path.stem for path in folder.glob("*.py")}
-    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
-    return (modules | packages) - {"__init__", "_version"}
+PACKAGES = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
 
 
-def documented() -> set[str]:
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    first_cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
-    return {room for cell in first_cells for room in re.findall(r"`(\w+)`", cell)}
+def summary(module: Path) -> str:
+    """The first sentence of a module's docstring."""
+    text = ast.get_docstring(ast.parse(module.read_text())) or ""
+    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 
 
-FOLDERS = [PACKAGE, *(PACKAGE / name for name in WITH_ROOMS_OF_THEIR_OWN)]
+def modules(package: Path) -> list[Path]:
+    return sorted(path for path in package.glob("*.py") if not path.name.startswith("__"))
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
-def test_every_room_has_a_line_in_the_tables(folder: Path) -> None:
-    assert rooms_in(folder) - documented() == set()
+def index() -> str:
+    parts: list[str] = []
+    for package in PACKAGES:
+        name = ".".join(("heliograph", *package.relative_to(SOURCE).parts))
+        parts += [f"### `{name}`", "", summary(package / "__init__.py"), ""]
+        if modules(package):
+            rows = [f"| `{module.stem}` | {summary(module)} |" for module in modules(package)]
+            parts += ["| module | what it is |", "|---|---|", *rows, ""]
+    return "\n".join(parts) + "\n"
 
 
-def test_every_line_of_the_tables_is_a_room() -> None:
-    assert documented() - set().union(*map(rooms_in, FOLDERS)) == set()
-    assert documented()
+def test_the_index_of_modules_says_what_the_modules_say() -> None:
+    page = PAGE.read_text()
+    assert page.partition(BEGIN)[2].partition(END)[0] == index()
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_every_module_begins_with_a_sentence(package: Path) -> None:
+    for module in (package / "__init__.py", *modules(package)):
+        assert summary(module).endswith((".", "?")), module.relative_to(SOURCE)
+
+
+if __name__ == "__main__":
+    before, begin, rest = PAGE.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    PAGE.write_text(before + begin + index() + end + after)
