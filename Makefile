@@ -84,6 +84,13 @@ kills: $(READY) ## the consumer of examples/effectively_once.py, killed 500 time
 	$(BIN)/python examples/effectively_once.py --kills 500
 	HELIO_EXAMPLES=40 $(BIN)/pytest -q -s --timeout 0 tests/faults/test_broadcast_kill.py
 
+.PHONY: locks
+locks: $(READY) ## check in most suites that no two kinds of lock are taken in both orders; writes docs/locks.md
+	rm -f .lock-order
+	$(BIN)/pytest -q -n $(JOBS) --dist loadscope --lock-order .lock-order tests/unit tests/conformance tests/e2e tests/faults
+	$(BIN)/python -m tests.docs.lock_page .lock-order
+	rm -f .lock-order
+
 .PHONY: bench
 bench: $(READY) ## measure against raw limits and rivals; writes bench/results
 	$(BIN)/python -m bench

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # xdist has no types
 
+from heliograph.runtime import lock_order
 from tests.support import EXAMPLES_FACTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from _pytest.terminal import TerminalReporter
 
@@ -60,6 +61,36 @@ def counted_again(parse: P) -> P:
 
 
 ast.parse = counted_again(ast.parse)
+
+
+LOCKS = lock_order.LockOrder()
+"""One for the whole run: an order that one test shows and another contradicts is an inversion, too."""
+
+
+@pytest.fixture(autouse=True)
+def locks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With `--lock-order`: no two kinds of lock are taken in both orders.
+
+    Tests marked `plain_locks` interrupt threads inside of locks, which a checked lock would not survive.
+    """
+    if request.config.getoption("--lock-order") is None or "plain_locks" in request.keywords:
+        yield
+        return
+    before = len(LOCKS.inversions)
+    with lock_order.checking(LOCKS):
+        yield
+    assert not LOCKS.inversions[before:], "\n\n".join(LOCKS.inversions[before:])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lock-order", help="check the order of locks, and append the pairs seen to this file")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    file = session.config.getoption("--lock-order")
+    if file is not None:
+        with Path(file).open("a") as seen:
+            seen.writelines(f"{held}\t{taken}\n" for held, taken in LOCKS.pairs)
 
 
 def suite_of(path: Path) -> str:

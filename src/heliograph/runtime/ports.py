@@ -743,6 +743,9 @@ class ThreadTask:
 class ThreadTasks:
     """`Tasks` as threads, with the standard library's locks."""
 
+    new_lock: Callable[[str], ThreadLock] = staticmethod(lambda _: ThreadLock())
+    """Makes the locks; `heliograph.runtime.lock_order` puts another in its place."""
+
     def __init__(self) -> None:
         self._locks: list[ref[ThreadLock]] = []
         self._clear_at = CLEAR_AT
@@ -753,13 +756,13 @@ class ThreadTasks:
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))
 
-    def lock(self, name: str = "lock", *, outer: bool = False) -> Lock:  # noqa: ARG002 - the standard lock has no name
+    def lock(self, name: str = "lock", *, outer: bool = False) -> Lock:
         if outer:
-            return ThreadLock()
+            return self.new_lock(name)
         if len(self._locks) >= self._clear_at:
             self._locks = [known for known in self._locks if known() is not None]
             self._clear_at = 2 * len(self._locks) + CLEAR_AT
-        lock = ThreadLock()
+        lock = self.new_lock(name)
         self._locks.append(ref(lock))
         return lock
 
@@ -769,7 +772,7 @@ class ThreadTasks:
     def event(self, name: str = "event") -> Event:
         return ThreadEvent(self.lock(name))
 
-    def signal(self, name: str = "signal") -> Signal:  # noqa: ARG002 - as above
+    def signal(self, name: str = "signal") -> Signal:  # noqa: ARG002 - it has no lock to be named
         return ThreadSignal()
 
     def queue(self, name: str, limit: int) -> BoundedQueue[T]:

@@ -128,9 +128,8 @@ class ConsumerFactory(Generic[T]):
 
     def close(self) -> None:
         """Those whose group is elsewhere are no receivers of the channel, and are told by nobody else."""
-        with self._lock:
-            members = list(self._seated_members.values())
-        for member in members:
+        # A copy, made at once, and no lock: a channel that could not be opened is closed under its station's.
+        for member in list(self._seated_members.values()):
             member.close()
 
     def _open_durable(
