@@ -49,6 +49,8 @@ class SimLock:
     def release(self) -> None:
         if self._scheduler.halted():
             return
+        if self._locked and not self.mine():
+            raise RuntimeError(f"lock {self.name!r} is another task's")
         self.open()
         self._scheduler.step("unlock", self.name)
 

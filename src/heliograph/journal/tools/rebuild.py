@@ -144,6 +144,8 @@ def _heads(disk: Disk, folder: str, headers: dict[str, HeadHeader], segments: li
     The last is listed as being written, so that the next writer looks through it as it always does.
     """
     heads = _Heads([], [], {})
+    if not headers:  # none can be read
+        return heads
     bounds = [header.first for header in headers.values()][1:]
     for (name, header), bound in zip(headers.items(), [*bounds, None], strict=True):
         entry = Head(name, header.first, header.epoch, salt=header.salt)
