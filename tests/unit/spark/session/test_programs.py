@@ -28,7 +28,7 @@ def test_workers_import_what_is_installed_and_keep_all_else_that_they_were_given
     given = ["/a folder", *zips, "/tmp/*", "/shipped/heliograph.zip"]
     asked = subprocess.run(
         [worker_python(), "-c", ASK, "a b", "*"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(given)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(given), "HELIO_WORKER_PATH": ""},
         capture_output=True,
         text=True,
         check=True,
