@@ -102,6 +102,26 @@ def test_a_lock_excludes(world: World) -> None:
     assert (worst, total) == (1, 200)
 
 
+def test_a_lock_that_another_task_has_cannot_be_released(world: World) -> None:
+    refused: list[RuntimeError] = []
+
+    def story() -> None:
+        lock = world.tasks.lock()
+
+        def other_releases() -> None:
+            with pytest.raises(RuntimeError) as caught:
+                lock.release()
+            refused.append(caught.value)
+
+        with lock:
+            assert world.tasks.spawn("another", other_releases).join(NEVER)
+            assert lock.mine()
+        assert not lock.locked()
+
+    world.run(story)
+    assert len(refused) == 1
+
+
 def test_a_lock_can_be_tried_and_waited_for_with_a_time_out(world: World) -> None:
     def story() -> None:
         lock = world.tasks.lock()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LIMIT = 15.0
 
+pytestmark = pytest.mark.plain_locks
+
 
 class Track(hg.Event, name="interrupts.track", key="id"):
     id: int
