@@ -16,15 +16,15 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --constraint constraints.txt pip
 	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt \
-		--editable '.[spark]' --group dev --group bench
+		--editable '.[spark,tables,report]' --group dev --group bench
 	@touch $@
 
 .PHONY: setup
 setup: $(READY) ## make .venv and install everything at the pinned versions
 
 .PHONY: run
-run: $(READY) ## set up, then show what Heliograph does today
-	@$(BIN)/python examples/airspace.py
+run: $(READY) ## set up, then show an airspace and its pipeline, all of it checked; KEEP=1: its keeper stays up afterwards
+	@$(BIN)/python examples/airspace.py --out airspace $(if $(KEEP),--stay)
 
 .PHONY: test
 test: check suites ## what CI runs: check, then all suites within their budgets
@@ -53,7 +53,8 @@ spark: $(READY) ## the tests that start Spark
 proof: $(READY) ## a cluster; kills at every point of a batch; streams under kills, sealing and expiry; 20 minutes
 	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-10} $(BIN)/pytest -n $(JOBS) --timeout 0 tests/faults/test_sink_kill.py
 	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-10} $(BIN)/pytest --timeout 0 \
-		tests/spark/test_elsewhere.py tests/spark/test_sink_kill.py tests/spark/test_expiry.py tests/spark/test_kills.py
+		tests/spark/test_elsewhere.py tests/spark/test_sink_kill.py tests/spark/test_expiry.py tests/spark/test_kills.py \
+		tests/spark/test_archive.py
 	$(BIN)/python -m bench --quick spark-read spark-stream
 
 .PHONY: fuzz
@@ -63,7 +64,7 @@ fuzz: $(READY) ## the property and fault suites with new random examples, 20 tim
 # Scenes that break it on purpose. All of tests/faults is: processes killed and stopped at any instant, damaged and
 # restored files, full disks, hostile peers and floods. The others are beside what they are about.
 BREAKS := tests/faults \
-	tests/e2e/test_interrupts.py tests/e2e/test_planted_modules.py tests/e2e/test_band_supervision.py \
+	tests/e2e/test_interrupts.py tests/e2e/test_link_interrupts.py tests/e2e/test_planted_modules.py tests/e2e/test_band_supervision.py \
 	tests/unit/journal/format/test_identity.py tests/unit/journal/consumers/test_cursors.py tests/unit/journal/consumers/test_cursor_repair.py \
 	tests/property/test_hostile.py tests/property/test_journal_hostile.py tests/unit/manager/test_damaged_log.py
 
@@ -85,7 +86,7 @@ kills: $(READY) ## the consumer of examples/effectively_once.py, killed 500 time
 	HELIO_EXAMPLES=40 $(BIN)/pytest -q -s --timeout 0 tests/faults/test_broadcast_kill.py
 
 .PHONY: locks
-locks: $(READY) ## check in most suites that no two kinds of lock are taken in both orders; writes docs/locks.md
+locks: $(READY) ## write docs/explanation/locks.md: the order of locks, which every test run checks
 	rm -f .lock-order
 	$(BIN)/pytest -q -n $(JOBS) --dist loadscope --lock-order .lock-order tests/unit tests/conformance tests/e2e tests/faults
 	$(BIN)/python -m tests.docs.lock_page .lock-order

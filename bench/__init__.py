@@ -1,1 +1,4 @@
-"""Measurements against raw limits and rivals: `python -m bench`; docs/benchmarks.md explains them."""
+"""Measurements against raw limits and rivals: `python -m bench`.
+
+docs/explanation/benchmarks.md explains them.
+"""

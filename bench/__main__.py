@@ -25,6 +25,7 @@ MODULES = (
     "bench.peers.rivals",
     "bench.peers.seals",
     "bench.peers.spark_source",
+    "bench.peers.register",
     "bench.peers.recovery",
     "bench.peers.scale",
     "bench.peers.links",
@@ -73,7 +74,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="benchmarks to run; all when none is given")
     parser.add_argument("--quick", action="store_true", help="a small share of each; results are not stored")
     parser.add_argument("--list", action="store_true", help="name the benchmarks")
-    parser.add_argument("--report", action="store_true", help="write stored results into docs/benchmarks.md")
+    parser.add_argument(
+        "--report", action="store_true", help="write stored results into docs/explanation/benchmarks.md"
+    )
     parser.add_argument("--results", type=Path, help="folder of the results; bench/results when not given")
     parser.add_argument("--seed", type=int, default=20261105)
     parser.add_argument("--events", type=int, default=EVENTS, help="events in the histories that Spark reads")

@@ -1,4 +1,4 @@
-"""Results for people: tables in the terminal, and the same tables in docs/benchmarks.md.
+"""Results for people: tables in the terminal, and the same tables in docs/explanation/benchmarks.md.
 
 The page is written by hand but for what stands between its two marks.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bench.harness import Judged, Measured, Outcome
     from bench.results import Result
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "benchmarks.md"
 BEGIN = "<!-- results: written by `python -m bench --report` -->"
 END = "<!-- end of results -->"
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -185,6 +186,12 @@ def random_scalar(rng: Random, name: str) -> Any:
             return rng.choice(["", "a", "größe", "🌍" * 3, "x" * 40, "\0"])
         case "bytes":
             return rng.choice([b"", b"\0", b"\xff\xc1", b"x" * 300])
+        case "date":
+            return rng.choice(
+                [date.min, date.max, date(1970, 1, 1), date.fromordinal(rng.randint(1, 3652059))]
+            )
+        case "uuid":
+            return UUID(int=rng.choice([0, (1 << 128) - 1, rng.getrandbits(128)]))
         case _:
             return EPOCH + timedelta(microseconds=rng.choice([-62135596800000000, 0, -1, 253402300799999999,
                                                                rng.randint(-(2**55), 2**57)]))  # fmt: skip
@@ -270,6 +277,10 @@ def _put(
             _refer(body, value, offset, order)
         case ft.Scalar(name="datetime"):
             struct.pack_into(f"{order}q", body, offset, (value - EPOCH) // timedelta(microseconds=1))
+        case ft.Scalar(name="date"):
+            struct.pack_into(f"{order}i", body, offset, (value - date(1970, 1, 1)).days)
+        case ft.Scalar(name="uuid"):
+            body[offset : offset + 16] = value.bytes
         case ft.Scalar(name=name):
             struct.pack_into(order + CODES[name], body, offset, value)
         case ft.Enum():
@@ -321,7 +332,14 @@ def class_of(fmt: Format, defaults: dict[str, Any] | None = None, **options: Any
 def annotation_of(kind: ft.FieldType) -> Any:
     match kind:
         case ft.Scalar(name=name):
-            plain = {"bool": bool, "str": str, "bytes": bytes, "datetime": datetime}
+            plain = {
+                "bool": bool,
+                "str": str,
+                "bytes": bytes,
+                "datetime": datetime,
+                "date": date,
+                "uuid": UUID,
+            }
             return plain.get(name) or getattr(hg, name)
         case ft.Optional(item=item):
             return annotation_of(item) | None
@@ -394,7 +412,7 @@ def _wider(rng: Random, kind: ft.FieldType) -> Any:
             annotation = annotation_of(ft.Scalar(_wider_scalar(rng, name)))
         case _:
             annotation = annotation_of(kind)
-    may_be_any = not _has_array(kind) and not isinstance(kind, ft.Optional)
+    may_be_any = ft.fits_any(kind) and not isinstance(kind, ft.Optional)
     if may_be_any and rng.random() < 0.05:
         return hg.Any
     return annotation | None if rng.random() < 0.2 and annotation is not hg.Any else annotation

@@ -41,7 +41,8 @@ def folder_for_a_test() -> Iterator[RingFolder]:
     folder = new_folder()
     yield folder
     folder.rings()
-    folder.path.rmdir()
+    folder.leave()
+    assert not folder.path.exists()
 
 
 def reader_of(folder: RingFolder, *, reliable: bool = True) -> RingReader:

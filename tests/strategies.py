@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any, cast
 
@@ -128,6 +128,8 @@ def _scalars(name: ft.ScalarName) -> st.SearchStrategy[Any]:
         "str": st.text(max_size=8),
         "bytes": st.binary(max_size=8),
         "datetime": datetimes,
+        "date": st.dates() | st.sampled_from([date.min, date.max]),
+        "uuid": st.uuids(),
     }[name]
 
 

@@ -20,7 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.papers")
     parser.add_argument("names", nargs="*", help="experiments to run; all when none is given")
     parser.add_argument("--quick", action="store_true", help="a small share of each; results are not stored")
-    parser.add_argument("--report", action="store_true", help="write stored results into docs/papers.md")
+    parser.add_argument(
+        "--report", action="store_true", help="write stored results into docs/explanation/papers.md"
+    )
     parser.add_argument("--results", type=Path, help="folder of the results")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in experiment.REGISTRY]

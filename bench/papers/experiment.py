@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 FOLDER = Path(__file__).parent.parent / "results" / "papers"
-PAGE = Path(__file__).parent.parent.parent / "docs" / "papers.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "papers.md"
 FIGURES = PAGE.parent / "figures"
 BEGIN = "<!-- results: written by `python -m bench.papers --report` -->"
 END = "<!-- end of results -->"

@@ -13,7 +13,7 @@ from itertools import count, cycle
 
 import heliograph as hg
 from bench.harness import Benchmark, Case, Size, Target, benchmark
-from heliograph.channel.queueing.queue import Lane
+from heliograph.channel.queueing.queue import EventQueue
 from heliograph.model.event import LATENCY, Header
 from heliograph.qos.dispatch_order import Ranking, order_named
 from heliograph.runtime.ports import SystemClock, ThreadTasks
@@ -35,7 +35,7 @@ class Queued:
         clock = SystemClock()
         order = order_named("deadline")
         assert order is not None
-        self._lane = Lane(
+        self._queue = EventQueue(
             "bench",
             clock=clock,
             tasks=ThreadTasks(),
@@ -48,13 +48,13 @@ class Queued:
         chance.shuffle(numbers)
         self._items = cycle([(Note(n), _header(n), 0) for n in numbers])
         for _ in range(waiting):
-            self._lane.put(next(self._items))
+            self._queue.put(next(self._items))
 
     def one_in_one_out(self) -> None:
-        self._lane.put(next(self._items))
-        self._lane.take(1)
-        self._lane.done += 1
-        self._lane.settle()
+        self._queue.put(next(self._items))
+        self._queue.take(1)
+        self._queue.done += 1
+        self._queue.settle()
 
 
 class RawHeap:

@@ -2,7 +2,7 @@
 
 Two processes, each pinned to a core. The other one is this module run as a program. Bare ways carry bytes: it
 sends back what begins with `E`, counts the rest, and answers what begins with `L` with the count. Between
-stations go typed events that a filter lets through: by ring with callbacks as they are by default, and
+stations go typed events that a filter lets through: with all settings as they are by default, and
 with inline consumers at both ends over each carrier. The clock is the one on the wall; compare what polls
 with what polls, and what blocks with what blocks.
 """
@@ -99,7 +99,7 @@ def serve_stations(domain: str, carrier: Any) -> None:
 
 def station_by(domain: str, carrier: Any) -> hg.Station:
     return (
-        hg.Station(domain=domain, transport="ring")
+        hg.Station(domain=domain)
         if carrier == CARRIERS[DEFAULT]
         else hg.Station(domain=domain, transport=carrier)
     )

@@ -19,7 +19,7 @@ import heliograph as hg
 from bench.harness import Benchmark, Case, Fact, Size, Target, benchmark
 
 CHANNELS = 10_000
-IDLE_SECONDS = 10.0
+IDLE_SECONDS = 60.0
 MOST_IDLE = 0.02
 MOST_THREADS = 12
 PERSISTENT = hg.QoS(durability="persistent")

@@ -23,12 +23,14 @@ from heliograph.codec import encoder
 from heliograph.journal import Limits, Record
 from heliograph.journal.format.records import Run, encode_rows
 from heliograph.journal.maintenance.seal import seal, seal_in_process
-from heliograph.journal.writing.partition import Chunk, Partition, SealJob
+from heliograph.journal.writing.partition import Chunk, Partition
 from heliograph.model.formats import FormatRegistry
 from heliograph.runtime.ports import system_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from heliograph.journal.maintenance.compaction_policy import SealJob
 
 BATCH = 1_000
 SEAL = "seal, in a process of its own"

@@ -7,10 +7,12 @@ channel are; what the head costs is a case of its own.
 
 from __future__ import annotations
 
+import enum
 import shutil
 import tempfile
 import time
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import count, cycle, islice
 from pathlib import Path
@@ -21,6 +23,7 @@ import heliograph as hg
 import heliograph.spark
 from bench.harness import Benchmark, Case, Size, Target, benchmark
 from heliograph.journal.format.folder import StationFolder
+from heliograph.model import field_types as ft
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,14 +65,17 @@ def track(n: int) -> Track:
     )
 
 
-def fill(folder: str, channel: str, events: int, *, sealed: bool) -> None:
-    """A channel with so many events, unless it is there already."""
-    if Path(folder).exists() and channel in StationFolder(folder).channels():
+def fill(
+    folder: str, channel: str, events: int, *, sealed: bool, events_of: Any = None, first: int = 0
+) -> None:
+    """A channel with events from the first up to so many; one that is there already is only gone on with."""
+    if not first and Path(folder).exists() and channel in StationFolder(folder).channels():
         return
+    cls, make = events_of or (Track, track)
     with hg.Station(folder) as station:
-        opened = station.channel(channel, Track, qos=PERSISTENT)
-        for first in range(0, events, AT_ONCE):
-            opened.push_many([track(n) for n in range(first, min(first + AT_ONCE, events))])
+        opened = station.channel(channel, cls, qos=PERSISTENT)
+        for start in range(first, events, AT_ONCE):
+            opened.push_many([make(n) for n in range(start, min(start + AT_ONCE, events))])
         if sealed:
             opened._journal.store._writer.seal()  # type: ignore[union-attr]  # noqa: SLF001 - nobody else seals on request
 
@@ -234,6 +240,106 @@ def reading(size: Size) -> Benchmark:
         note=f"{events:,} events of eight fields, {in_head:,} in the head; all columns with the header, "
         "about 240 bytes for each event, but for Parquet and read, which take the eight fields. Bare tuples "
         f"are {as_tuples:,} of the same rows, handed over one by one.",
+    )
+
+
+class Mode(enum.Enum):
+    CLIMB = "climb"
+    CRUISE = "cruise"
+
+
+class Position(hg.Event, name="air.position"):
+    lat: float
+    lon: float
+
+
+class Report(hg.Event, name="air.report", key="id"):
+    """An event whose fields are not only numbers and text."""
+
+    id: int
+    at: datetime
+    mode: Mode
+    position: Position
+    speed: float
+    legs: list[int]
+    note: str | None = None
+
+
+def report(n: int) -> Report:
+    position = Position(n * 0.1, n * 0.2)
+    mode = Mode.CLIMB if n % 2 else Mode.CRUISE
+    note = None if n % 3 else f"n{n % 97}"
+    return Report(n, ft.EPOCH + timedelta(milliseconds=n), mode, position, n % 900, [n % 7, n % 5], note)
+
+
+FRESH = 0.07
+"""The part of a history that is not sealed yet."""
+SELECTED: dict[str, tuple[Any, Any, dict[str, tuple[str, ...]]]] = {
+    "tracks": (Track, track, {"count": (), "one number": ("id",), "text": ("region",), "all": FIELDS}),
+    "reports": (
+        Report,
+        report,
+        {"count": (), "a time": ("at",), "an enum": ("mode",), "nested": ("position.lat",),
+         "all": ("id", "at", "mode", "position", "speed", "legs", "note")},
+    ),
+}  # fmt: skip
+
+
+@benchmark("spark-head", "A history of which 7 % is not sealed yet, by `read` and by Parquet; per event")
+def fresh(size: Size) -> Benchmark:
+    from heliograph.spark.source import head_copies
+
+    stack = ExitStack()
+    folder, spark = started(stack)
+    events = size.scaled(3_000_000)
+    sealed = round(events * (1 - FRESH))
+    cases: list[Case] = []
+    targets: list[Target] = []
+    for channel, (cls, make, selections) in SELECTED.items():
+        fill(f"{folder}/data", channel, sealed, sealed=True, events_of=(cls, make))
+        fill(f"{folder}/data", channel, events, sealed=False, events_of=(cls, make), first=sealed)
+        files = sealed_files(f"{folder}/data", channel)
+
+        def go(frame: DataFrame, columns: tuple[str, ...]) -> None:
+            if columns:
+                to_nothing(frame.select(*columns))
+            else:
+                frame.count()
+
+        def plain(columns: tuple[str, ...], files: list[str] = files) -> None:
+            go(spark.read.parquet(*files), columns)
+
+        def ours(columns: tuple[str, ...], channel: str = channel) -> None:
+            go(heliograph.spark.read(spark, f"{folder}/data", channel), columns)
+
+        def first(columns: tuple[str, ...], channel: str = channel) -> None:
+            head_copies._of_process.clear()  # noqa: SLF001 - as in a process that has read nothing yet
+            ours(columns, channel)
+
+        for name, columns in selections.items():
+            of = f"{channel}, {name}"
+            cases += (
+                Case(f"parquet: {of}", partial(plain, columns), ((),), wall=True, events=sealed),
+                Case(f"read: {of}", partial(ours, columns), ((),), wall=True, events=events),
+            )
+            targets.append(Target(f"{of}, time", f"read: {of}", "at most", 1.5, f"parquet: {of}"))
+        cases.append(
+            Case(
+                f"first read: {channel}, all",
+                partial(first, selections["all"]),
+                ((),),
+                wall=True,
+                events=events,
+            )
+        )
+    return Benchmark(
+        cases=tuple(cases),
+        baseline="parquet: tracks, all",
+        targets=tuple(targets),
+        rounds=size.fewer(7),
+        close=stack.close,
+        note=f"{events:,} events in each channel, {events - sealed:,} of them in the head; Parquet reads "
+        "the sealed files only. A first read copies the head; later ones use the copy.",
     )
 
 

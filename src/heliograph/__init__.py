@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from heliograph.errors import NoJava as NoJava
     from heliograph.errors import NoSuchChannel as NoSuchChannel
     from heliograph.errors import NotAMember as NotAMember
+    from heliograph.errors import NoThreadLeft as NoThreadLeft
     from heliograph.errors import NotMatched as NotMatched
     from heliograph.errors import NotOwner as NotOwner
     from heliograph.errors import NotPossible as NotPossible
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from heliograph.errors import WrongEventType as WrongEventType
     from heliograph.filters.build import col as col
     from heliograph.filters.build import param as param
+    from heliograph.history_table import HistoryTable as HistoryTable
+    from heliograph.history_table import history as history
     from heliograph.journal import Limits as Limits
     from heliograph.manager.roster import Activity as Activity
     from heliograph.model.annotations import Length as Length
@@ -91,6 +94,8 @@ if TYPE_CHECKING:
     from heliograph.patterns.pattern import none_of as none_of
     from heliograph.qos.policies import QoS as QoS
     from heliograph.qos.threads import Threads as Threads
+    from heliograph.rehearsal import Rehearsal as Rehearsal
+    from heliograph.rehearsal import rehearse as rehearse
     from heliograph.station import Station as Station
 
 _HOMES = {
@@ -105,9 +110,9 @@ _HOMES = {
     "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
     "GivenUp HeliographError HistoryDamaged HistoryGone HistoryReset IncompatibleFormats InvalidEvent "
-    "InvalidQoS JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NotAMember NotMatched NotOwner "
-    "NotPossible NotReentrant QueueFull SupplierFenced SupplierHeld Suspended UnknownFormat WouldDeadlock "
-    "WrongEventType",
+    "InvalidQoS JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NoThreadLeft NotAMember "
+    "NotMatched NotOwner NotPossible NotReentrant QueueFull SupplierFenced SupplierHeld Suspended "
+    "UnknownFormat WouldDeadlock WrongEventType",
     "model.event": "Event EventId Header format_of",
     "filters.build": "col param",
     "model.formats": "Format",
@@ -115,6 +120,8 @@ _HOMES = {
     "manager.roster": "Activity",
     "qos.policies": "QoS",
     "station": "Station",
+    "history_table": "HistoryTable history",
+    "rehearsal": "Rehearsal rehearse",
     "qos.threads": "Threads",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -39,20 +39,31 @@ import importlib
 import os
 import re
 import tomllib
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypedDict
 
 import msgspec
 
 from heliograph.errors import ExpressionError, InvalidConfiguration, InvalidQoS, NotPossible
 from heliograph.errors.sentences import hint
-from heliograph.qos.policies import HIGHEST_PRIORITY, LOWEST_PRIORITY, QoS
+from heliograph.qos.policies import PRIORITY, QoS
 from heliograph.qos.threads import Threads
+from heliograph.runtime.declared_options import (
+    Choice,
+    Object,
+    Option,
+    Switch,
+    Text,
+    rows_of,
+    seconds,
+    whole,
+)
 from heliograph.runtime.timers import MAX_TIMERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
+
+    from heliograph.runtime.declared_options import Allowed
 
 MAX_CONFIGURATION: Final = 1_048_576
 """Bytes of a configuration file."""
@@ -61,6 +72,8 @@ MAX_STATION_NAME: Final = 255
 MAX_BOUND: Final = 100_000_000
 """The highest limit of patterns that a file may set."""
 
+_LONGEST: Final = 1e9
+"""Seconds."""
 _TOP: Final = ("configuration", "station", "timers", "filtering", "correlation", "channels", "channel")
 _CLASS: Final = "class"
 """In a table, what names a class of the user's own; the rest of the table is handed to it."""
@@ -153,43 +166,97 @@ def load(path: str | os.PathLike[str] | None, carriers: tuple[str, ...] = ()) ->
     return Configuration() if path is None else _Reading(str(path), _text(path), carriers).configuration()
 
 
-def check_station(folder: Any, name: Any, priority: Any, on_error: Any) -> None:
-    """NotPossible for what a program says itself of its station and no station could be."""
-    if folder is not None and (not isinstance(folder, str | os.PathLike) or not str(folder)):
-        raise NotPossible(f"folder {folder!r:.60}", "a folder is a path, such as 'data'; None is none")
-    if type(name) is not str or len(name) > MAX_STATION_NAME:
-        raise NotPossible(
-            f"name={name!r:.60}", f"a station's name is text of up to {MAX_STATION_NAME} characters"
-        )
-    fits, allowed = _PRIORITY
-    if priority is not None and not fits(priority):
-        raise NotPossible(f"priority={priority!r:.60}", f"a priority is {allowed}")
-    if on_error is not None and not callable(on_error):
-        raise NotPossible(
-            f"on_error={on_error!r:.60}", "it is called with (receiver's name, header, exception), or None"
-        )
+def _no_path(value: Any) -> str | None:
+    fits = isinstance(value, str | os.PathLike) and str(value)
+    return None if fits else "a path, such as 'data'"
 
 
-_Kind: TypeAlias = "tuple[Callable[[Any], bool], str]"
-"""Whether a value fits, and what does."""
-_SECONDS: Final[_Kind] = (lambda value: type(value) in (int, float) and 0 < value < inf, "seconds above 0")
-_PEER_SECONDS: Final[_Kind] = (
-    lambda value: type(value) in (int, float) and 1 <= value < inf,
-    "seconds from 1: stations beat twice a second",
-)
-_SWITCH: Final[_Kind] = (lambda value: type(value) is bool, "true or false")
-_PRIORITY: Final[_Kind] = (
-    lambda value: type(value) is int and LOWEST_PRIORITY <= value <= HIGHEST_PRIORITY,
-    f"{LOWEST_PRIORITY} (low) to {HIGHEST_PRIORITY} (high)",
-)
+def _not_callable(value: Any) -> str | None:
+    return None if callable(value) else "a function of (receiver's name, header, exception)"
 
 
-def _choice(of: tuple[str, ...]) -> _Kind:
-    return (lambda value: isinstance(value, str) and value in of, f"one of {', '.join(of)}")
+class StationOptions(TypedDict, total=False):
+    """The options of `hg.Station`, which has them as parameters with the same names."""
+
+    folder: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "where persistent channels keep their history; made if missing; one station at a time has it",
+            Object("a path, such as 'data'", _no_path),
+        ),
+    ]
+    domain: Annotated[
+        str | None,
+        Option(
+            "joins this user's stations of that domain on this host: channels of one name are one channel",
+            Object("text, such as 'airspace'"),
+        ),
+    ]
+    name: Annotated[
+        str, Option("how other stations see this one; need not be unique", Text(MAX_STATION_NAME))
+    ]
+    transport: Annotated[
+        Any | None,
+        Option(
+            "what carries events between stations of a domain; None: ring, or socket where that cannot work",
+            Object("one of ring, spinning-ring, socket"),
+        ),
+    ]
+    priority: Annotated[
+        int | None, Option("of receivers that name none; None: events have their own", PRIORITY)
+    ]
+    config: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "a file that chooses modules, dispatch and policies in place of the program",
+            Object("the path of a TOML file"),
+        ),
+    ]
+    journal: Annotated[
+        Any | None,
+        Option(
+            "when the files of persistent channels are rotated, and how much of them is kept",
+            Object("hg.Limits(...)"),
+        ),
+    ]
+    callback_limit: Annotated[
+        float,
+        Option(
+            "after which a callback that does not return is reported and detached",
+            seconds(0, _LONGEST, above=True),
+        ),
+    ]
+    peer_limit: Annotated[
+        float | None,
+        Option(
+            "after which a silent station is suspected: it holds up nobody until it is heard again",
+            seconds(1, _LONGEST, reason="stations beat twice a second"),
+        ),
+    ]
+    on_error: Annotated[
+        Any | None,
+        Option(
+            "called when a callback raises, a receiver has a gap, or a worker dies; None: it is logged",
+            Object("a function of (receiver's name, header, exception)", _not_callable),
+        ),
+    ]
+    ports: Annotated[
+        Any | None,
+        Option("clock, disk, tasks and chance, for tests", Object("heliograph.runtime.ports.Ports")),
+    ]
 
 
-def _count(most: int) -> _Kind:
-    return (lambda value: type(value) is int and 1 <= value <= most, f"a whole number from 1 to {most:,}")
+def check_station(options: Mapping[str, Any]) -> None:
+    """NotPossible for what a program says of its station and no station could be."""
+    rows = rows_of(StationOptions)
+    for name, value in options.items():
+        if (allowed := rows[name].why_not(value)) is not None:
+            raise NotPossible(f"{name}={value!r:.60}", f"allowed is {allowed}")
+
+
+_STATION: Final = ("callback_limit", "peer_limit", "priority")
+"""Options of a station that its file may say, beside `transport`."""
+_SWITCH: Final = Switch("true or false")
 
 
 def _is_class(value: Any) -> bool:
@@ -215,16 +282,11 @@ class _Reading:
     def configuration(self) -> Configuration:
         self._check_names((), self._tables, _TOP)
         modules = self._modules()
-        carrier = _choice(self._carriers)
-        station = self._checked(
-            "station",
-            callback_limit=_SECONDS,
-            peer_limit=_PEER_SECONDS,
-            transport=carrier,
-            priority=_PRIORITY,
-        )
-        timers = self._checked("timers", limit=_count(MAX_TIMERS))
-        bound = _count(MAX_BOUND)
+        rows = rows_of(StationOptions)
+        allowed = {name: rows[name].allowed for name in _STATION}
+        station = self._checked("station", **allowed, transport=Choice(self._carriers))
+        timers = self._checked("timers", limit=whole(1, MAX_TIMERS))
+        bound = whole(1, MAX_BOUND)
         bounds = self._checked("correlation", enabled=_SWITCH, keys=bound, depth=bound, queue=bound)
         bounds.pop("enabled", None)
         if bounds and not modules.correlation:
@@ -257,13 +319,12 @@ class _Reading:
         self._checked("filtering", enabled=_SWITCH)
         return modules
 
-    def _checked(self, table: str, **known: _Kind) -> dict[str, Any]:
+    def _checked(self, table: str, **known: Allowed) -> dict[str, Any]:
         """A table of plain values."""
         said = self._table((table,))
         self._check_names((table,), said, known)
         for name, value in said.items():
-            fits, allowed = known[name]
-            if not fits(value):
+            if (allowed := known[name].why_not(value)) is not None:
                 self._refuse((table, name), f"{value!r:.60}: {allowed}")
         return dict(said)
 

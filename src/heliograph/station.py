@@ -14,6 +14,7 @@ import atexit
 import logging
 import os
 import weakref
+from collections import Counter
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, Unpack, get_args, overload
@@ -21,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, Unpack, ge
 from heliograph.channel.channel import Channel
 from heliograph.channel.context import ChannelContext
 from heliograph.channel.dispatch.asyncio_loop import AsyncioLoop
-from heliograph.channel.dispatch.pools import CALLBACK_LIMIT, Pools
+from heliograph.channel.dispatch.station_pools import CALLBACK_LIMIT, Pools
 from heliograph.channel.names import NamePatternSubscription, check_channel, types_needed
-from heliograph.channel.publish.options import check_limit, check_timeout
 from heliograph.configuration import check_station, load
 from heliograph.delivery.ack_watch import Watching
 from heliograph.delivery.coordinator import Coordinator
@@ -40,10 +40,12 @@ from heliograph.journal.limits import Limits
 from heliograph.journal.station_folder import Keeping
 from heliograph.links import PEER_LIMIT, Carrier, Identity, check_joining, join
 from heliograph.model.event import Event
-from heliograph.qos.policies import QoS, differences
-from heliograph.runtime.error_reporting import reporter, run_all
+from heliograph.qos.matching import differences
+from heliograph.qos.policies import QoS
+from heliograph.runtime.error_reporting import Reports, reporter, run_all
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import LocalDisk, Ports, seconds_until, system_ports
+from heliograph.runtime.timeouts import check_timeout
 from heliograph.runtime.timers import Timers
 
 if TYPE_CHECKING:
@@ -80,9 +82,10 @@ class Station:
             can have it.
         domain: joins this user's stations of that domain on this host: channels of one name are one.
         name: how others see this station in that domain; need not be unique.
-        transport: between the stations of a domain: "socket", or "ring" for shared memory where that works
-            (`mesh.stats()` says which it is), or "spinning-ring", which is faster where all consumers are
-            inline; or what makes another transport, given this station's id.
+        transport: what carries events between the stations of a domain: "ring", shared memory, where that
+            works and the socket elsewhere, if none is given (`mesh.stats()` says which it is, and why);
+            "spinning-ring", which is faster where all consumers are inline; "socket"; or what makes another
+            transport, given this station's id.
         priority: of consumers that name none; without it events have their own.
         config: a TOML file that says what its channels have and how they dispatch; see
             `heliograph.configuration`. It takes the place of what the program says.
@@ -104,7 +107,7 @@ class Station:
         *,
         domain: str | None = None,
         name: str = "",
-        transport: Callable[[int], Transport] | Carrier = "socket",
+        transport: Callable[[int], Transport] | Carrier | None = None,
         priority: int | None = None,
         config: str | os.PathLike[str] | None = None,
         journal: Limits | None = None,
@@ -115,9 +118,16 @@ class Station:
     ) -> None:
         if journal is not None and not isinstance(journal, Limits):
             raise TypeError(f"journal= is hg.Limits(...), not {journal!r:.60}")
-        check_station(folder, name, priority, on_error)
+        check_station(
+            {
+                "folder": folder,
+                "name": name,
+                "priority": priority,
+                "callback_limit": callback_limit,
+                "on_error": on_error,
+            }
+        )
         check_joining(domain, transport, peer_limit)
-        check_limit("Station", "callback_limit", callback_limit)
         self._configuration = load(config, get_args(Carrier))
         transport = self._configuration.transport or transport
         peer_limit = self._configuration.peer_limit or peer_limit
@@ -125,6 +135,9 @@ class Station:
         priority = self._configuration.priority or priority
         modules = self._configuration.modules
         self.ports = ports or system_ports(folder)
+        if on_error is not None:  # else the log has it
+            reports = Reports(self.ports.tasks, reporter(on_error))
+            self.ports.tasks.stalls.tell = partial(reports.post, "threads of this station", None)
         self._disk = self.ports.disk if ports is None else None
         """What was opened here, and is closed with the station."""
         self.id = self.ports.random.id64()
@@ -438,6 +451,11 @@ class Station:
         """Seconds that the queued callback has been running that runs longest; 0 when none runs."""
         return self._pools.busy()
 
+    def stalls(self) -> dict[str, int]:
+        """What could not be done at once because the host had no thread or descriptor left, and how often."""
+        counts = self.ports.tasks.stalls.counts + Counter({} if self.mesh is None else self.mesh.stalls)
+        return dict(counts)
+
     def stats(self) -> dict[str, ChannelStats]:
         """A snapshot of every channel."""
         return {channel.name: channel.stats() for channel in self.channels()}
@@ -549,8 +567,9 @@ class Station:
 
     def _recorded(self, name: str, qos: QoS | None) -> QoS | None:
         """How a new channel is kept in the domain, where it would be kept by nobody; None: it is not."""
-        is_known = name in self._channels or name.startswith(RESERVED) or self._keeps(name)
-        if self.mesh is None or is_known or (qos is not None and qos.journalled):
+        if self.mesh is None or (qos is not None and qos.journalled):
+            return None
+        if name in self._channels or name.startswith(RESERVED) or self._keeps(name):
             return None
         return self.mesh.recorded(name, qos)
 
@@ -592,7 +611,7 @@ class Station:
             self._channel_closed,
             None if self.mesh is None else self.mesh.fetch_kept,
             (lambda: None) if self.mesh is None else self.mesh.meet_all,
-            (lambda: None) if self.mesh is None else self.mesh.forget_dead,
+            (lambda _: frozenset()) if self.mesh is None else self.mesh.forget_dead,
             open_kept=self._open_kept,
             open_later=None if self._keeping is None else self._keeping.open_later,
             suspended=(lambda _: None) if self._keeping is None else self._keeping.suspended,
@@ -606,7 +625,7 @@ class Station:
     def _joined(
         self,
         identity: Identity,
-        transport: Callable[[int], Transport] | Carrier,
+        transport: Callable[[int], Transport] | Carrier | None,
         peer_limit: float | None,
         on_error: OnError | None,
     ) -> Mesh:

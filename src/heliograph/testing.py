@@ -34,11 +34,11 @@ DEFAULT_LIMIT = 10.0
 
 
 class JumpingClock:
-    """Starts at the present and stands still until it is told to jump."""
+    """Stands still until it is told to jump, at the present or at an instant in nanoseconds since 1970."""
 
-    def __init__(self) -> None:
+    def __init__(self, wall_ns: int | None = None) -> None:
         self._monotonic = time.monotonic_ns()
-        self._wall = time.time_ns()
+        self._wall = time.time_ns() if wall_ns is None else wall_ns
         self._lock = threading.Lock()
         self._told: list[Callable[[], object]] = []
 
@@ -52,9 +52,12 @@ class JumpingClock:
         """Let time pass."""
         if seconds < 0:
             raise ValueError("time passes forwards; set_wall() moves the clock on the wall alone")
+        self.advance_ns(round(seconds * 1e9))
+
+    def advance_ns(self, nanoseconds: int) -> None:
         with self._lock:
-            self._monotonic += round(seconds * 1e9)
-            self._wall += round(seconds * 1e9)
+            self._monotonic += nanoseconds
+            self._wall += nanoseconds
         for told in self._told:
             told()
 
@@ -80,6 +83,7 @@ class Rig:
         *,
         seed: int = 0,
         disk: SimDisk | None = None,
+        clock: JumpingClock | None = None,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         **options: Any,
     ) -> None:
@@ -87,7 +91,7 @@ class Rig:
         """What callbacks raised, and what else went wrong where no caller waits, with the name of each. The
         fixture fails a test that leaves any here: clear it where that is expected."""
         self._on_error = on_error
-        self.clock = JumpingClock()
+        self.clock = clock or JumpingClock()
         self.disk = disk or SimDisk()
         ports = Ports(self.clock, ThreadTasks(), SimRandom(str(seed)), self.disk)
         self.station = Station(ports=ports, on_error=self._note, **options)

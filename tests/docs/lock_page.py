@@ -1,4 +1,4 @@
-"""Writes docs/locks.md from the pairs of locks that a run of the tests has seen.
+"""Writes docs/explanation/locks.md from the pairs of locks that a run of the tests has seen.
 
 make locks
 """
@@ -9,18 +9,19 @@ import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "locks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "locks.md"
 
 HEAD = """\
 # Lock order
 
 A thread that holds a lock may take those that stand below it, and none above. Two threads can then not wait
-for each other. The order was seen, not decreed: with `make locks` a checker (`heliograph.runtime.lock_order`)
-remembers which kinds of lock are taken while which are held, and fails a test whose order contradicts what
-was seen before. A kind is the place in the code that makes a lock, with the first word of its name.
+for each other. The order was seen, not decreed: in every run of the tests a checker
+(`heliograph.runtime.lock_order`) remembers which kinds of lock are taken while which are held, and fails a
+test whose order contradicts what was seen before. A kind is the place in the code that makes a lock, with the
+first word of its name.
 
 Kinds of one level are never held together, or only in one order that the checker knows. The last column names
-the kinds that were seen taken while this one was held. No lock is held while a callback of the user runs.
+the kinds that were seen taken while this one was held.
 
 Made by `make locks`.
 

@@ -3,8 +3,9 @@
 ```python                  the blocks of one page run in order, in one namespace, in an empty folder;
                            each `#> ...` comment in them is a line that the page must print
 ```python file=events.py   written to that file of the folder instead; pytest runs those named test_*.py
-```console                 after that, `$ helio ...` runs there too; output shown below it must be printed,
-                           where `...` stands for anything; `(exit code 2)` as its last line is expected
+```console                 after that, `$ helio ...` and `$ python ...` run there too; output shown below
+                           must be printed, where `...` stands for anything; `(exit code 2)` as its last line
+                           is expected; one with `&` at its end runs beside the others, until Ctrl-C
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Command(NamedTuple):
     arguments: list[str]
     output: str | None
     exit_code: int
+    is_beside: bool = False
+    """Whether it runs beside the commands that follow."""
 
 
 def blocks_of(text: str) -> list[Block]:
@@ -77,13 +80,13 @@ def prints_of(script: str) -> list[str]:
 
 
 def commands_of(blocks: list[Block]) -> list[Command]:
-    """The `helio` commands of a page. Others, such as `make run`, are tested elsewhere."""
+    """The `helio` and `python` commands of a page. Others, such as `make run`, are tested elsewhere."""
     commands: list[Command] = []
     for block in blocks:
         if block.info == ["console"]:
             for chunk in re.split(r"^\$ ", "\n".join(block.lines), flags=re.MULTILINE)[1:]:
                 line, _, output = chunk.partition("\n")
-                if line.startswith("helio "):
+                if line.startswith(("helio ", "python ")):
                     commands.append(_command(line, output.strip("\n")))
     return commands
 
@@ -98,7 +101,8 @@ def _command(line: str, output: str) -> Command:
     exit_code = 0
     if ending := re.search(r"(?:^|\n)\(exit code (\d+)\)$", output):
         exit_code, output = int(ending[1]), output[: ending.start()]
-    return Command(shlex.split(line), output or None, exit_code)
+    command, is_beside, _ = line.partition(" &")
+    return Command(shlex.split(command), output or None, exit_code, bool(is_beside))
 
 
 def _tidy(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The index of modules in docs/architecture.md is made of the modules' own first sentences.
+"""The index of modules in docs/explanation/architecture.md is made of the modules' own first sentences.
 
 python -m tests.docs.test_architecture      # makes it anew
 """
@@ -6,13 +6,14 @@ python -m tests.docs.test_architecture      # makes it anew
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "heliograph"
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN = "<!-- index of modules: made by python -m tests.docs.test_architecture -->\n"
 END = "<!-- end of the index of modules -->\n"
 
@@ -49,6 +50,13 @@ def test_the_index_of_modules_says_what_the_modules_say() -> None:
 def test_every_module_begins_with_a_sentence(package: Path) -> None:
     for module in (package / "__init__.py", *modules(package)):
         assert summary(module).endswith((".", "?")), module.relative_to(SOURCE)
+
+
+def test_the_modules_that_the_page_sends_a_reader_to_are_there() -> None:
+    table = PAGE.read_text().partition("## Where is it?")[2].partition("## Index of modules")[0]
+    named = re.findall(r"`((?:\w+\.)+\w+)`", table)
+    assert len(named) > 20
+    assert [name for name in named if not (SOURCE / f"{name.replace('.', '/')}.py").is_file()] == []
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/limits.md lists every limit of the code with its number."""
+"""docs/reference/limits.md lists every limit of the code with its number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROW = re.compile(r"^\| `([\w.]+)` \| ([\d,.]+) \|", re.MULTILINE)
 
 
 def documented() -> dict[str, float]:
-    page = (ROOT / "docs" / "limits.md").read_text()
+    page = (ROOT / "docs" / "reference" / "limits.md").read_text()
     rows = ((name, number.replace(",", "")) for name, number in ROW.findall(page))
     return {f"heliograph.{name}": float(n) if "." in n else int(n) for name, n in rows}
 
@@ -47,5 +47,5 @@ def test_every_documented_number_is_the_one_in_the_code() -> None:
 
 
 def test_no_limit_is_listed_twice() -> None:
-    names = [name for name, _ in ROW.findall((ROOT / "docs" / "limits.md").read_text())]
+    names = [name for name, _ in ROW.findall((ROOT / "docs" / "reference" / "limits.md").read_text())]
     assert sorted(names) == sorted(set(names))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +23,11 @@ from tests.docs.pages import (
     prints_of,
     script_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.docs.pages import Command
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {
@@ -65,11 +73,38 @@ def test_the_programs_of_a_page_run_as_shown(
         if name.startswith("test_"):
             outcome = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name], tmp_path)
             assert outcome.returncode == 0, outcome.stdout
-    for command in commands_of(blocks):
-        outcome = run(command.arguments, tmp_path)
-        assert outcome.returncode == command.exit_code, outcome.stdout + outcome.stderr
-        if command.output is not None:
-            assert matches(outcome.stdout + outcome.stderr, command.output), outcome.stdout + outcome.stderr
+    with ExitStack() as beside:
+        for command in commands_of(blocks):
+            if command.is_beside:
+                beside.enter_context(running(command, tmp_path))
+                continue
+            outcome = run(command.arguments, tmp_path)
+            said = outcome.stdout + outcome.stderr
+            assert outcome.returncode == command.exit_code, said
+            if command.output is not None:
+                assert matches(said, command.output), said
+
+
+@contextmanager
+def running(command: Command, folder: Path) -> Iterator[None]:
+    """A command that runs beside others; when these have ended it has printed what the page shows."""
+    with subprocess.Popen(
+        command.arguments,
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield
+            shown = (command.output or "").splitlines()
+            assert [process.stdout.readline().rstrip() for _ in shown] == shown
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -80,4 +115,11 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 def test_there_are_pages_with_programs() -> None:
-    assert {"README.md", "docs/quickstart.md", "docs/channels.md"} <= set(map(name_of, WITH_PROGRAMS))
+    assert {"README.md", "docs/tutorial/quickstart.md", "docs/guides/channels.md"} <= set(
+        map(name_of, WITH_PROGRAMS)
+    )
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    numbers = [page.name[:4] for page in (ROOT / "docs" / "adr").glob("[0-9]*.md")]
+    assert sorted(numbers) == sorted(set(numbers))

@@ -33,6 +33,8 @@ last
 $ helio formats check
 refused
 (exit code 2)
+$ python listen.py &
+heard
 ```
 """
 
@@ -56,6 +58,7 @@ def test_commands_are_found_with_their_output_and_exit_code() -> None:
     assert commands_of(blocks_of(PAGE)) == [
         Command(["helio", "formats", "show", "a b"], "first\n  ...\nlast", 0),
         Command(["helio", "formats", "check"], "refused", 2),
+        Command(["python", "listen.py"], "heard", 0, is_beside=True),
     ]
 
 

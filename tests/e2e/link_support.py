@@ -31,7 +31,7 @@ TRANSPORT = "E2E_TRANSPORT"
 
 
 def transport() -> Literal["socket", "ring"]:
-    return cast("Literal['socket', 'ring']", os.environ.get(TRANSPORT, "socket"))
+    return cast("Literal['socket', 'ring']", os.environ.get(TRANSPORT, "ring"))
 
 
 def own_meeting_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -78,4 +78,5 @@ def domain_with_rings() -> Iterator[str]:
     yield name
     folder = RingFolder(name)
     assert wait_until(lambda: not folder.rings())
-    folder.path.rmdir()
+    folder.leave()
+    assert not folder.path.exists()

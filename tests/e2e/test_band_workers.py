@@ -63,7 +63,8 @@ def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fixtu
     made.station.close(LIMIT)
     rings = RingFolder(made.domain)
     rings.rings()
-    rings.path.rmdir()
+    rings.leave()
+    assert not rings.path.exists()
 
 
 def lives(process: int) -> bool:
@@ -73,7 +74,7 @@ def lives(process: int) -> bool:
     return False
 
 
-def test_a_band_is_served_by_another_process_through_a_ring(plant: Plant) -> None:
+def test_a_band_is_served_by_another_process(plant: Plant) -> None:
     worker = plant.station.band_worker(band_setups.answer, priority=4)
     assert plant.jobs.stats().consumers  # known here as soon as the call returns
     plant.jobs.push(Job(1))  # nobody there wants it
@@ -82,7 +83,7 @@ def test_a_band_is_served_by_another_process_through_a_ring(plant: Plant) -> Non
     assert done.process != os.getpid()
     assert plant.station.mesh is not None
     (link,) = plant.station.mesh.stats()
-    assert (link.peer, link.carrier) == (worker.stats().station, "ring")
+    assert link.peer == worker.stats().station
     assert plant.station.band_workers() == (worker,)
     no_seconds: Any = "1"
     for wait in (worker.wait_ready, worker.close):
@@ -168,7 +169,7 @@ def test_an_on_error_that_raises_stops_neither_the_worker_nor_the_closing(
     hg.Station(tmp_path / "data").close()  # the folder is free
 
 
-def test_a_worker_for_which_there_is_no_process_is_given_up(
+def test_a_worker_for_which_there_is_no_process_is_refused_at_first_and_later_waits_for_one(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object, **__: object) -> None:
@@ -181,9 +182,16 @@ def test_a_worker_for_which_there_is_no_process_is_given_up(
     worker = plant.station.band_worker(band_setups.answer, priority=5)
     with monkeypatch.context() as full:
         full.setattr("heliograph.workers.supervisor.subprocess.Popen", refused)
-        os.kill(plant.does(2).process, 9)
-        assert wait_until(lambda: worker.stats().state == "given up")
+        process = plant.does(2).process
+        assert wait_until(lambda: worker.stats().unacknowledged == 0)
+        os.kill(process, 9)
         assert wait_until(lambda: [type(error) for error in plant.errors] == [WorkerDied, WorkerFailed])
+        assert worker.stats().state == "starting"
+        assert worker.stats().restarts == 0
+    assert wait_until(lambda: worker.stats().restarts == 1)
+    assert worker.wait_ready(LIMIT)
+    assert plant.does(4).process == worker.stats().process
+    assert len(plant.errors) == 2, "told once"
 
 
 def test_closing_the_station_lets_a_worker_finish_what_it_has(

@@ -46,7 +46,7 @@ WAITS = {
     "a full queue": "tracks.push(Track(1))",
     "acknowledgements": "watched.push(Track(1))",
     "somebody to come": "kept.wait_matched(3)",
-    "callbacks to end": "consumer.lane.wait_empty(None)",
+    "callbacks to end": "consumer.queue.wait_empty(None)",
 }
 
 

@@ -20,10 +20,16 @@ if TYPE_CHECKING:
 MANY = 600
 
 
-@pytest.fixture
-def stations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[hg.Station, hg.Station]]:
+@pytest.fixture(params=["ring", "socket"])
+def stations(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[tuple[hg.Station, hg.Station]]:
     own_meeting_folder(monkeypatch, tmp_path)
-    with hg.Station(domain="air", name="a") as a, hg.Station(domain="air", name="b") as b:
+    carrier = request.param
+    with (
+        hg.Station(domain="air", name="a", transport=carrier) as a,
+        hg.Station(domain="air", name="b", transport=carrier) as b,
+    ):
         yield a, b
 
 
@@ -106,6 +112,7 @@ def test_a_callback_that_leaves_amid_a_batch_is_called_no_more(
     assert left == [-1, *range(101)]
 
 
+@pytest.mark.parametrize("stations", ["socket"], indirect=True)
 def test_a_batch_is_one_frame_for_many_events(
     channels: tuple[hg.Channel[Track], hg.Channel[Track]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,14 +135,14 @@ def test_a_batch_is_one_frame_for_many_events(
 
 
 def _counts(channel: hg.Channel[Track], name: str) -> tuple[int, int]:
-    lane = channel.stats().consumers[name]
-    return lane.delivered, lane.failed
+    queue = channel.stats().consumers[name]
+    return queue.delivered, queue.failed
 
 
 def _connection(channel: hg.Channel[Track]) -> Connection:
     (gateway,) = channel.neighbours._members.gateways.values()
-    lane: Any = gateway.lane
-    connection: Connection = lane.send_bulk.func.__self__._connection
+    queue: Any = gateway.queue
+    connection: Connection = queue.send_bulk.func.__self__._connection
     return connection
 
 

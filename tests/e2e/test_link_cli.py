@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 
 import heliograph as hg
 from heliograph.cli import app, run
+from heliograph.links.broadcast.reader_admission import NOT_THERE
 from tests.e2e.event_versions import AddedNew, AddedOld, DroppedNew, DroppedOld
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+from tests.ring_support import needs_rings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +96,51 @@ def test_ls_fits_into_a_terminal_of_eighty_columns(station: hg.Station) -> None:
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"station {station.id:016x} (tower), process {os.getpid()}"
     assert any("air.approach.tracks" in line and "transient-local" in line for line in lines)
+
+
+def test_ls_names_a_station_whose_process_is_stopped() -> None:
+    with helio("station", "--name", "tower") as stopped:
+        assert stopped.stdout is not None
+        stopped.stdout.readline()
+        stopped.send_signal(signal.SIGSTOP)
+        try:
+            rows = msgspec.json.decode(CliRunner().invoke(app, ["ls", "--domain", "cli", "--json"]).stdout)
+            told = CliRunner().invoke(app, ["ls", "--domain", "cli"]).stdout
+        finally:
+            stopped.send_signal(signal.SIGCONT)
+            stopped.send_signal(signal.SIGTERM)
+    assert [(row["pid"], row["answers"]) for row in rows] == [(stopped.pid, False)]
+    assert f"process {stopped.pid}\ndoes not answer" in told
+
+
+@needs_rings
+def test_ls_shows_what_carries_each_link_and_why_it_is_not_shared_memory(station: hg.Station) -> None:
+    with (
+        hg.Station(domain="cli", name="ring") as by_ring,
+        hg.Station(domain="cli", name="socket", transport="socket") as by_socket,
+    ):
+        tracks = station.channel("air.tracks", Track)
+        for other in (by_ring, by_socket):
+            other.channel("air.tracks", Track).subscribe(lambda _: None)
+        assert tracks.wait_matched(2, LIMIT)
+        listed = ["ls", "--domain", "cli", "--links"]
+        rows = msgspec.json.decode(CliRunner().invoke(app, [*listed, "--json"]).stdout)
+        told = CliRunner().invoke(app, listed).stdout
+    (ours,) = (row["links"] for row in rows if row["station"] == f"{station.id:016x}")
+    links = {link["name"]: (link["peer"], link["carrier"], link["reason"]) for link in ours}
+    assert links == {
+        "ring": (f"{by_ring.id:016x}", "ring", ""),
+        "socket": (f"{by_socket.id:016x}", "socket", NOT_THERE),
+    }
+    assert f"ring to {by_ring.id:016x} (ring)\n" in told
+    assert f"socket to {by_socket.id:016x} (socket)\n  {NOT_THERE}\n" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_ls_shows_links_of_a_domain_only() -> None:
+    refused = CliRunner().invoke(app, ["ls", "--links"], env={"HELIO_DOMAIN": ""})
+    assert refused.exit_code == 2
+    assert "--domain NAME" in refused.output
 
 
 def test_ls_says_when_nobody_is_there() -> None:
@@ -383,3 +430,25 @@ def test_sub_gives_up_waiting_for_a_channel_when_its_time_is_over(capsys: pytest
     told = capsys.readouterr()
     assert msgspec.json.decode(told.out) == []
     assert "waiting for one" in told.err
+
+
+def test_explain_says_who_would_get_an_event_and_prints_the_code_of_a_push(
+    station: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tracks = station.channel("air.tracks", Track)
+    with tracks.consumer(where="speed > 300"):
+        event = msgspec.json.encode({**msgspec.structs.asdict(Track(1)), "speed": 400.0}).decode()
+        result = CliRunner().invoke(app, ["explain", "air.tracks", event, "--domain", "cli"])
+        assert result.exit_code == 0, result.output
+        assert "dispatch" in result.stdout
+        assert "link to " in result.stdout
+        code = CliRunner().invoke(app, ["explain", "air.tracks", "--code", "--domain", "cli"])
+        assert code.exit_code == 0, code.output
+        assert "# air.track, push: <heliograph way " in code.stdout
+        assert "event.speed" in code.stdout
+        listed = CliRunner().invoke(app, ["explain", "air.tracks", "--code", "--json", "--domain", "cli"])
+        kinds = {one["kind"] for one in msgspec.json.decode(listed.stdout)}
+        assert {"push", "check"} <= kinds
+        assert any(kind.startswith("filter of link to ") for kind in kinds)
+    assert run(["explain", "air.tracks", "--domain", "cli"]) == 2
+    assert "give an event as JSON, or --code" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.errors import DeliveryTimeout, SupplierFenced, SupplierHeld
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
@@ -193,7 +194,7 @@ def test_a_name_that_another_station_holds_is_refused(pair: tuple[hg.Station, hg
         with pytest.raises(SupplierHeld, match="is held by"):
             theirs.supplier("radar-1")
     with pytest.raises(SupplierFenced):
-        ours.store.append([(Track(9), _header(ours), 0)], "synced")  # type: ignore[union-attr]  # it is persistent
+        ours.store.append(OutgoingBatch.of([(Track(9), _header(ours), 0)]), "synced")  # type: ignore[union-attr]  # it is persistent
 
 
 def _header(channel: hg.Channel[Track]) -> hg.Header:

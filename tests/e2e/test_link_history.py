@@ -141,7 +141,7 @@ def test_stations_that_share_a_keeper_see_every_event_once(tmp_path: Path) -> No
         seen: tuple[list[int], list[int]] = ([], [])
         channels = [station.channel("air.tracks", Track, qos=PERSISTENT) for station in (one, two)]
         for channel, into in zip(channels, seen, strict=True):
-            channel.subscribe(lambda track, into=into: into.append(track.id), name="all")
+            channel.subscribe(lambda track, into=into: into.append(track.id))
         assert kept.wait_matched(2, LIMIT)
         kept.push(Track(0))
         channels[0].push(Track(1))

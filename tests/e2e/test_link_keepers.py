@@ -79,7 +79,7 @@ def test_two_stations_with_a_folder_keep_a_partition_each(channels: list[hg.Chan
 def test_live_events_of_both_keepers_arrive_once_everywhere(channels: list[hg.Channel[Track]]) -> None:
     seen: list[list[int]] = [[] for _ in channels]
     for channel, into in zip(channels, seen, strict=True):
-        channel.subscribe(lambda track, into=into: into.append(track.id), name="all")
+        channel.subscribe(lambda track, into=into: into.append(track.id))
     for channel in channels[:2]:
         assert channel.wait_matched(3, LIMIT)
     for i in range(300):

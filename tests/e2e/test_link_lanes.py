@@ -86,7 +86,7 @@ def test_a_lane_is_made_when_a_channel_first_needs_it(domain: str) -> None:
             assert lanes_of(domain, a) == made
             ours.push(Track(1))
             assert consumer.pull(LIMIT) == Track(1)
-            assert carriers(a, name) == {"broadcast" if lane else "its events are kept"}
+            assert carriers(a, name) == {"ring" if lane else "its events are kept"}
         assert lanes_of(domain, b) == []
 
 
@@ -152,7 +152,7 @@ def test_who_falls_behind_a_best_effort_channel_knows_what_it_missed_and_nobody_
         )
         assert ours.wait_matched(2, LIMIT)
         assert other.wait_matched(1, LIMIT)
-        assert carriers(a, "lossy") == {"broadcast"}
+        assert carriers(a, "lossy") == {"ring"}
         ours.push(Track(0))
         assert wait_until(lambda: stuck.seen == [0])
         other.push(Track(0))
@@ -216,7 +216,7 @@ def test_best_effort_events_larger_than_the_ring_come_whole_to_who_reads_on(
         ours = a.channel("large", Track, qos=BEST_EFFORT)
         heard = [station.channel("large", Track, qos=BEST_EFFORT).consumer() for station in (b, c)]
         assert ours.wait_matched(2, LIMIT)
-        assert carriers(a, "large") == {"broadcast"}
+        assert carriers(a, "large") == {"ring"}
         pushed = [Track(i, region=str(i) * size) for i in range(4)]
         for track in pushed:
             ours.push(track)
@@ -260,7 +260,7 @@ def test_without_room_for_one_lane_its_channels_go_by_link_and_say_why(
     error = without_room_for(aired.HIGH, monkeypatch)
     with ring_station(domain) as a, ring_station(domain) as b:
         for name, qos, carrier in (
-            ("x", hg.QoS(), "broadcast"),
+            ("x", hg.QoS(), "ring"),
             ("urgent", HIGH, str(error)),
         ):
             ours, consumer = a.channel(name, Track, qos=qos), b.channel(name, Track, qos=qos).consumer()

@@ -43,8 +43,8 @@ def told() -> dict[str, PendingCommit]:
 def pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: dict[str, PendingCommit]) -> Iterator[Pair]:
     own_meeting_folder(monkeypatch, tmp_path)
     with (
-        hg.Station(domain="air", on_error=told["a"]) as a,
-        hg.Station(domain="air", on_error=told["b"]) as b,
+        hg.Station(domain="air", name="a", on_error=told["a"]) as a,
+        hg.Station(domain="air", name="b", on_error=told["b"]) as b,
     ):
         yield a, b
 
@@ -133,5 +133,6 @@ def test_receivers_that_ask_for_more_than_is_offered_are_told_as_the_supplier_is
     ((sent,), (received,)) = told["a"], told["b"]
     assert (sent.to_it, received.to_it) == (True, False), "what is pushed at b goes to a"
     assert "reliability: offered 'best-effort', requested 'reliable'" in str(received)
+    assert (sent.station, received.station) == (f"{b.id:016x} (b)", f"{a.id:016x} (a)"), "by its name, too"
     theirs.push(Track(1))
     assert theirs.wait_matched(2, LIMIT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 import time
@@ -557,3 +558,27 @@ def test_a_channel_that_is_closed_and_opened_again_is_linked_again(
         assert again.wait_matched(1, LIMIT)
         again.push(Track(9))
         assert consumer.pull(timeout=LIMIT) == Track(9)
+
+
+def test_errors_name_the_other_station_where_it_has_a_name() -> None:
+    told: list[str] = []
+    with (
+        hg.Station(
+            domain="named", transport="socket", on_error=lambda *said: told.append(str(said[-1]))
+        ) as a,
+        hg.Station(domain="named", name="tower", transport="socket") as b,
+    ):
+        called = f"{b.id:016x} (tower)"
+        qos = hg.QoS(queue=1, max_blocking=0.05)
+        b.channel("x", Track, qos=qos).consumer()
+        tracks = a.channel("x", Track, qos=qos)
+        assert tracks.wait_matched(1, LIMIT)
+        push_until_full(tracks)
+        with pytest.raises(hg.QueueFull, match=re.escape(f"link to {called}")):
+            tracks.push(Track(0))
+        assert a.mesh is not None
+        b.mesh.answer("never", lambda *_: None)  # type: ignore[union-attr]  # it has a domain
+        with pytest.raises(QueryFailed, match=re.escape(f"station {called}")):
+            a.mesh.ask(b.id, "never", None, 0.05)
+        a.mesh._gone(b.id)
+        assert wait_until(lambda: any(f"station {called} was given up" in text for text in told)), told

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import heliograph as hg
+from heliograph.channel.publish.batch import OutgoingBatch
+from heliograph.links.history.client import RemotePartition
 from heliograph.model.event import Header
 from tests.e2e.event_versions import (
     AddedNew,
@@ -83,6 +87,44 @@ def test_a_durable_consumer_stops_at_what_it_cannot_read_and_goes_on_there_when_
     assert who == "billing"
     assert "does not know B" in why
     assert "Traceback" not in caplog.text, "nobody else was told"
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_consumer_that_waits_is_told_what_it_cannot_read_however_late_that_is_read(
+    tmp_path: Path, live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_asked, may_answer = Event(), Event()
+    read = RemotePartition.read
+
+    def read_late(partition: RemotePartition, start: int, *args: Any, **options: Any) -> Any:
+        if start == 1:
+            is_asked.set()
+            may_answer.wait(LIMIT)
+        return read(partition, start, *args, **options)
+
+    with (
+        open_keeper(tmp_path / "data", ExtendedNew),
+        hg.Station(domain="v", name="old", on_error=lambda *_: None) as one,
+        hg.Station(domain="v", name="new") as other,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        old, new = opened(one, ExtendedOld), opened(other, ExtendedNew)
+        consumer = old.consumer(name="billing") if live else None
+        assert old.push(ExtendedOld(1, OldMode.A))
+        if consumer is not None:
+            assert consumer.pull(LIMIT) == ExtendedOld(1, OldMode.A)
+            assert wait_until(lambda: consumer.pull(0) is None and not consumer.queue._watched)  # type: ignore[union-attr]  # it stays
+        monkeypatch.setattr(RemotePartition, "read", read_late)
+        assert new.push(ExtendedNew(2, NewMode.B))
+        if consumer is None:
+            consumer = old.consumer(name="billing")
+            assert consumer.pull(LIMIT) == ExtendedOld(1, OldMode.A)
+        pulled = threads.submit(consumer.pull, LIMIT / 2)
+        assert is_asked.wait(LIMIT)
+        assert wait_until(lambda: not consumer.queue._watched), "it waits to be told"
+        may_answer.set()
+        with pytest.raises(hg.IncompatibleFormats, match="does not know B"):
+            pulled.result(LIMIT)
 
 
 def test_a_push_that_waits_for_acknowledgements_is_not_told_that_of_who_cannot_read(tmp_path: Path) -> None:
@@ -288,7 +330,7 @@ def _append_as(channel: hg.Channel[Any], event: hg.Event) -> None:
     """Have a keeper keep an event of another version, as it does for a station without a folder."""
     header = Header(channel.name, "v.dropped", "old", 1, event.id + 1, 1, hg.format_of(type(event)).id, 3)  # type: ignore[attr-defined]  # they have one
     assert channel.store is not None
-    channel.store.append([(event, header, 0)], "synced").result(LIMIT)
+    channel.store.append(OutgoingBatch.of([(event, header, 0)]), "synced").result(LIMIT)
 
 
 def test_a_program_without_the_classes_gets_every_event_with_all_its_fields(tmp_path: Path) -> None:

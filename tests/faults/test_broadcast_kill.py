@@ -182,7 +182,8 @@ class Post:
             program.clean_up()
         self.station.close()
         assert wait_until(lambda: not self.rings.rings())
-        self.rings.path.rmdir()
+        self.rings.leave()
+        assert not self.rings.path.exists()
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ def begin(post: Post, fault: Fault) -> None:
         time.sleep(fault.starting)
         return
     assert post.channel.wait_matched(HEARERS, 3 * LIMIT)
-    assert wait_until(lambda: post.carriers() == {"broadcast"})
+    assert wait_until(lambda: post.carriers() == {"ring"})
     source = post.source(SUPPLIER)
     enough = post.heard.following(source) + fault.parcels
     assert wait_until(lambda: post.heard.following(source) >= enough, 3 * LIMIT)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -100,6 +100,29 @@ def test_who_was_killed_is_not_counted_any_more(run: Callable[..., Program]) -> 
             assert tracks.wait_matched(1, LIMIT)
             consumer.kill()
             assert not tracks.wait_matched(1, 0)
+
+
+def test_who_was_killed_is_not_counted_while_another_thread_lets_go_of_it(
+    run: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hg.Station(domain="e2e", transport=transport()) as station:
+        tracks = station.channel("air.tracks", Track)
+        consumer = run("consume", "air.tracks", "1000000")
+        assert tracks.wait_matched(1, LIMIT)
+        assert station.mesh is not None
+        leave, may_go_on = station.mesh.gates.leave, Event()
+
+        def leave_late(*args: Any) -> None:
+            assert may_go_on.wait(LIMIT)
+            leave(*args)
+
+        monkeypatch.setattr(station.mesh.gates, "leave", leave_late)
+        try:
+            consumer.kill()
+            assert station.mesh.wait_for(lambda mesh: not mesh.stations(), LIMIT)
+            assert not tracks.wait_matched(1, 0)
+        finally:
+            may_go_on.set()
 
 
 def test_a_shorter_limit_suspects_a_station_that_is_stopped_sooner(

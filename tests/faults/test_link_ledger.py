@@ -11,12 +11,24 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import PeerLost
+from heliograph.links.broadcast.gateway import BroadcastGateway
+from heliograph.links.mesh.mesh import Mesh
 from tests.e2e.link_programs import Program
-from tests.e2e.link_support import LIMIT, TRANSPORT, Track, own_meeting_folder, transport, wait_until
+from tests.e2e.link_support import (
+    LIMIT,
+    TRANSPORT,
+    Track,
+    own_meeting_folder,
+    push_until_full,
+    transport,
+    wait_until,
+)
 from tests.ring_support import needs_rings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from heliograph.links import Carrier
 
 BY_BROADCAST = hg.QoS()
 """On rings, where both stations use them."""
@@ -136,11 +148,18 @@ def test_what_waits_for_room_in_another_station_is_pending_until_it_is_queued(
         assert tracks.stats().balanced
 
 
+@pytest.mark.parametrize("carrier", ["ring", "socket"])
+@pytest.mark.parametrize("others", [0, 1])
 def test_what_a_closed_channel_elsewhere_refuses_is_dropped_at_the_source(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, carrier: Carrier, others: int
 ) -> None:
+    """Beside it another station may get all of them; by ring both are one receiver."""
     own_meeting_folder(monkeypatch, tmp_path)
-    with hg.Station(domain="e2e") as station, hg.Station(domain="e2e") as other:
+    with (
+        hg.Station(domain="e2e", transport=carrier) as station,
+        hg.Station(domain="e2e", transport=carrier) as other,
+        hg.Station(domain="e2e", transport=carrier) as third,
+    ):
         tracks = station.channel("x", Track)
         there = other.channel("x", Track)
         seen: list[int] = []
@@ -151,13 +170,17 @@ def test_what_a_closed_channel_elsewhere_refuses_is_dropped_at_the_source(
                 there.close(0)
 
         there.subscribe(close_at_the_first, inline=True)
-        assert tracks.wait_matched(1, LIMIT)
+        elsewhere = [third.channel("x", Track).consumer() for _ in range(others)]
+        assert tracks.wait_matched(1 + others, LIMIT)
         tracks.push_many([Track(i) for i in range(100)])
+        for consumer in elsewhere:
+            assert [consumer.pull(LIMIT) for _ in range(100)] == [Track(i) for i in range(100)]
         assert wait_until(lambda: not tracks.stats().total.pending)
+        assert wait_until(lambda: tracks.stats().total.dropped.get("refused") == 100 - len(seen))
         stats = tracks.stats()
         assert stats.balanced
-        assert stats.total.delivered + stats.total.dropped["refused"] == 100
-        assert stats.total.delivered == len(seen)
+        by_ring = carrier == "ring"
+        assert stats.total.delivered == len(seen) + (0 if by_ring else 100 * others)
 
 
 @pytest.mark.parametrize("qos", [BY_BROADCAST, BY_LINK], ids=["broadcast", "link"])
@@ -185,3 +208,69 @@ def test_a_peer_that_was_struck_off_and_comes_back_makes_the_counts_exact(
 
         assert wait_until(agrees), (tracks.stats(), seen_by(program))
         assert tracks.stats().matched == 52
+
+
+def test_what_waits_for_a_station_that_is_given_up_is_its_loss_though_others_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own_meeting_folder(monkeypatch, tmp_path)
+    with (
+        hg.Station(domain="e2e", on_error=lambda *_: None) as station,
+        hg.Station(domain="e2e") as full,
+        hg.Station(domain="e2e") as other,
+    ):
+        tracks = station.channel("x", Track)
+        patient = hg.QoS(queue=10, max_blocking=60.0)  # else the consumer may be suspended meanwhile
+        never_asked = full.channel("x", Track, qos=patient).consumer(where="speed < 1")
+        got: list[int] = []
+        other.channel("x", Track).subscribe(lambda track: got.append(track.id))
+        assert tracks.wait_matched(2, LIMIT)
+        assert station.mesh is not None
+        (gateway,) = (one for one in tracks.receivers() if isinstance(one, BroadcastGateway))
+        pushed = 0
+        while not gateway.paused:
+            tracks.push(Track(pushed))
+            pushed += 1
+        tracks.push_many([Track(pushed + i) for i in range(40)])
+        tracks.push_many([Track(i, 2.0) for i in range(40)])  # not for that one
+        pushed += 40
+        assert wait_until(lambda: tracks.stats().total.delivered == 10)
+        with monkeypatch.context() as apart:
+            apart.setattr(
+                Mesh, "_serve", lambda _, connection, __: connection.close()
+            )  # it does not come back
+            station.mesh._gone(full.id)
+            assert wait_until(lambda: len(got) == pushed + 40)
+            assert wait_until(lambda: tracks.stats().total.delivered == 50)
+            stats = tracks.stats()
+            assert stats.balanced
+            assert stats.total.dropped == {"peer-lost": pushed - 10}
+            never_asked.close()
+
+
+def test_what_waited_for_a_stopped_process_is_its_loss_at_the_source_though_others_get_it(
+    run: Callable[..., Program],
+) -> None:
+    with hg.Station(domain="e2e", transport=transport(), peer_limit=1.0, on_error=lambda *_: None) as station:
+        tracks = station.channel("x", Track, qos=hg.QoS(queue=500, max_blocking=0.05))
+        healthy, stopped = run("hear", "x"), run("hear", "x")
+        assert tracks.wait_matched(2, LIMIT)
+        assert station.mesh is not None
+        mesh = station.mesh
+        stop(stopped)
+        pushed = push_until_full(tracks)
+        assert wait_until(lambda: mesh.suspected)
+        stopped.process.send_signal(signal.SIGCONT)
+        assert tracks.wait_matched(2, LIMIT)
+        assert wait_until(lambda: seen_by(healthy)["x"] == pushed)
+        assert wait_until(lambda: not tracks.stats().total.pending)
+
+        elsewhere = 0 if transport() == "ring" else pushed  # by ring both stations are one receiver
+
+        def agrees() -> bool:
+            total, seen = tracks.stats().total, seen_by(stopped)["x"]
+            return total.delivered == seen + elsewhere and sum(total.dropped.values()) == pushed - seen
+
+        assert wait_until(agrees), (tracks.stats(), seen_by(stopped), pushed)
+        assert tracks.stats().total.dropped["peer-lost"] >= 500
+        assert tracks.stats().balanced

@@ -63,7 +63,7 @@ def hearer_of(station: hg.Station, other: hg.Station) -> aired.ReaderSession | N
 
 def is_broadcast(station: hg.Station, channel: str) -> bool:
     assert station.mesh is not None
-    return {one.carrier for one in station.mesh.carriers(channel)} == {"broadcast"}
+    return {one.carrier for one in station.mesh.carriers(channel)} == {"ring"}
 
 
 def overtaken(station: hg.Station) -> int:
@@ -374,7 +374,7 @@ def test_what_an_earlier_gateway_of_a_channel_delivered_is_not_taken_off_the_nex
             assert second.wait_matched(1, LIMIT)
             later = Later.of(broadcast_of(a).ring)
             second.push(Track(100))
-            count = broadcast_of(a)._gateways["y"].lane.counts
+            count = broadcast_of(a)._gateways["y"].queue.counts
 
             hearer = hearer_of(a, b)
             push_all(third, range(1_000), lambda: end_lease(a, hearer, later), heard)

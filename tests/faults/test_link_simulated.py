@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import heliograph as hg
-from heliograph.links.transports.memory import MemoryNetwork
+from heliograph.links.transports.memory import MemoryConnection, MemoryNetwork, MemoryTransport
 from heliograph.sim import Simulation
 
 
@@ -41,3 +41,51 @@ def test_every_event_arrives_once_and_in_order_whatever_the_seed(seed: int, batc
         return seen
 
     assert simulation.run(story) == list(range(300))
+
+
+def connect_three_times(network: MemoryNetwork, *stations: int) -> None:
+    """As a station that dials again before it has heard that the other one answered."""
+    small, large = min(stations), max(stations)
+    for _ in range(3):
+        here, there = (MemoryConnection(network, f"{station:016x}") for station in (large, small))
+        here.other, there.other = there, here
+        network._connections[small, large] = here
+        network._transports[large].on_connection(there, None)
+        network._transports[small].on_connection(here, large)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_connections_that_are_greeted_at_once_do_not_mix_their_sessions(
+    seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    simulation = Simulation(seed, step_ns=20_000)
+    ports = replace(simulation.ports, disk=None)
+    network = MemoryNetwork(ports)
+    # In the middle of a greeting: the other one may have its turn there.
+    monkeypatch.setattr(
+        MemoryTransport, "linked", lambda *_: ports.tasks.sleep(0.02 * ports.random.uniform())
+    )
+
+    def story() -> list[int]:
+        network.parted = True
+        stations = [hg.Station(domain="sim", ports=ports, transport=network.transport) for _ in range(2)]
+        ours, theirs = (station.channel("air.tracks", Track) for station in stations)
+        seen: list[int] = []
+        theirs.subscribe(lambda track: seen.append(track.id))
+        network.parted = False
+        connect_three_times(network, *(station.id for station in stations))
+        ports.tasks.sleep(1.0)  # of the simulation: all three have been greeted
+        assert ours.wait_matched(1, 60.0)
+        for i in range(1, 3_000):
+            ours.push(Track(i))
+            ports.tasks.sleep(0.02)
+            if seen:
+                break
+        for station in stations:
+            station.close(10.0)
+        return seen
+
+    seen = simulation.run(story)
+    assert seen == sorted(set(seen))
+    assert seen
+    assert "never sent" not in caplog.text

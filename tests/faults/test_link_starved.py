@@ -6,7 +6,7 @@ import json
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,12 +15,11 @@ from heliograph.errors import LinkStalled
 from heliograph.runtime.ports import system_ports
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+from tests.support import ScarceTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
-
-    from heliograph.runtime.ports import Task
 
 
 @pytest.fixture
@@ -54,32 +53,12 @@ def test_a_station_that_had_no_descriptor_left_is_met_when_it_has_some(starved: 
     assert sum(stalls.values()) >= len(told)
 
 
-class FewThreads:
-    """The tasks of the machine, of which so many more can be started as are `left`."""
-
-    def __init__(self, tasks: Any) -> None:
-        self._tasks = tasks
-        self.left = inf
-        self.refused = 0
-
-    def spawn(self, name: str, run: Callable[[], object]) -> Task:
-        if not self.left:
-            self.refused += 1
-            raise RuntimeError("can't start new thread")
-        self.left -= 1
-        return self._tasks.spawn(name, run)  # type: ignore[no-any-return] # as those of the machine
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tasks, name)
-
-
 def test_a_station_that_had_no_thread_left_is_met_when_it_has_some(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     own_meeting_folder(monkeypatch, tmp_path)
     told: list[BaseException] = []
-    ports = system_ports()
-    few = FewThreads(ports.tasks)
+    ports, few = system_ports(), ScarceTasks()
     with (
         hg.Station(
             domain="e2e", ports=replace(ports, tasks=few), on_error=lambda _, __, error: told.append(error)
@@ -100,7 +79,7 @@ def test_a_station_that_had_no_thread_left_is_met_when_it_has_some(
         assert station.mesh is not None
         assert sum(station.mesh.stalls.values()) >= 6
     assert told
-    assert all(isinstance(error, LinkStalled) for error in told)
+    assert all(isinstance(error, LinkStalled | hg.NoThreadLeft) for error in told)
 
 
 def test_a_channel_or_station_that_had_no_descriptor_left_can_be_opened_the_next_instant(
@@ -118,13 +97,12 @@ def test_a_channel_or_station_that_had_no_descriptor_left_can_be_opened_the_next
 def test_a_persistent_channel_for_which_no_thread_was_left_can_be_opened_the_next_instant(
     tmp_path: Path,
 ) -> None:
-    ports = system_ports(tmp_path)
-    few = FewThreads(ports.tasks)
+    ports, few = system_ports(tmp_path), ScarceTasks()
     qos = hg.QoS(durability="persistent")
     with hg.Station(tmp_path, ports=replace(ports, tasks=few)) as station:
         for number in range(8):
             few.left = number
-            with suppress(RuntimeError):
+            with suppress(hg.NoThreadLeft):
                 station.channel("x", Track, qos=qos).push(Track(number))
             few.left = inf
             channel = station.channel("x", Track, qos=qos)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,7 @@ import heliograph as hg
 from heliograph.errors import HistoryReset
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
-from tests.faults.group_process import CHANNEL, DOMAIN, PERSISTENT, Order
+from tests.faults.group_process import CHANNEL, DOMAIN, GROUP, PERSISTENT, Order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +75,16 @@ class Reader:
         return wait_until(has, 2 * LIMIT)
 
 
+def taken(member: hg.Consumer[Order], number: int) -> list[hg.Delivery[Order]]:
+    """So many deliveries, none of which is acknowledged."""
+    got: list[hg.Delivery[Order]] = []
+    for delivery in member.deliveries(timeout=LIMIT):
+        got.append(delivery)
+        if len(got) == number:
+            break
+    return got
+
+
 @pytest.mark.parametrize("overtakes", [False, True])
 def test_readers_elsewhere_get_what_a_restored_keeper_has_and_are_told_the_range(
     keeper: Restored, overtakes: bool
@@ -134,3 +144,32 @@ def test_a_keeper_that_is_only_started_again_tells_nobody_of_anything(keeper: Re
         assert told == []
         live.consumer.close()
         durable.consumer.close()
+
+
+@pytest.mark.parametrize("coordinates", [False, True], ids=["elsewhere", "here"])
+def test_an_ack_that_a_member_holds_for_an_offset_of_before_settles_nothing_that_has_it_now(
+    keeper: Restored, tmp_path: Path, coordinates: bool
+) -> None:
+    """Whether the group's coordinator began anew with the restored keeper, or stayed where the member is."""
+    keeper.supply(0, COPIED)
+    keeper.copy()
+    keeper.supply(1_000, MORE)
+    folder = tmp_path / "0" if coordinates else None
+    with hg.Station(folder, domain=DOMAIN, on_error=lambda *_: None) as station:
+        orders = station.channel(CHANNEL, Order, qos=PERSISTENT)
+        if coordinates:  # a keeper that has met the other one opens the group here
+            assert wait_until(lambda: len(orders._journal.feed.partitions) == 2)  # type: ignore[union-attr]  # it is persistent
+        options: dict[str, Any] = {"group": GROUP, "ack": "manual", "max_in_flight": 1_000}
+        with orders.consumer(start="earliest", **options) as member:
+            assert (GROUP in orders.asking._groups) == coordinates
+            held = {one.event.number: one for one in taken(member, COPIED + MORE)}
+            keeper.put_back()
+            keeper.supply(2_000, AFTER)
+            new = set(range(2_000, 2_000 + AFTER))
+            again = {one.event.number: one for one in taken(member, COPIED + AFTER)}
+            assert again.keys() == {*range(COPIED), *new}
+            assert [held[number].ack() for number in range(1_000, 1_000 + MORE)] == [False] * MORE
+            for number in range(COPIED):
+                again[number].ack()
+        with orders.consumer(**options) as other:
+            assert {one.event.number for one in taken(other, AFTER)} == new

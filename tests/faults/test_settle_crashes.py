@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 
 import heliograph as hg
+from heliograph.journal.folders import make_folder
 from heliograph.journal.format.channel_config import keep_charter, read_charter
 from heliograph.journal.limits import Limits
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.writing.partition import Partition
-from heliograph.journal.writing.recovery import make_folder
 from heliograph.sim import Fails, SimDisk
 from heliograph.sim.crashes import explore_crashes
 from heliograph.testing import Rig

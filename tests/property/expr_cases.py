@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import random
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +52,20 @@ TIMES = [
     datetime(1900, 1, 1, tzinfo=UTC),
     datetime(2200, 6, 1, 1, 2, 3, 456789, tzinfo=UTC),
 ]
+DATES = [
+    date(1970, 1, 1),
+    date(1969, 12, 31),
+    date(2026, 11, 18),
+    date(1, 1, 1),
+    date(9999, 12, 31),
+    date(1500, 2, 28),
+]
+UUIDS = [
+    UUID(int=0),
+    UUID(int=(1 << 128) - 1),
+    UUID(int=1 << 127),
+    UUID("12345678-90ab-cdef-1234-567890abcdef"),
+]
 
 
 def _scalar(name: ft.ScalarName) -> ft.Scalar:
@@ -84,6 +99,11 @@ FORMAT = Format(
         Field("raw_n", ft.Optional(_scalar("bytes"))),
         Field("t", _scalar("datetime")),
         Field("t_n", ft.Optional(_scalar("datetime"))),
+        Field("day", _scalar("date")),
+        Field("day_n", ft.Optional(_scalar("date"))),
+        Field("ref", _scalar("uuid")),
+        Field("ref_n", ft.Optional(_scalar("uuid"))),
+        Field("days", ft.List(_scalar("date"))),
         Field("mode", ft.Enum("Mode", "i64", (("OFF", 0), ("ON", 1), ("AUTO", 7)))),
         Field("band", ft.Optional(ft.Enum("Band", "str", (("LOW", "low"), ("HIGH", "high"))))),
         Field("pos", ft.Optional(ft.Record(POSITION))),
@@ -114,6 +134,8 @@ COLUMNS: dict[str, list[str]] = {
     ],
     "bytes": ["raw", "raw_n"],
     "datetime": ["t", "t_n", "header.source_ts", "header.append_ts"],
+    "date": ["day", "day_n", "days[0]", "days[1]"],
+    "uuid": ["ref", "ref_n"],
     "list": ["samples", "names", "rgb", "track", "grid", "cloud", "free"],
 }
 
@@ -174,7 +196,8 @@ class Writer:
 
     def any_value(self, depth: int) -> str:
         return self.value(
-            self._choose.pick(["bool", "int", "float", "wide", "text", "bytes", "datetime"]), depth
+            self._choose.pick(["bool", "int", "float", "wide", "text", "bytes", "datetime", "date", "uuid"]),
+            depth,
         )
 
     @staticmethod
@@ -189,7 +212,9 @@ class Writer:
             case "compare":
                 return self._compare(depth - 1)
             case "between":
-                kind = self._choose.pick(["int", "float", "number", "text", "datetime", "bytes"])
+                kind = self._choose.pick(
+                    ["int", "float", "number", "text", "datetime", "bytes", "date", "uuid"]
+                )
                 of, low, high = (self._operand(kind, depth - 1) for _ in range(3))
                 return f"{of} {self._choose.pick(['', 'NOT '])}BETWEEN {low} AND {high}"
             case "in":
@@ -215,7 +240,7 @@ class Writer:
 
     def _compare(self, depth: int) -> str:
         kind = self._choose.pick(
-            ["int", "float", "number", "wide", "number", "text", "bytes", "datetime", "bool"]
+            ["int", "float", "number", "wide", "number", "text", "bytes", "datetime", "date", "uuid", "bool"]
         )
         ops = ["=", "<>"] if kind == "bool" else ["=", "<>", "!=", "<", "<=", ">", ">="]
         return f"{self._operand(kind, depth)} {self._choose.pick(ops)} {self._operand(kind, depth)}"
@@ -226,13 +251,17 @@ class Writer:
         return self.value(kind, depth)
 
     def _nullable(self, depth: int) -> str:
-        kind = self._choose.pick(["list", "pos", "int", "float", "bool", "text", "datetime", "wide"])
+        kind = self._choose.pick(
+            ["list", "pos", "int", "float", "bool", "text", "datetime", "date", "uuid", "wide"]
+        )
         if kind == "pos":
             return "pos"
         return self._choose.pick(COLUMNS["list"]) if kind == "list" else self.value(kind, depth)
 
     def _in(self, depth: int) -> str:
-        kind = self._choose.pick(["int", "float", "wide", "text", "bytes", "datetime", "bool"])
+        kind = self._choose.pick(
+            ["int", "float", "wide", "text", "bytes", "datetime", "date", "uuid", "bool"]
+        )
         values = [self._literal(kind) for _ in range(self._choose.number(1, 4))]
         if self._choose.number(0, 4) == 0:
             values.append("NULL")
@@ -267,7 +296,7 @@ class Writer:
     def _case(self, kind: str, depth: int) -> str:
         otherwise = self._choose.pick(["", f" ELSE {self.value(kind, depth)}"])
         if self._choose.number(0, 1):
-            subject = self._choose.pick(["int", "float", "text", "wide"])
+            subject = self._choose.pick(["int", "float", "text", "wide", "date"])
             whens = [self.value(subject, depth) for _ in range(self._choose.number(1, 2))]
             of = self.value(subject, depth) + " "
         else:
@@ -351,10 +380,13 @@ class Writer:
             "text": TEXTS,
             "bytes": BYTES,
             "datetime": TIMES,
+            "date": DATES,
+            "uuid": UUIDS,
             "bool": [True, False, None],
         }
         value = self._choose.pick(values[kind])
-        if self._choose.number(0, 3) == 0 or (isinstance(value, float) and not math.isfinite(value)):
+        has_no_text = isinstance(value, UUID) or (isinstance(value, float) and not math.isfinite(value))
+        if has_no_text or self._choose.number(0, 3) == 0:
             name = f"p{len(self.params)}"
             self.params[name] = value
             return f":{name}"
@@ -374,6 +406,8 @@ def written(value: Any) -> str:
             return f"X'{value.hex()}'"
         case datetime():
             return f"TIMESTAMP '{value.isoformat()}'"
+        case date():
+            return f"DATE '{value}'"
         case float():
             text = repr(value)
             return text if any(mark in text for mark in ".e") else text + ".0"
@@ -410,6 +444,11 @@ def row(choose: Chooser) -> dict[str, Any]:
         "raw_n": choose.pick([*BYTES, None]),
         "t": choose.pick(TIMES),
         "t_n": choose.pick([*TIMES, None]),
+        "day": choose.pick(DATES),
+        "day_n": choose.pick([*DATES, None]),
+        "ref": choose.pick(UUIDS),
+        "ref_n": choose.pick([*UUIDS, None]),
+        "days": [choose.pick(DATES) for _ in range(choose.number(0, 2))],
         "mode": choose.pick([0, 1, 7]),
         "band": choose.pick(["low", "high", None]),
         "pos": choose.pick([None, _position(choose), _position(choose)]),
@@ -499,11 +538,12 @@ def _header_time(nanoseconds: int | None) -> datetime | None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two engines agree: NaN is NaN, a decimal is its integer, True is not 1."""
+    """Whether two engines agree: NaN is NaN, a decimal is its integer, a UUID its text, True is not 1."""
     if one is None or other is None:
         return one is other
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, float) and isinstance(other, float):
         return one == other or (math.isnan(one) and math.isnan(other))
+    one, other = (str(value) if isinstance(value, UUID) else value for value in (one, other))
     return bool(one == other)

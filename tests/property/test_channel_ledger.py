@@ -165,6 +165,6 @@ def _drained(receiver: object, name: str, got: Counter[str], expected: int) -> i
     if isinstance(receiver, Consumer):
         got[name] += len(receiver.read(max=10_000, timeout=0.0))
     elif isinstance(receiver, QueuedReceiver):
-        assert receiver.lane.wait_empty(LIMIT)
+        assert receiver.queue.wait_empty(LIMIT)
     receiver.close()
     return expected

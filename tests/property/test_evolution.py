@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import math
 import struct
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,12 +16,14 @@ from heliograph.model.formats import Field, Format
 from tests.strategies import DTYPES, array_items, field_types, formats, rows, scalar_names, shapes
 from tests.support import examples
 
+_CLASSES = {"bool": bool, "str": str, "bytes": bytes, "datetime": datetime, "date": date, "uuid": UUID}
+
 
 def fits(value: Any, kind: ft.FieldType) -> bool:
     """Whether a plain value is, unchanged, one of the values of a type."""
     match kind:
         case ft.Anything():
-            return not isinstance(value, np.ndarray)
+            return _any_fits(value)
         case ft.Optional(item=item):
             return value is None or fits(value, item)
         case ft.Scalar(name=name):
@@ -39,6 +42,14 @@ def fits(value: Any, kind: ft.FieldType) -> bool:
             return _array_fits(value, kind)
 
 
+def _any_fits(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_any_fits, value.values()))
+    if isinstance(value, list):
+        return all(map(_any_fits, value))
+    return value is None or type(value) in (bool, int, float, str, bytes, datetime)
+
+
 def _scalar_fits(value: Any, name: str) -> bool:
     if name in ft.INTEGER_RANGES:
         low, high = ft.INTEGER_RANGES[name]
@@ -53,7 +64,7 @@ def _scalar_fits(value: Any, name: str) -> bool:
             return bool(struct.unpack(code, struct.pack(code, value))[0] == value)
         except OverflowError:
             return False
-    return type(value) is {"bool": bool, "str": str, "bytes": bytes, "datetime": datetime}[name]
+    return type(value) is _CLASSES[name]
 
 
 def _array_fits(value: Any, kind: ft.Array) -> bool:

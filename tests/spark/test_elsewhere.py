@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import pyspark
 import pytest
 
 import heliograph as hg
+from heliograph.cli import run as run_helio
 from heliograph.patterns.pattern import AllOf, Leaf
 from heliograph.patterns.recording import INPUTS, Input
 from heliograph.patterns.replay import to_text
@@ -61,8 +61,9 @@ def record(folder: Path) -> None:
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """The package as a zip, to be shipped."""
-    package = Path(hg.__file__).parent
-    return Path(shutil.make_archive(str(tmp_path / "heliograph"), "zip", package.parent, package.name))
+    archive = tmp_path / "heliograph.zip"
+    assert run_helio(["spark", "package", str(archive)]) == 0
+    return archive
 
 
 @pytest.fixture

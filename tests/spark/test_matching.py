@@ -11,9 +11,12 @@ import pytest
 
 import heliograph as hg
 import heliograph.spark
-from heliograph.errors import HistoryGone, NotPossible
+from heliograph.cli import run
+from heliograph.errors import HistoryGone, InvalidOption, NotPossible
 from heliograph.patterns.recording import INPUTS, Input
 from heliograph.runtime.ports import system_ports
+from heliograph.spark import jobs
+from heliograph.spark.jobs.table_job import Target
 from heliograph.testing import Rig
 from tests.support import examples
 
@@ -162,6 +165,56 @@ def test_live_replay_and_spark_give_equal_matches_event_by_event(
         in_spark = by_key([told_by_spark(row, numbers) for row in in_order(frame)])
         assert live == replay == in_spark, kind
         assert live, f"{kind} found nothing"
+
+
+@pytest.mark.parametrize("seed", range(examples(2)))
+def test_a_table_of_matches_holds_what_live_delivered_as_a_list_per_key(
+    spark: SparkSession, tmp_path: Path, seed: int, shops: list[Shop]
+) -> None:
+    """Two workloads in CI, a hundred with HELIO_EXAMPLES=50; a pattern of each, found in two runs."""
+    chance = random.Random(f"{seed} correlate")
+    kind = sorted(PATTERNS)[seed % len(PATTERNS)]
+    shop = Shop(tmp_path / "data", seed).run(chance, 40)
+    shops.append(shop)
+    table, form = tmp_path / "table", ("parquet", "delta", "iceberg")[seed // len(PATTERNS) % 3]
+    first = jobs.correlate(spark, tmp_path / "data", kind, table, format=form)  # type: ignore[arg-type]
+    shops[:] = [shop := shop.run(chance, 80)]
+    job = jobs.CorrelateJob(
+        folder=tmp_path / "data",
+        name=kind,
+        to=table,
+        format=form,
+        pattern=shop.patterns[kind],
+        inputs_at_once=50,
+    )
+    second, third = job.run(spark), job.run(spark)
+    assert first.matches + second.matches == len(shop.seen[kind]) > 0
+    assert (third.matches, third.commits, third.inputs) == (0, 0, 0)
+    numbers = {
+        (channel.name, header.offset): event.number
+        for channel in (shop.orders, shop.payments)
+        for event, header in everything(channel)
+    }
+    with Target(table, form).opened() as there:
+        files = [str(there.place.table / file.path) for file in there.table.files()]
+    found = by_key([told_by_spark(row, numbers) for row in in_order(spark.read.parquet(*files))])
+    assert found == by_key([told(match) for match in shop.seen[kind]])
+
+
+def test_what_was_not_recorded_or_is_another_pattern_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    with hg.Station(tmp_path / "data") as station:
+        orders = station.channel("orders", Order, qos=PERSISTENT)
+        assert station.subscribe(hg.any_of(order=orders), print, name="watch", replayable=True).settle(10)
+        plain = station.channel("plain", Order)
+        given: dict[str, Any] = {"folder": tmp_path / "data", "to": tmp_path / "table"}
+        with pytest.raises(NotPossible, match=r"holds those of watch.*replayable=True"):
+            jobs.CorrelateJob(name="storms", **given)
+        with pytest.raises(NotPossible, match="'plain' is not persistent"):
+            jobs.CorrelateJob(name="watch", pattern=hg.any_of(order=plain), **given)
+        with pytest.raises(InvalidOption, match="parquet, delta, iceberg"):
+            jobs.CorrelateJob(name="watch", format="orc", **given)
+    assert run(["pipeline", "correlate", str(tmp_path / "data"), "storms", str(tmp_path / "table")]) == 2
+    assert not (tmp_path / "table").exists()
 
 
 class Wind(enum.Enum):

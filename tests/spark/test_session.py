@@ -7,16 +7,22 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import heliograph as hg
 import heliograph.spark
+from tests.unit.spark.histories import Keeper
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
+
+
+class Track(hg.Event, name="air.track"):
+    id: int
+
 
 JOB = """
 import json
@@ -114,3 +120,19 @@ def test_arrow_carries_rows_both_ways(spark: SparkSession) -> None:
     table = spark.range(1000).selectExpr("id", "id * 0.5 AS half").toArrow()
     assert table.num_rows == 1000
     assert spark.createDataFrame(table).selectExpr("sum(half)").collect()[0][0] == 249_750.0
+
+
+def test_a_session_that_nobody_told_of_it_knows_the_format(spark: SparkSession, tmp_path: Path) -> None:
+    del spark  # it has found a Java
+    with Keeper(tmp_path / "data") as keeper:
+        keeper.push(*(Track(n) for n in range(7)))
+    program = Path(__file__).with_name("programs") / "unregistered.py"
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "data")],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["7", "5"]

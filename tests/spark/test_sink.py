@@ -204,3 +204,37 @@ def test_another_checkpoint_under_the_same_writer_is_refused_unless_it_is_accept
     totals(spark, 10, 11).write.mode("append").parquet(str(channel / "rows"))
     with pytest.raises(PySparkException, match="was replaced by"):
         stream(spark, channel, "checkpoint", newCheckpoint="accept")
+
+
+def test_columns_say_priority_source_time_headers_and_correlation(spark: SparkSession, channel: Path) -> None:
+    rows = spark.range(2).selectExpr(
+        "id",
+        "concat('n', id) as note",
+        "if(id = 0, 5, null) as _priority",
+        "timestamp_micros(1000000 * (id + 1)) as _source_ts",
+        "if(id = 0, map('trace', 'ab'), null) as _headers",
+        "if(id = 0, 'c', null) as _correlation_id",
+    )
+    save(rows.coalesce(1), channel)
+    found = {event.id: header for event, header in kept(channel)}
+    header, other = found[0], found[1]
+    assert (header.priority, header.source_ts, header.headers, header.correlation_id) == (
+        5, 1_000_000_000, {"trace": "ab"}, "c",
+    )  # fmt: skip
+    assert (other.priority, other.source_ts, other.correlation_id) == (3, 2_000_000_000, None)
+    assert not other.headers
+
+
+def test_one_query_writes_into_several_channels(spark: SparkSession, channel: Path) -> None:
+    with hg.Station(channel / "data") as station:
+        station.channel("others", Total, qos=PERSISTENT)
+    rows = spark.range(10).selectExpr("id", "'x' as note", "if(id % 3 = 0, 'others', 'totals') as _channel")
+    given = {"channels": "totals, others", "path": str(channel / "data"), "runId": "r"}
+    for _ in range(2):  # the second time nothing is written
+        rows.write.format("heliograph").mode("append").options(**given).save()
+    assert sorted(event.id for event, _ in kept(channel, "others")) == [0, 3, 6, 9]
+    assert sorted(ids(channel)) == [-1, 1, 2, 4, 5, 7, 8]
+    with pytest.raises(PySparkException, match="also 'elsewhere'"):
+        rows.selectExpr("id", "note", "'elsewhere' as _channel").write.format("heliograph").mode(
+            "append"
+        ).options(**{**given, "runId": "s"}).save()

@@ -13,7 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 
 import heliograph as hg
 import heliograph.spark
+from heliograph import journal
 from heliograph.errors import NotPossible
+from tests.e2e.link_support import wait_until
 from tests.unit.spark.histories import Keeper
 
 if TYPE_CHECKING:
@@ -157,9 +159,12 @@ def test_batches_of_a_stream_have_the_size_that_was_asked_for_and_end(
     spark: SparkSession, keeper: Keeper, tmp_path: Path
 ) -> None:
     seen: list[list[int]] = []
-    frame = stream(spark, tmp_path, maxEventsPerTrigger=70, filter="id % 2 = 0")
+    frame = stream(spark, tmp_path, maxEventsPerTrigger=70, filter="id % 2 = 0", consumer="halves")
     finished(run(frame, tmp_path, seen))
     assert [len(one) for one in seen] == [35, 35, 30]
+    (place,) = journal.lag(tmp_path / "data", "air.tracks")
+    # Spark says that a batch is done when the next one begins, and of the last one not at all.
+    assert (place.consumer, place.acknowledged, place.events) == ("halves", 140, 60)
     keeper.push(Track(200), Track(201), Track(202))
     keeper.seal()
     query = run(frame, tmp_path, seen)
@@ -174,6 +179,43 @@ def test_batches_of_a_stream_have_the_size_that_was_asked_for_and_end(
     assert behind.seconds > 0
     by_partition = heliograph.spark.lag_by_partition(query)
     assert [(key, one.events) for key, one in by_partition.items()] == [(("air.tracks", "p1"), 2)]
+
+
+def test_the_progress_of_a_query_has_the_lag_of_each_partition_and_goes_into_a_channel(
+    spark: SparkSession, keeper: Keeper, tmp_path: Path
+) -> None:
+    with hg.Station() as station:
+        channel = station.channel("spark.progress", heliograph.spark.QueryProgress)
+        told: list[heliograph.spark.QueryProgress] = []
+        channel.subscribe(told.append)
+        listener = heliograph.spark.progress_listener(channel)
+        spark.streams.addListener(listener)
+        try:
+            query = run(stream(spark, tmp_path, maxEventsPerTrigger=70), tmp_path, [])
+            finished(query)
+
+            def of_query(kind: str) -> list[heliograph.spark.QueryProgress]:
+                return [one for one in told if one.query == str(query.id) and one.kind == kind]
+
+            assert wait_until(lambda: bool(of_query("terminated")), 60.0)
+        finally:
+            spark.streams.removeListener(listener)
+        (started,), (ended,) = of_query("started"), of_query("terminated")
+        assert (started.run, ended.run, ended.error) == (str(query.runId), str(query.runId), "")
+        batches = of_query("progress")
+        assert [(one.batch, one.rows, one.lag_events) for one in batches[:3]] == [
+            (0, 70, 130),
+            (1, 70, 60),
+            (2, 60, 0),
+        ]
+        (left,) = batches[0].lags
+        assert (left.channel, left.partition, left.events) == ("air.tracks", "p1", 130)
+        assert left.bytes == batches[0].lag_bytes > 0
+        assert left.seconds == batches[0].lag_seconds > 0
+        assert (batches[2].lag_bytes, batches[2].lag_seconds) == (0, 0.0)
+    progress: Any = query.recentProgress[0]
+    latest = msgspec.json.decode(progress.sources[0].latestOffset)
+    assert latest["lag"]["air.tracks"]["p1"]["events"] == 130
 
 
 def test_a_running_stream_sees_what_is_appended_and_sealed(

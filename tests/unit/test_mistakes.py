@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 import heliograph as hg
-from heliograph.channel.publish.persistent_supplier import MANY
+from heliograph.channel.publish.store_sink import MANY
 from heliograph.errors import WrongEventType
 from tests.e2e.link_support import wait_until
 
@@ -124,12 +124,12 @@ def test_a_domain_is_a_text_and_a_configuration_a_file() -> None:
 @pytest.mark.parametrize(
     ("said", "named"),
     [
-        ({"folder": 5}, "folder 5: .*a path"),
-        ({"folder": ""}, "folder '': .*a path"),
+        ({"folder": 5}, "folder=5: .*a path"),
+        ({"folder": ""}, "folder='': .*a path"),
         ({"name": 5}, "name=5: .*text"),
         ({"priority": 9}, "priority=9: .*1 .low. to 5"),
         ({"priority": "high"}, "priority='high': .*1 .low. to 5"),
-        ({"on_error": "x"}, "on_error='x': .*called with"),
+        ({"on_error": "x"}, "on_error='x': .*a function of"),
     ],
 )
 def test_what_no_station_could_be_is_refused_by_name(said: dict[str, Any], named: str) -> None:
@@ -146,9 +146,10 @@ def test_several_events_are_pushed_together_and_sources_are_names() -> None:
             channel.consumer(sources=[5])  # type: ignore[list-item] # the mistake
 
 
-def test_a_full_queue_says_which_events_of_a_batch_to_push_again() -> None:
+@pytest.mark.parametrize("ack", ["memory", "delivered"])
+def test_a_full_queue_says_which_events_of_a_batch_to_push_again(ack: Literal["memory", "delivered"]) -> None:
     with hg.Station() as station:
-        channel = station.channel("readings", Reading, qos=hg.QoS(queue=3, max_blocking=0.01))
+        channel = station.channel("readings", Reading, qos=hg.QoS(ack=ack, queue=3, max_blocking=0.01))
         with channel.consumer(), pytest.raises(hg.QueueFull, match=r"first 3 .* push \[3:\] again") as full:
             channel.push_many([Reading(i) for i in range(5)])
         assert full.value.pushed == 3
@@ -229,3 +230,10 @@ def test_what_a_callback_has_in_hand_when_closing_gives_up_is_counted_as_what_be
     goes_on.set()
     assert wait_until(lambda: readings.stats().total.pending == 0)
     assert (readings.stats().total.delivered, readings.stats().total.dropped) == (1, {"closed": 2})
+
+
+def test_a_misspelled_field_is_named_where_an_event_is_built_or_read() -> None:
+    with pytest.raises(TypeError, match="'valu_e'"):
+        Reading(valu_e=1)  # type: ignore[call-arg]  # the mistake
+    with pytest.raises(hg.InvalidEvent, match=r"its fields are: value \(at \$\.valu_e\)"):
+        Reading.from_json('{"valu_e": 1}')

@@ -32,23 +32,30 @@ PARSER = {"heliograph.filters.lexer", "heliograph.filters.parser"}
 ROOMS_OF_HEAVY = {
     "crc32c": {"ring/reader", "ring/records", "ring/writer"},
     "numpy": {
+        "codec/columnar/body_bytes",
         "codec/columnar/body_columns",
         "codec/arrays",
         "codec/columnar/columns",
+        "codec/columnar/native_columns",
+        "codec/columnar/packed_columns",
         "filters/arrow",
         "filters/arrow_columns",
         "journal/reading/head_columns",
         "journal/writing/segment_writer",
     },
     "pyarrow": {
+        "codec/columnar/body_bytes",
         "codec/columnar/body_columns",
         "codec/columnar/columns",
+        "codec/columnar/native_columns",
+        "codec/columnar/packed_columns",
         "filters/arrow",
         "filters/arrow_columns",
         "journal/reading/head_columns",
         "journal/reading/segment_reader",
         "journal/maintenance/compactor",
         "journal/writing/segment_writer",
+        "history_table",
     },
 }
 """Rooms that nobody enters without the library, and that may therefore import it at the top."""

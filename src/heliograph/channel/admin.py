@@ -21,13 +21,13 @@ one. `change` gives an admin another filter, for all that were opened with it, f
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from heliograph.channel.publish.supplier import Receipt, Supplier
 from heliograph.channel.receive.options import Wanted, classes_of, conditions_for, conjoined, parsed
 from heliograph.channel.receive.subscription_factory import DECORATES, decorator
 from heliograph.errors import ExpressionError, NotPossible, WrongEventType
-from heliograph.model.event import Event, Header, info_of
+from heliograph.model.event import Event, info_of
 from heliograph.runtime.option_names import insist_on_known
 
 if TYPE_CHECKING:
@@ -137,12 +137,9 @@ class FilterPoint:
             waiting += children(node)
 
 
-class _Discarded(Receipt):
-    """The outcome of `push_nowait` for what a filter has stopped."""
-
-    @property
-    def header(self) -> Header:
-        raise NotPossible("this push", "was stopped by a filter of its supplier, so it has no header")
+def _no_header() -> Never:
+    """Of what a filter has stopped."""
+    raise NotPossible("this push", "was stopped by a filter of its supplier, so it has no header")
 
 
 class LetsThrough(Protocol):
@@ -197,7 +194,7 @@ def guard(supplier: Supplier[T], points: Mapping[str, LetsThrough]) -> Supplier[
     def guarded_push_nowait(event: T, **said: Any) -> Receipt:
         if passes(event, said):
             return push_nowait(event, **said)
-        return _Discarded(None)  # type: ignore[arg-type]  # it has none
+        return Receipt(_no_header)
 
     def guarded_push_many(events: Any, **said: Any) -> bool:
         batch = supplier.as_events(events)
@@ -210,7 +207,7 @@ def guard(supplier: Supplier[T], points: Mapping[str, LetsThrough]) -> Supplier[
     # Of this supplier alone: others have no further step on their way.
     supplier.push = guarded_push  # type: ignore[method-assign]
     supplier.push_nowait = guarded_push_nowait  # type: ignore[method-assign]
-    supplier.push_many = guarded_push_many  # type: ignore[method-assign]
+    supplier.push_many = guarded_push_many  # type: ignore[method-assign, assignment]
     supplier.apush = guarded_apush  # type: ignore[method-assign]
     return supplier
 
@@ -312,9 +309,10 @@ class ConsumerAdmin(Generic[T]):
 
     def _note(self, receiver: Receiver, options: dict[str, Any]) -> None:
         own: Any = {name: options[name] for name in Wanted.__annotations__ if name in options}
-        self._receivers[receiver] = own
-        receiver.points = (self._channel.select(**self._wanted), self._channel.select(**own))
-        _on_close(receiver, partial(self._receivers.pop, receiver, None))
+        known = receiver.known_as
+        self._receivers[known] = own
+        known.points = (self._channel.select(**self._wanted), self._channel.select(**own))
+        _on_close(receiver, partial(self._receivers.pop, known, None))
 
     def _with_both(self, options: dict[str, Any]) -> dict[str, Any]:
         own: Any = {name: options[name] for name in Wanted.__annotations__ if name in options}

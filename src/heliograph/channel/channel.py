@@ -3,7 +3,7 @@
 It opens and closes suppliers and receivers; `heliograph.channel.registry` keeps them in step. A receiver that
 joins sees everything from one instant on, and snapshots of the ledger are taken while no push is half done.
 
-Lock order: the channel's own lock, the lock of those who push, then lanes. User code runs
+Lock order: the channel's own lock, the lock of those who push, then queues. User code runs
 under none of them.
 """
 
@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeVar, 
 from weakref import WeakSet
 
 from heliograph.channel.admin import ConsumerAdmin, SupplierAdmin, guard, points_of
-from heliograph.channel.dispatch.reconfigure import Arrangement, reconfigure
-from heliograph.channel.history.feed import JournalLane
 from heliograph.channel.history.partitions import Journalled
 from heliograph.channel.history.positions import check_without_history
 from heliograph.channel.inline_counters import Accounts
@@ -24,13 +22,9 @@ from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.link_port import LinkPort
 from heliograph.channel.observer import joined
 from heliograph.channel.publish.delayed import delayed_for
-from heliograph.channel.publish.delivered_ack import MonitoredPersistentSupplier, MonitoredSupplier, Watching
-from heliograph.channel.publish.options import check_timeout
-from heliograph.channel.publish.persistent_supplier import PersistentSupplier
 from heliograph.channel.publish.supplier import Receipt, Supplier
 from heliograph.channel.queueing.factory import QueueFactory
-from heliograph.channel.queueing.history_merge import LateLane
-from heliograph.channel.queueing.queue import Lane
+from heliograph.channel.queueing.queue import EventQueue
 from heliograph.channel.receive.ack_protocol import Acking, split
 from heliograph.channel.receive.consumer import Consumer, Shared
 from heliograph.channel.receive.consumer_factory import ConsumerFactory, ConsumerRequest
@@ -49,25 +43,33 @@ from heliograph.channel.receive.options import (
 )
 from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
 from heliograph.channel.receive.subscription_factory import DECORATES, SubscriptionFactory, decorator
+from heliograph.channel.reconfigure import Arrangement, reconfigure
 from heliograph.channel.registry import Registry, not_allowed
 from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
 from heliograph.model.event import Event, EventId, Header, info_of
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import seconds_until
+from heliograph.runtime.timeouts import check_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.admin import Published
     from heliograph.channel.context import ChannelContext
-    from heliograph.channel.explain import Explanation
+    from heliograph.channel.explain import Explanation, GeneratedCode
     from heliograph.channel.history.positions import Point
     from heliograph.channel.history.store import Store, SupplierLease
     from heliograph.channel.observer import Observer
-    from heliograph.channel.publish.options import Said
+    from heliograph.channel.publish.acks import Watching
+    from heliograph.channel.publish.entry import Source
+    from heliograph.channel.publish.options import Said, WaitingSaid
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.registry import Access
+    from heliograph.channel.replay import Replayed
     from heliograph.errors import NotMatched
+    from heliograph.filters.build import Built
+    from heliograph.filters.params import Params
+    from heliograph.history_table import HistoryTable
     from heliograph.model.formats import Format
     from heliograph.qos.policies import QoS
 
@@ -128,9 +130,9 @@ class Channel(Generic[T]):
             self._members.feed = self._journal.feed
             if self.monitor is not None:
                 self._journal.feed.passing = self.monitor.passing
-        self.timed: WeakSet[Lane] = WeakSet()  # what timers put into, on its way to receivers
+        self.timed: WeakSet[EventQueue] = WeakSet()  # what timers put into, on its way to receivers
         self.delayed = delayed_for(self, services, self.store)
-        self._lanes = QueueFactory(qos, services.ports, services.timers, self._journal)
+        self._queues = QueueFactory(qos, services.ports, services.timers, self._journal)
         self.neighbours: LinkPort[T] = LinkPort(self, self._members, self._journal, services.forget_dead)
         self.asking: ConsumerFactory[T] = ConsumerFactory(self, self._members, self._journal, services)
         self._calling: SubscriptionFactory[T] = SubscriptionFactory(
@@ -165,6 +167,16 @@ class Channel(Generic[T]):
         closed = ", closed" if self._members.closed else ""
         return f"<Channel {self.name!r} of {', '.join(self.type_names)}{closed}>"
 
+    def _repr_html_(self) -> str:
+        from heliograph.runtime.notebook import html_table  # noqa: PLC0415 - for notebooks
+
+        rows = [
+            (info_of(cls).name, field.name, field.type)
+            for cls in self.types
+            for field in info_of(cls).format.fields
+        ]
+        return html_table(repr(self)[1:-1], ("event type", "field", "type"), rows)
+
     @property
     def types(self) -> tuple[type[T], ...]:
         return self._members.types
@@ -173,7 +185,7 @@ class Channel(Generic[T]):
     def type_names(self) -> tuple[str, ...]:
         return tuple(info_of(cls).name for cls in self._members.types)
 
-    def push(self, event: T, **said: Unpack[Said]) -> bool:
+    def push(self, event: T, **said: Unpack[WaitingSaid]) -> bool:
         """Hand an event to every consumer that wants it; True when the channel's ack level is met.
 
         Args:
@@ -195,13 +207,24 @@ class Channel(Generic[T]):
         """As `push`, without waiting: for a place in a queue, or for the disk. The receipt tells."""
         return self._own.push_nowait(event, **said)
 
-    async def apush(self, event: T, **said: Unpack[Said]) -> bool:
+    async def apush(self, event: T, **said: Unpack[WaitingSaid]) -> bool:
         """As `push`, for asyncio."""
         return await self._own.apush(event, **said)
 
-    def explain(self, event: T) -> Explanation:
-        """Who would get an event, and at which step it would stop; see `heliograph.channel.explain`."""
-        return self._own.explain(event)
+    @overload
+    def explain(self, event: T, *, code: Literal[False] = ...) -> Explanation: ...
+    @overload
+    def explain(self, event: T | None = ..., *, code: Literal[True]) -> GeneratedCode: ...
+    @names_options
+    def explain(self, event: T | None = None, *, code: bool = False) -> Explanation | GeneratedCode:
+        """Who would get an event, and at which step it would stop; see `heliograph.channel.explain`.
+
+        Args:
+            event: is not pushed.
+            code: the functions that were generated for it, or for all event types of the channel, instead:
+                push, routes, filters, codecs, under their names in tracebacks.
+        """
+        return self._own.explain(event, code=True) if code else self._own.explain(event)  # type: ignore[arg-type] # None is refused
 
     @names_options
     def forget(self, *key: Any, type: type[T] | None = None, timeout: float | None = None) -> bool:  # noqa: A002 - a type is what it names
@@ -215,9 +238,42 @@ class Channel(Generic[T]):
             type: of which of the channel's event types; needed when there are several.
             timeout: seconds to wait for the disk.
         """
-        if self.qos.compaction != "key" or not isinstance(self._own, PersistentSupplier):
+        if self.qos.compaction != "key":
             raise NotPossible(self.name, "only what is compacted can forget: hg.QoS(compaction='key')")
         return self._own.forget(type, key, timeout)
+
+    @names_options
+    def replay(
+        self,
+        to: Channel[Any],
+        *,
+        speed: float | None = 1.0,
+        by: Literal["append", "source"] = "append",
+        name: str | None = None,
+        start: Point = "earliest",
+        until: Point = "now",
+        where: str | None = None,
+        params: Any = None,
+        progress: Callable[[Replayed], object] | None = None,
+    ) -> Replayed:
+        """Push events of this channel's history into another channel, at the pace at which they came.
+
+        Args:
+            to: a channel of this station with the same event types.
+            speed: 2.0 is twice as fast as it was; None: as fast as possible.
+            by: the times that set the pace: when events were appended, or their source times.
+            name: go on where a replay of this name ended, and push no event twice, also after a kill.
+            start: as in `consumer`.
+            until: as in `consumer`.
+            where: only events for which this is true.
+            params: values for `:name` and `%0` in it.
+            progress: called with what was done so far, after each event.
+        """
+        from heliograph.channel.replay import Replay  # noqa: PLC0415 - few programs replay
+
+        selection = {"start": start, "until": until, "where": where, "params": params}
+        replay = Replay(self, to, speed=speed, by=by, name=name, progress=progress)
+        return replay.run(**{key: value for key, value in selection.items() if value is not None})
 
     def cancel(self, what: Receipt | EventId | str) -> bool:
         """Have an event never be delivered that was pushed with `deliver_at=` or `deliver_after=`.
@@ -275,16 +331,7 @@ class Channel(Generic[T]):
         if named and self._journal is not None:
             lease = self._journal.supplier(full_name)
             epoch = lease.epoch
-        if self._journal is None:
-            if self.monitor is None:
-                return Supplier(self, full_name, epoch)
-            return MonitoredSupplier(self, full_name, epoch, self.monitor)
-        store = self._journal.store
-        if self.monitor is None:
-            return PersistentSupplier(self, full_name, epoch, store, lease)
-        return MonitoredPersistentSupplier(
-            self, full_name, epoch, store=store, watching=self.monitor, lease=lease
-        )
+        return Supplier(self, full_name, epoch, store=self.store, lease=lease, watching=self.monitor)
 
     @overload
     def subscribe(
@@ -323,9 +370,9 @@ class Channel(Generic[T]):
             callback: takes (event) or (event, header); may be `async def`.
             inline: call it in the pushing thread: fastest, not isolated; None: as the channel has it.
             views: arrays may be views of memory that is another's once the callback has returned.
-            name: in statistics and errors; else the function's own. On a persistent channel, with ack="auto"
-                beside it, the subscription is durable as a consumer of that name is: it goes on where it
-                was, and an event is acknowledged when the function returns. When it raises it comes again.
+            name: in statistics and errors; else the function's own. On a persistent channel it makes the
+                subscription durable, as it does a consumer: it goes on where it was, and an event is
+                acknowledged when the function returns. When it raises it comes again.
             start: as in `consumer`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
                 `latency`, `group`, `queue`, `overflow`, `separation`: see
@@ -398,12 +445,33 @@ class Channel(Generic[T]):
         how = ConsumerRequest(name, start, ends=until is not None, raises_gaps=gap == "error")
         return self.asking.open(how, selection, acking)
 
+    def table(
+        self,
+        where: str | Built | None = None,
+        params: Params | None = None,
+        start: Any = None,
+        until: Any = None,
+        columns: Sequence[str] | None = None,
+    ) -> HistoryTable:
+        """What is durable of its history now, for Arrow, pandas, Polars and DuckDB; options as `hg.history`.
+
+        NotPossible where the history is not in this station's folder.
+        """
+        from heliograph.history_table import history  # noqa: PLC0415 - Arrow loads with the first table
+
+        folder = getattr(self.ports.disk, "folder", None)
+        if self.store is None or not self.store.kept_here or folder is None:
+            keeps = "it keeps no history" if self.store is None else "another station keeps its history"
+            raise NotPossible(self.name, f"table() reads this station's folder, and {keeps}")
+        options = {"params": params, "start": start, "until": until, "columns": columns}
+        return history(folder, self.name, where=where, **options)
+
     def reconfigure(self, **wanted: Unpack[Arrangement]) -> None:
         """Change `dispatch`, `latency` and `threads`, as in `QoS`, while events flow; leave out what stays.
 
         Nothing is lost or repeated, and suppliers keep their order. What cannot be is refused whole.
         """
-        reconfigure(self, self._members, self._lanes, wanted)
+        reconfigure(self, self._members, self._queues, wanted)
 
     def suspend(self, reason: Callable[[], Callable[[], Exception] | None], source: str = "") -> None:
         """Take nothing in while there is a reason, whether it is pushed here or elsewhere, or falls due.
@@ -432,19 +500,20 @@ class Channel(Generic[T]):
         """Wait until every callback has been given all that waits for it; False when the time ran out.
 
         Consumers that are asked are not waited for, nor groups that acknowledge: those may be elsewhere.
+        Durable functions are.
         """
         check_timeout(self.name, timeout)
         deadline = None if timeout is None else self.ports.clock.monotonic_ns() + round(timeout * 1e9)
-        if not all(lane.wait_empty(timeout) for lane in tuple(self.timed)):
+        if not all(queue.wait_empty(timeout) for queue in tuple(self.timed)):
             return False
         with self._members.lock:
             receivers = list(self._members.receivers.values())
         for receiver in receivers:
             if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
                 left = None if deadline is None else seconds_until(self.ports.clock, deadline)
-                if not receiver.lane.wait_empty(left):
+                if not receiver.queue.wait_empty(left):
                     return False
-        return True
+        return self._calling.settle(None if deadline is None else seconds_until(self.ports.clock, deadline))
 
     def stats(self) -> ChannelStats:
         """One instant of this channel, in balance."""
@@ -461,13 +530,28 @@ class Channel(Generic[T]):
             delayed, n = self.delayed.waiting, len(suppliers)
             apart = self._members.groups_apart(self.neighbours.groups())
             unmatched = dict(self._members.unmatched)
-            return ChannelStats(self.name, pushed, matched, n, counts, departed, delayed, apart, unmatched)
+            history = self._members.history
+            return ChannelStats(
+                self.name,
+                pushed,
+                matched,
+                n,
+                counts,
+                departed,
+                delayed,
+                apart,
+                unmatched,
+                history.kept,
+                history.bytes,
+                history.forgotten,
+            )
 
     def close(self, timeout: float = 5.0) -> dict[str, int]:
         """Take no more events, deliver what waits for up to `timeout` seconds, then close the receivers.
 
         Returns:
-            How many events each receiver had not dealt with in time; empty when all were delivered.
+            How many events each receiver had not dealt with in time; empty when all were delivered. Of a
+            durable function, whom they are kept for, with those in its history that it has not looked at.
         """
         check_timeout(self.name, timeout, ends=True)
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
@@ -489,11 +573,11 @@ class Channel(Generic[T]):
         self.asking.close()
         for receiver in receivers:
             if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
-                receiver.lane.finish()
-                receiver.lane.wait_empty(seconds_until(self.ports.clock, deadline))
+                receiver.queue.finish()
+                receiver.queue.wait_empty(seconds_until(self.ports.clock, deadline))
                 receiver.wait_confirmed(min(CONFIRM_LIMIT, seconds_until(self.ports.clock, deadline)))
             # What another station has in hand is not left here, though it has not said yet that it took it.
-            pending = receiver.lane.counts().pending if isinstance(receiver, QueuedReceiver) else 0
+            pending = receiver.queue.counts().pending if isinstance(receiver, QueuedReceiver) else 0
             if pending and not isinstance(receiver, Consumer | Shared):
                 left[receiver.name] = pending
             receiver.close()
@@ -532,11 +616,15 @@ class Channel(Generic[T]):
         with self._members.lock:
             return tuple(self._members.receivers.values())
 
-    def new_lane(
-        self, name: str, selection: Selection, on_ready: Callable[[Lane], None], kind: type[Lane] = Lane
-    ) -> Lane:
+    def new_queue(
+        self,
+        name: str,
+        selection: Selection,
+        on_ready: Callable[[EventQueue], None],
+        kind: type[EventQueue] = EventQueue,
+    ) -> EventQueue:
         late = self._members.history.keeps and self._services.fetch_kept is not None
-        return self._lanes.new(name, selection, on_ready, kind, late=late)
+        return self._queues.new(name, selection, on_ready, kind, late=late)
 
     def drop_receiver(self, receiver: Receiver, reason: str = "closed") -> None:
         """Close a receiver. A push that waits for it holds no lock, and lets go."""
@@ -563,7 +651,7 @@ class Channel(Generic[T]):
         self._services.changed(self)
         return present
 
-    def drop_supplier(self, supplier: Supplier[T]) -> None:
+    def drop_supplier(self, supplier: Source) -> None:
         with self._members.still():
             if supplier not in self._members.suppliers:
                 return
@@ -573,7 +661,7 @@ class Channel(Generic[T]):
             self._members.suppliers.remove(supplier)
             self._members.history.supplier_left(supplier.name)
             for gateway in self._members.gateways.values():
-                gateway.lane.supplier_left(supplier.name, supplier.epoch)
+                gateway.queue.supplier_left(supplier.name, supplier.epoch)
 
     def count_matched(self, events: int) -> None:
         """Events that matched a receiver without a push here. While still."""
@@ -586,7 +674,7 @@ class Channel(Generic[T]):
     def report_lost(self, station: str, events: int) -> None:
         """Another station was given up before it had confirmed so many events of this channel."""
         # In a task of its own: `on_error` may hang, and whoever finds a station lost has others to look at.
-        self.ports.tasks.spawn(
+        self.ports.tasks.spawn_soon(
             f"reports {self.name}",
             partial(self.report, f"link to {station}", None, PeerLost(self.name, station, events)),
         )
@@ -637,15 +725,15 @@ class Channel(Generic[T]):
         with self._members.still():
             replayed = self._members.join(receiver, from_history=keeps)
             self._accounts.matched += replayed
-            if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
-                receiver.lane.joined()
+            if isinstance(receiver, QueuedReceiver):
+                receiver.queue.joined()
         if receiver.name not in self._members.gateways:
             self._services.changed(self)
         if keeps and isinstance(receiver, QueuedReceiver) and self._members.gets_history(receiver):
-            self._fetch_kept(receiver.lane)
+            self._fetch_kept(receiver.queue)
         # Last, so that other stations know what is wanted before anything is read from them.
-        if isinstance(receiver, QueuedReceiver) and isinstance(receiver.lane, JournalLane):
-            receiver.lane.start()
+        if isinstance(receiver, QueuedReceiver):
+            receiver.queue.start()
 
     # For the monitor
 
@@ -655,7 +743,7 @@ class Channel(Generic[T]):
             for name in receivers:
                 receiver = self._members.receivers.get(name)
                 if isinstance(receiver, QueuedReceiver):
-                    receiver.lane.put_extra(item)
+                    receiver.queue.put_extra(item)
                     if self._journal is None:
                         self._accounts.matched += 1
                     else:
@@ -667,11 +755,11 @@ class Channel(Generic[T]):
 
     # Inside
 
-    def _fetch_kept(self, lane: Lane) -> None:
-        """What other stations have kept in memory is for this lane too, if there are any."""
-        if isinstance(lane, LateLane) and self._services.fetch_kept is not None:
-            lane.wants_history = True
-            self._services.fetch_kept(self, lane)
+    def _fetch_kept(self, queue: EventQueue) -> None:
+        """What other stations have kept in memory is for this queue too, if there are any."""
+        if queue.late is not None and self._services.fetch_kept is not None:
+            queue.late.wants_history = True
+            self._services.fetch_kept(self, queue.late)
 
     def _placed(self, selection: Selection, start: Point, until: Point) -> Selection:
         """Where in the history a receiver begins and ends."""

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.dispatch.pools import Pools
+    from heliograph.channel.dispatch.station_pools import Pools
     from heliograph.channel.history.store import OnDurable, Store
     from heliograph.channel.observer import Recording
+    from heliograph.channel.publish.acks import Watching
     from heliograph.channel.publish.delayed import LaterStore
-    from heliograph.channel.publish.delivered_ack import Watching
     from heliograph.channel.publish.worker_acks import Settling
-    from heliograph.channel.queueing.history_merge import LateLane
+    from heliograph.channel.queueing.history_merge import LateJoin
     from heliograph.channel.receive.ack_protocol import OpenCoordinator
     from heliograph.model.event import Event, Header
     from heliograph.qos.policies import QoS
@@ -48,12 +48,12 @@ class ChannelContext(msgspec.Struct, frozen=True):
     """Told, without any lock, when what a channel's receivers want or the types that it carries changed."""
     closed: Callable[[Channel[Any]], object] = lambda _: None
     """Told, without any lock, when a channel has been closed: its name is free."""
-    fetch_kept: Callable[[Channel[Any], LateLane], object] | None = None
+    fetch_kept: Callable[[Channel[Any], LateJoin], object] | None = None
     """Fetches what other stations have kept in memory for a receiver that joined late; None without any."""
     meet_stations: Callable[[], object] = lambda: None
     """Waits, for a while, until the stations of the domain that are there have said what they keep."""
-    forget_dead: Callable[[], object] = lambda: None
-    """Lets go of linked stations whose process has just ended."""
+    forget_dead: Callable[[frozenset[str]], frozenset[str]] = lambda _: frozenset()
+    """Lets go of linked stations whose process has ended; which of the given stations those are."""
     open_kept: Callable[[str, tuple[type[Event], ...]], Channel[Any] | None] = lambda _, __: None
     """Opens a channel that is there or has a history; None when there is none of that name."""
     open_later: Callable[[str, tuple[type[Event], ...], bool], LaterStore | None] | None = None

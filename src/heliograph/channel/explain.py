@@ -13,22 +13,32 @@
 A push takes these steps in one generated function; here they are taken one by one, and nothing is pushed. A
 filter that is not there is no step. Behind the step that stops an event there is none, for that receiver or,
 when its supplier stops it, for all.
+
+    print(radar.explain(code=True))         # push, routes, filters, codecs, under their names in tracebacks
 """
 
 from __future__ import annotations
 
+import re
+import reprlib
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from heliograph.channel.admin import OF_SUPPLIER, OF_SUPPLIER_ADMIN
 from heliograph.channel.receive.subscription import InlineSubscription, Receiver
-from heliograph.channel.routing.conditions import for_source
+from heliograph.channel.routing.conditions import AnyOf, for_source
+from heliograph.codec import decoder, encoder
+from heliograph.model.event import info_of
+from heliograph.runtime.codegen import GENERATED, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from heliograph.channel.publish.supplier import Supplier
+    from heliograph.channel.routing.compiler import Route
+    from heliograph.channel.routing.conditions import Condition
     from heliograph.model.event import Event, Header
 
 KINDS: Final = (
@@ -127,3 +137,89 @@ def _dispatched(receiver: Receiver, header: Header) -> str:
 
 def _filtered(kind: str, receiver: str, *, passed: bool) -> Step:
     return Step(kind, receiver, passed, "let through" if passed else "stopped")
+
+
+class GeneratedFunction(NamedTuple):
+    """A function that was generated for a channel, with those that were made with it."""
+
+    kind: str
+    """What it is for: "push", "route", "check", "encode", "decode", or whose filter it is."""
+    event_type: str
+    """The event type that it was made for."""
+    file: str
+    """Its file name in tracebacks, profilers and debuggers, such as `<heliograph way 12>`."""
+    text: str
+    values: dict[str, str]
+    """What the names stand for that are none of its own: literals, classes, other functions."""
+
+    def __str__(self) -> str:
+        values = "".join(f"# {name} = {value}\n" for name, value in self.values.items())
+        return f"# {self.event_type}, {self.kind}: {self.file}\n{values}{self.text}"
+
+
+class GeneratedCode(msgspec.Struct, frozen=True):
+    """The functions that were generated for the event types of a channel."""
+
+    functions: tuple[GeneratedFunction, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.functions))
+
+
+def show_code(
+    routes: Mapping[type[Event], Route], receivers: tuple[Receiver, ...], types: Iterable[type[Event]]
+) -> GeneratedCode:
+    """The code of these event types, as a push into the channel runs it now: other receivers, other code."""
+    functions: dict[tuple[str, str], GeneratedFunction] = {}
+    for cls in types:
+        name = info_of(cls).name
+        for kind, root in _roots(cls, routes[cls], receivers):
+            for function in _generated(root):
+                file, text = function.__code__.co_filename, text_of(function)
+                values = {
+                    known: _said(value)
+                    for known, value in function.__globals__.items()
+                    if re.search(rf"\b{known}\b", text) and not known.startswith("__")
+                }
+                functions.setdefault((name, file), GeneratedFunction(kind, name, file, text, values))
+                kind = "route" if kind == "push" else kind  # noqa: PLW2901 - what a push calls is its route
+    return GeneratedCode(tuple(functions.values()))
+
+
+def _roots(cls: type[Event], route: Route, receivers: tuple[Receiver, ...]) -> Iterator[tuple[str, object]]:
+    yield "push", route.compile_push
+    yield "route", route.find
+    yield "route", route.inline
+    for receiver in receivers:
+        for condition in _alternatives(receiver.selection.conditions.get(cls)):
+            if condition.checked is not None:
+                yield f"filter of {receiver.name}", condition.evaluate
+    yield "check", route.validate
+    yield "encode", encoder(cls).encode
+    yield "decode", decoder(info_of(cls).format, cls)
+
+
+def _alternatives(condition: Condition | AnyOf | None) -> tuple[Condition, ...]:
+    if condition is None:
+        return ()
+    return condition.alternatives if isinstance(condition, AnyOf) else (condition,)
+
+
+def _said(value: object) -> str:
+    if isinstance(value, FunctionType) and value.__code__.co_filename.startswith(GENERATED):
+        return value.__code__.co_filename
+    return getattr(value, "__qualname__", None) or reprlib.repr(value)
+
+
+def _generated(root: object) -> Iterator[FunctionType]:
+    """A generated function, and those that it calls."""
+    waiting, seen = [root], set()
+    while waiting:
+        function = getattr(waiting[0], "__func__", waiting[0])
+        del waiting[0]
+        if not isinstance(function, FunctionType) or not function.__code__.co_filename.startswith(GENERATED):
+            continue
+        if function.__code__.co_filename not in seen:
+            seen.add(function.__code__.co_filename)
+            yield function
+            waiting += function.__globals__.values()

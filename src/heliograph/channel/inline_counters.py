@@ -1,11 +1,11 @@
 """Counters of inline callbacks and of receivers that have closed, for the ledger.
 
-A member that leaves hands in what it had counted. A lane that still delivers when it is closed goes on
+A member that leaves hands in what it had counted. A queue that still delivers when it is closed goes on
 counting among the leaving until it is done.
 
-Inline callbacks have no lane and no lock. Each route has a tally of outcomes: which of its callbacks an event
-was for, which of those raised, and for which it came too late, as bits of one number. A push raises the count
-of its outcome by one, and whoever looks adds up what has come since. Raising a count is one C call
+Inline callbacks have no queue and no lock. Each route has a tally of outcomes: which of its callbacks an
+event was for, which of those raised, and for which it came too late, as bits of one number. A push raises the
+count of its outcome by one, and whoever looks adds up what has come since. Raising a count is one C call
 (`itertools.count`), so it is atomic under CPython's interpreter lock.
 
 When routes change, a push may be inside a callback of the old ones, for as long as that takes, and counts
@@ -20,7 +20,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 from weakref import ref
 
-from heliograph.channel.ledger import LaneCounts
+from heliograph.channel.ledger import QueueCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -89,13 +89,19 @@ def take_numbers(tick: Callable[[], int], times: int) -> range:
     return range(last - times + 1, last + 1)
 
 
+def take_each(tick: Callable[[], int], times: int) -> list[int]:
+    """As `take_numbers`, for a counter whose numbers may be further apart."""
+    counter: count[int] = tick.__self__  # type: ignore[attr-defined]  # it is a bound method
+    return list(islice(counter, times))
+
+
 class Accounts:
     """See the module. Used while no push is half done, except for what inline callbacks count."""
 
     def __init__(self) -> None:
         self.pushed = 0
         self.matched = 0
-        self._departed = LaneCounts()
+        self._departed = QueueCounts()
         self._leaving: list[Receiver] = []
         self._tallies: list[InlineTally] = []
         self._retired: list[tuple[ref[InlineTally], InlineTally]] = []
@@ -119,7 +125,7 @@ class Accounts:
         self._tallies = []
 
     @property
-    def departed(self) -> LaneCounts:
+    def departed(self) -> QueueCounts:
         """What receivers that have left have counted so far."""
         return sum((r.counts() for r in self._leaving), self._departed)
 
@@ -148,11 +154,11 @@ class Accounts:
                     continue
                 self.matched += times
                 if alone == tally.expired(place):
-                    counts = LaneCounts(expired=times)
+                    counts = QueueCounts(expired=times)
                 elif alone == tally.outcome(place):
-                    counts = LaneCounts(delivered=times)
+                    counts = QueueCounts(delivered=times)
                 else:
-                    counts = LaneCounts(failed=times)
+                    counts = QueueCounts(failed=times)
                 # One may have left while it was called.
                 known = receivers.get(subscription.name) is subscription
                 if known or subscription in self._leaving:

@@ -6,27 +6,23 @@ import logging
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from heliograph.channel.history.feed import ring_all
-from heliograph.channel.publish.delivered_ack import (
-    MonitoredRemotePersistentSupplier,
-    MonitoredRemoteSupplier,
-)
-from heliograph.channel.publish.options import check_timeout
+from heliograph.channel.publish.acks import passing_from_elsewhere
 from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier, RemoteSupplier
-from heliograph.channel.publish.worker_acks import Supervisor, WorkerAckSupplier
-from heliograph.channel.queueing.history_merge import LateLane
 from heliograph.channel.receive.options import Selection
 from heliograph.channel.receive.subscription import QueuedReceiver
 from heliograph.model.event import Event, EventId
 from heliograph.runtime.ports import seconds_until
+from heliograph.runtime.timeouts import check_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.history.feed import JournalLane
+    from heliograph.channel.history.feed import JournalQueue
     from heliograph.channel.history.partitions import Journalled
     from heliograph.channel.history.store import Partition
-    from heliograph.channel.queueing.history_merge import Floors
+    from heliograph.channel.publish.worker_acks import Supervisor
+    from heliograph.channel.queueing.history_merge import Floors, LateJoin
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.receive.subscription import Receiver
     from heliograph.channel.registry import Registry
@@ -39,7 +35,7 @@ T = TypeVar("T", bound=Event)
 
 
 class Reentrant(Protocol):
-    """A lane into which events come back."""
+    """A queue into which events come back."""
 
     def put_back(self, choose: Callable[[set[EventId]], list[Item]]) -> int: ...
 
@@ -52,7 +48,7 @@ class LinkPort(Generic[T]):
         channel: Channel[T],
         members: Registry[T],
         journal: Journalled | None,
-        forget_dead: Callable[[], object],
+        forget_dead: Callable[[frozenset[str]], frozenset[str]],
     ) -> None:
         self._channel = channel
         self._forget_dead = forget_dead
@@ -67,7 +63,7 @@ class LinkPort(Generic[T]):
         on_acked: Callable[[EventId], object] = lambda _: None,
         supervisor: Supervisor | None = None,
         home: object | None = None,
-    ) -> RemoteSupplier[T] | RemotePersistentSupplier:
+    ) -> RemoteSupplier | RemotePersistentSupplier:
         """A way in for events that were pushed elsewhere: for this station's receivers, and its relays.
 
         Where receivers acknowledge, `on_acked` is told of each event that all of them have; a supervisor of
@@ -75,22 +71,13 @@ class LinkPort(Generic[T]):
         """
         monitor = self._channel.monitor
         if self._journal is not None:
-            feed = self._journal.feed
-            return (
-                RemotePersistentSupplier(feed)
-                if monitor is None
-                else MonitoredRemotePersistentSupplier(feed, monitor, on_acked)
-            )
+            return RemotePersistentSupplier(self._journal.feed, monitor, on_acked)
+        entering = None if monitor is None else passing_from_elsewhere(monitor, on_acked)
+        settling = None if supervisor is None else self._channel.settling
+        if settling is not None and supervisor is not None:
+            settling.supervisor = supervisor
         with self._members.lock:
-            intake: RemoteSupplier[T]
-            settling = self._channel.settling
-            if settling is not None and supervisor is not None:
-                settling.supervisor = supervisor
-                intake = WorkerAckSupplier(self._channel, name, settling)
-            elif monitor is None:
-                intake = RemoteSupplier(self._channel, name, 1)
-            else:
-                intake = MonitoredRemoteSupplier(self._channel, name, monitor, on_acked)
+            intake = RemoteSupplier(self._channel, name, entering, settling)
             intake.home = home
             self._members.check_open()
             self._members.suppliers.append(intake)
@@ -136,10 +123,10 @@ class LinkPort(Generic[T]):
                 if home is not apart_from
             )
 
-    def put_back(self, lane: Reentrant, choose: Callable[[set[EventId]], list[Item]]) -> int:
-        """Have what is chosen wait again before all others of a lane, counted anew; how many those are."""
+    def put_back(self, queue: Reentrant, choose: Callable[[set[EventId]], list[Item]]) -> int:
+        """Have what is chosen wait again before all others of a queue, counted anew; how many those are."""
         with self._members.still():
-            again = lane.put_back(choose)
+            again = queue.put_back(choose)
             self._channel.count_matched(again)
         return again
 
@@ -155,14 +142,17 @@ class LinkPort(Generic[T]):
         check_timeout(self._channel.name, timeout)
         clock, members = self._channel.ports.clock, self._members
         deadline = None if timeout is None else clock.monotonic_ns() + round(timeout * 1e9)
+        # Another thread may be about to let go of a dead station, so what that has is left out here as well.
+        dead: set[str] = set()
         while True:
             left = None if deadline is None else seconds_until(clock, deadline)
             with members.lock:
-                if not members.changed.wait_for(lambda: members.consumers() >= consumers, left):
+                if not members.changed.wait_for(lambda: members.consumers(dead) >= consumers, left):
                     return False
-            self._forget_dead()
+                linked = frozenset(members.remote_consumers)
+            dead.update(self._forget_dead(linked))
             with members.lock:
-                if members.consumers() >= consumers:
+                if members.consumers(dead) >= consumers:
                     return True
 
     def set_consumers(self, station: str, consumers: int, groups: tuple[str, ...] = ()) -> None:
@@ -219,20 +209,20 @@ class LinkPort(Generic[T]):
             floors[supplier, epoch] = min(floors.get((supplier, epoch), sequence), sequence - 1)
         return items, floors
 
-    def late_lanes(self) -> dict[LateLane, Mapping[type[Event], Any]]:
-        """The lanes of this station that asked for what was kept, and what they want of it."""
+    def late_joiners(self) -> dict[LateJoin, Mapping[type[Event], Any]]:
+        """The queues of this station that asked for what was kept, and what they want of it."""
         with self._members.lock:
             return {
-                r.lane: r.selection.conditions
+                r.queue.late: r.selection.conditions
                 for r in self._members.receivers.values()
-                if isinstance(r, QueuedReceiver) and isinstance(r.lane, LateLane) and r.lane.wants_history
+                if isinstance(r, QueuedReceiver) and r.queue.late is not None and r.queue.late.wants_history
             }
 
-    def release(self, lane: LateLane, kept: Sequence[Item], floors: Floors) -> None:
-        """Give a lane what another station had kept for it."""
+    def release(self, late: LateJoin, kept: Sequence[Item], floors: Floors) -> None:
+        """Give a queue what another station had kept for it."""
         with self._members.still():
             self._channel.count_matched(len(kept))
-            lane.release(kept, floors)
+            late.release(kept, floors)
 
     def conflict(self, error: NotPossible) -> None:
         """Another station keeps this channel otherwise: whoever is responsible is told, and who pushes.
@@ -254,7 +244,7 @@ class LinkPort(Generic[T]):
     def partition_came(self, partition: Partition, watermark: int) -> None:
         """A station that keeps a part of the history is there, or there again: receivers read on in it."""
         assert self._journal is not None
-        rings: list[JournalLane] = []
+        rings: list[JournalQueue] = []
         with self._members.still():
             if self._journal.feed.meet(partition, watermark, rings):
                 self._members.rebuild()

@@ -8,7 +8,7 @@ receiver was given and that has come to an end:
     watch(header, "expired")                    its lifespan ended while it waited
     watch(header, "dropped", "oldest")          by reason, as in the ledger
 
-Where nobody observes there is no watch: callbacks are called as they are, and lanes look for one only where
+Where nobody observes there is no watch: callbacks are called as they are, and queues look for one only where
 they expire or drop an event.
 """
 
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.ledger import QueueCounts
     from heliograph.model.event import Header
 
 Outcome: TypeAlias = Literal["delivered", "failed", "expired", "dropped"]
 
 
 class Watch(Protocol):
-    """Told of one receiver's outcomes, also under the lock of a lane: it neither waits nor raises."""
+    """Told of one receiver's outcomes, also under the lock of a queue: it neither waits nor raises."""
 
     def __call__(self, header: Header, outcome: Outcome, reason: str = "", sends: int = 1) -> None: ...
 
@@ -43,7 +43,7 @@ class Observer(Protocol):
 class Recording(Observer, Protocol):
     """Observes one channel, and writes down what its receivers have counted."""
 
-    def left(self, receiver: str, counts: Callable[[], LaneCounts]) -> None:
+    def left(self, receiver: str, counts: Callable[[], QueueCounts]) -> None:
         """A receiver is there no more; what it was in the middle of may still be counted."""
         ...
 

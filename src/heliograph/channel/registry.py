@@ -28,10 +28,11 @@ from heliograph.model.event import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from heliograph.channel.history.feed import Feed
     from heliograph.channel.inline_counters import Accounts
-    from heliograph.channel.publish.supplier import Supplier
+    from heliograph.channel.publish.entry import Source
     from heliograph.channel.queueing.queue import Item
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Ports
@@ -66,11 +67,11 @@ class Registry(Generic[T]):
         self.entry = ports.tasks.lock(f"entry of {channel}")
         """Held by a push while it queues; the suppliers of a journalled channel have a lock each."""
         self.changed = ports.tasks.condition(self.lock, f"members of {channel}")
-        self.suppliers: list[Supplier[T]] = []
+        self.suppliers: list[Source] = []
         self.receivers: dict[str, Receiver] = {}
         self.gateways: dict[str, QueuedReceiver] = {}
         self.relays: dict[str, object] = {}
-        """Gateways that get what other stations push, too, and each one's worker: see `Supplier.home`."""
+        """Gateways that get what other stations push, too, and each one's worker: see `Source.home`."""
         self.remote_consumers: dict[str, int] = {}
         """How many receivers each linked station has of this channel."""
         self.remote_groups: dict[str, tuple[str, ...]] = {}
@@ -148,11 +149,12 @@ class Registry(Generic[T]):
         """Whether receivers share the stream under that name without acknowledging."""
         return name in self._groups
 
-    def consumers(self) -> int:
-        """Receivers here and in linked stations. Under the lock."""
-        return len(self.receivers) - len(self.gateways) + sum(self.remote_consumers.values())
+    def consumers(self, apart_from: AbstractSet[str] = frozenset()) -> int:
+        """Receivers here and in linked stations, apart from the named stations. Under the lock."""
+        remote = sum(n for station, n in self.remote_consumers.items() if station not in apart_from)
+        return len(self.receivers) - len(self.gateways) + remote
 
-    def add_supplier(self, supplier: Supplier[T]) -> None:
+    def add_supplier(self, supplier: Source) -> None:
         """It may push from now on."""
         with self.lock:
             self.check_open()
@@ -171,10 +173,10 @@ class Registry(Generic[T]):
         self.receivers[receiver.name] = receiver
         if receiver.group is not None:
             assert isinstance(receiver, QueuedReceiver)
-            self._groups.setdefault(receiver.group, Group(receiver.group)).join(receiver.lane)
+            self._groups.setdefault(receiver.group, Group(receiver.group)).join(receiver.queue)
         matched = 0
         if from_history and isinstance(receiver, QueuedReceiver) and self.gets_history(receiver):
-            matched = self.history.replay(receiver.lane, receiver.selection.conditions)
+            matched = self.history.replay(receiver.queue, receiver.selection.conditions)
         if not self._is_for_the_crowd(receiver) or self._add_to_crowd(receiver):
             self.rebuild()
         self.changed.notify_all()
@@ -189,15 +191,17 @@ class Registry(Generic[T]):
     def _change(self, receiver: Receiver, wanted: Selection) -> bool:
         """Whether the routes of before do not do for it."""
         old = receiver.selection
-        # The very mapping, type by type: a lane that catches up from the journal reads it at any time.
+        # The very mapping, type by type: a queue that catches up from the journal reads it at any time.
         old.conditions.update(wanted.conditions)
         for cls in old.conditions.keys() - wanted.conditions.keys():
             del old.conditions[cls]
         receiver.selection = msgspec.structs.replace(
             old, tree=wanted.tree, sources=wanted.sources, all_types=wanted.all_types
         )
-        if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
-            self._crowd.remove(receiver.lane)
+        if isinstance(receiver, QueuedReceiver):
+            receiver.queue.carry(old.conditions)
+        if isinstance(receiver, QueuedReceiver) and receiver.queue in self._crowd:
+            self._crowd.remove(receiver.queue)
             if FilterIndex.takes(old.conditions):
                 return self._add_to_crowd(receiver)
         return True
@@ -206,15 +210,15 @@ class Registry(Generic[T]):
         """Shut a receiver that has been taken out of `receivers`."""
         if receiver.group is not None and isinstance(receiver, QueuedReceiver):
             group = self._groups[receiver.group]
-            group.leave(receiver.lane)
+            group.leave(receiver.queue)
             if not len(group):
                 del self._groups[receiver.group]
         receiver.shut(reason)
         self.release_name(receiver.name)
         self.gateways.pop(receiver.name, None)
         self.relays.pop(receiver.name, None)
-        if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
-            self._crowd.remove(receiver.lane)
+        if isinstance(receiver, QueuedReceiver) and receiver.queue in self._crowd:
+            self._crowd.remove(receiver.queue)
         else:
             self.rebuild()
         self.changed.notify_all()
@@ -229,13 +233,15 @@ class Registry(Generic[T]):
             if wanted := [cls for cls in new if wants.wants_later(cls)]:
                 with suppress(ExpressionError):  # its condition is about fields that these types lack
                     met[receiver] = conditions_for(wanted, wants.tree, wants.sources)
-                if isinstance(receiver, QueuedReceiver) and receiver.lane.policy == "coalesce":
+                if isinstance(receiver, QueuedReceiver) and receiver.queue.policy == "coalesce":
                     check_coalescing(self._channel, receiver.name, met.get(receiver, ()))
         for receiver in self.receivers.values():
             if receiver in met:
                 receiver.selection.conditions.update(met[receiver])
-                if isinstance(receiver, QueuedReceiver) and receiver.lane in self._crowd:
-                    self._crowd.remove(receiver.lane)
+                if isinstance(receiver, QueuedReceiver):
+                    receiver.queue.carry(receiver.selection.conditions)
+                if isinstance(receiver, QueuedReceiver) and receiver.queue in self._crowd:
+                    self._crowd.remove(receiver.queue)
                     self._add_to_crowd(receiver)
         self.types += new
         self.rebuild()
@@ -245,7 +251,7 @@ class Registry(Generic[T]):
         """Make the routes for the receivers of this moment and give them to all suppliers."""
         self._accounts.retire_tallies(self.receivers)
         local = self._local_targets()
-        gateways = {n: Target(g.selection.conditions, lane=g.lane) for n, g in self.gateways.items()}
+        gateways = {n: Target(g.selection.conditions, queue=g.queue) for n, g in self.gateways.items()}
         keep = self.history.keep if self.history.keeps else None
         self._targets, self._own_routes = [*local, *gateways.values()], {}
         self._sources = [sources for target in self._targets for sources in _sources_of(target)]
@@ -303,7 +309,7 @@ class Registry(Generic[T]):
                 elif supplier.forwards:
                     supplier.readmit(self._routes_of(supplier))
 
-    def _routes_of(self, supplier: Supplier[T]) -> Mapping[type, Route]:
+    def _routes_of(self, supplier: Source) -> Mapping[type, Route]:
         """Without those who listen to other suppliers: no filter of theirs is in its way."""
         listeners = tuple(supplier.name in sources for sources in self._sources)
         if not listeners or not supplier.names_itself or self.feed is not None:
@@ -328,8 +334,8 @@ class Registry(Generic[T]):
                 targets.append(Target(receiver.selection.conditions, inline=receiver))
             elif receiver.group is None:
                 assert isinstance(receiver, QueuedReceiver)
-                if receiver.lane not in self._crowd:
-                    targets.append(Target(receiver.selection.conditions, lane=receiver.lane))
+                if receiver.queue not in self._crowd:
+                    targets.append(Target(receiver.selection.conditions, queue=receiver.queue))
             elif receiver.group not in seen_groups:
                 seen_groups.add(receiver.group)
                 targets.append(Target(receiver.selection.conditions, group=self._groups[receiver.group]))
@@ -365,7 +371,7 @@ class Registry(Generic[T]):
 
     def _add_to_crowd(self, receiver: Receiver) -> bool:
         assert isinstance(receiver, QueuedReceiver)
-        return self._crowd.add(receiver.lane, receiver.selection.conditions)
+        return self._crowd.add(receiver.queue, receiver.selection.conditions)
 
 
 def _sources_of(target: Target) -> Iterator[frozenset[str]]:

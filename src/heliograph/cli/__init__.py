@@ -18,7 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 from heliograph._version import __version__
-from heliograph.cli import formats, journal, pubsub, station
+from heliograph.cli import formats, journal, pipeline, pubsub, replay, spark, station
 from heliograph.cli.output import CommandFailed, printable, show_help_without_command
 from heliograph.errors import HeliographError
 
@@ -37,7 +37,9 @@ app = typer.Typer(
 )
 app.add_typer(formats.app, name="formats")
 app.add_typer(journal.app, name="journal")
-for command in (station.station, station.ls, pubsub.pub, pubsub.sub):
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(spark.app, name="spark")
+for command in (station.station, station.ls, pubsub.pub, pubsub.sub, pubsub.explain, replay.replay):
     app.command()(command)
 
 

@@ -1,4 +1,4 @@
-"""`helio formats`: look at wire formats and check that a change to an event class breaks nobody.
+"""`helio formats`: look at wire formats and check that a change to an event class is compatible.
 
     helio formats show air:Track                      its fields
     helio formats export air:Track -o track.hgf       its description, to be committed

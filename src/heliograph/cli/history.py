@@ -1,4 +1,4 @@
-"""The events of a channel as the command line shows and exports them. Commands import this when they run.
+"""Events of a history as the command line shows and exports them. Commands import this when they run.
 
 history = History("data", "air.tracks", "earliest", "now", "speed > 300")
 for row in history.rows(): print(shown("air.tracks", row, headers=True))
@@ -6,135 +6,24 @@ for row in history.rows(): print(shown("air.tracks", row, headers=True))
 
 from __future__ import annotations
 
-from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import pyarrow as pa
 
 from heliograph.cli.output import header_document
 from heliograph.codec import mapping_decoder
 from heliograph.codec.dynamic.reflect import mapping_to_json
-from heliograph.errors import DecodeError, HistoryDamaged
-from heliograph.filters.parser import parse
-from heliograph.journal.format.folder import StationFolder
-from heliograph.journal.format.records import EVENT, Rows
-from heliograph.model.formats import FormatRegistry
-from heliograph.spark.source.columns import Shape
-from heliograph.spark.source.filters import conditions
-from heliograph.spark.source.plan import chosen_types, plan_read
-from heliograph.spark.source.rows import BatchMaker, Place
+from heliograph.errors import DecodeError
+from heliograph.journal.format.records import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from heliograph.journal.format.records import Record
-    from heliograph.model.formats import Format
-
-AT_ONCE: Final = 4096
-"""Rows that are read, and filtered, together."""
+    from heliograph.history_rows import History, Row
 
 PART: Final = 1_000_000
 """Events in one file of an export to Parquet."""
-
-
-class Row(NamedTuple):
-    """An event to be printed. Rows compare by when they were appended, then by where."""
-
-    append_ts: int
-    partition: str
-    offset: int
-    record: Record
-    format: Format
-
-
-class History:
-    """The events of a channel between two points that pass a filter, in the order of their appending.
-
-    With `skip_damage` what cannot be read is left out and noted.
-    """
-
-    def __init__(
-        self,
-        folder: str,
-        channel: str,
-        start: Any,
-        until: Any,
-        where: str | None,
-        *,
-        skip_damage: bool = False,
-    ) -> None:
-        self._station = StationFolder(folder)
-        self._channel = channel
-        self._formats = FormatRegistry()
-        plan = plan_read(folder, channel, start, until, fail_on_data_loss=not skip_damage)
-        for fmt in plan.formats:
-            self._formats.register(fmt)
-        self._ranges: dict[str, list[tuple[int, int]]] = {}
-        for part in (*(part for file in plan.files for part in file.slices()), *plan.slices):
-            self._ranges.setdefault(part.partition, []).append((part.first, part.next))
-        self.skipped: list[tuple[str, HistoryDamaged]] = []
-        """What was left out so far, with its partition."""
-        self._skip_damage = skip_damage
-        self._shapes = None if where is None else self._filters(where)
-
-    @property
-    def formats(self) -> FormatRegistry:
-        return self._formats
-
-    @property
-    def partitions(self) -> tuple[str, ...]:
-        return tuple(self._ranges)
-
-    def rows(self) -> Iterator[Row]:
-        return merge(*map(self.rows_of, self._ranges))
-
-    def _filters(self, where: str) -> dict[str, Shape]:
-        """For each event type that the filter fits, what takes its offsets out of batches."""
-        tree = parse(where)
-        offsets = pa.schema([("header", pa.struct([("offset", pa.int64())]))])
-        found = conditions(tree, chosen_types(self._channel, self._formats.formats(), None))
-        return {name: Shape(offsets, one.format, {name: [one.format]}, [tree]) for name, one in found.items()}
-
-    def rows_of(self, partition: str) -> Iterator[Row]:
-        with self._station.reader(self._channel, partition, self._formats) as reader:
-            for first, end in sorted(self._ranges[partition]):
-                position = first
-                while position < end:
-                    try:
-                        runs, position = reader.read_on(position, AT_ONCE, below=end)
-                    except HistoryDamaged as gap:
-                        if not self._skip_damage:
-                            raise
-                        self.skipped.append((partition, gap))
-                        position = gap.next_available
-                        continue
-                    passing = self._passing(partition, runs)
-                    for rows in runs:
-                        for offset, record in enumerate(rows.records, rows.first):
-                            if record.kind == EVENT and (passing is None or offset in passing):
-                                fmt = self._formats[record.format_id]
-                                yield Row(rows.append_ts, partition, offset, record, fmt)
-
-    def _passing(self, partition: str, runs: list[Rows]) -> set[int] | None:
-        """The offsets that pass the filter; None without one."""
-        if self._shapes is None or not runs:
-            return None
-        passing: set[int] = set()
-        for name, shape in self._shapes.items():
-            maker = BatchMaker(
-                Place(self._channel, partition, ""),
-                shape,
-                types=frozenset({name}),
-                formats=self._formats,
-                evolving=None,
-                bad_records="null",
-            )
-            found = shape.finish(maker.batch(runs)).column("header").field("offset")
-            passing.update(found.to_pylist())
-        return passing
 
 
 def shown(channel: str, row: Row, *, headers: bool) -> Any:

@@ -1,7 +1,8 @@
 """`helio journal`: look into the histories that a station keeps, also while it runs.
 
     helio journal ls data                                      which channels, how much of each
-    helio journal consumers data                               who is how far behind
+    helio journal files data air.tracks                        the files that are its history right now
+    helio journal consumers data                               how far behind each durable consumer is
     helio journal cat data air.tracks --where "speed > 300"    events as lines of JSON, no class needed
     helio journal verify data                                  in a cron job: can every event be read?
     helio journal export data air.tracks tracks.parquet        all events that can be read, for elsewhere
@@ -13,9 +14,10 @@ Nothing is locked or changed, except by `seal` and `repair`.
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
 from datetime import datetime
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path  # noqa: TC003 - typer looks at the annotation
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
@@ -24,6 +26,7 @@ import typer
 from heliograph.cli.output import (
     CommandFailed,
     JsonFlag,
+    age_text,
     counted,
     print_json,
     print_json_line,
@@ -31,8 +34,10 @@ from heliograph.cli.output import (
     print_problem,
     print_table,
     show_help_without_command,
+    size_text,
     time_text,
 )
+from heliograph.errors.sentences import station_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
 DAMAGED = 1
 
 app = typer.Typer(
-    help="List, print, verify, export, seal and repair the histories of a station, and see who reads them."
+    help="List, print, verify, export, seal and repair the histories of a station, and their consumers."
 )
 
 Folder: TypeAlias = Annotated[str, typer.Argument(help="The folder of a station.", show_default=False)]
@@ -63,8 +68,8 @@ def _journal(context: typer.Context) -> None:
 def ls(folder: Folder, *, as_json: JsonFlag = False) -> None:
     """List channels and partitions: their offsets, events, bytes and files.
 
-    Retired files are no longer part of the history, and stay on disk for who planned to read them. Exit code
-    1: some cannot be listed; says which, and lists the others.
+    Retired files are no longer part of the history and stay on disk for readers that have begun. Exit code 1:
+    some cannot be listed; says which, and lists the others.
     """
     from heliograph.errors import HeliographError  # noqa: PLC0415 - commands import what they need when they run
     from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
@@ -80,13 +85,30 @@ def ls(folder: Folder, *, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json([*rows, *bad])
     elif rows:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
+        _print_histories(rows)
     elif not bad:
         print_line("no history yet")
     for one in bad:
         print_problem(f"{one['channel']}/{one['partition']} cannot be listed: {one['problem']}")
     if bad:
         raise typer.Exit(DAMAGED)
+
+
+def _print_histories(rows: list[dict[str, Any]]) -> None:
+    """Each partition once, and below it its channels: most folders have one partition."""
+    rows = sorted(rows, key=lambda row: str(row["partition"]))
+    for number, (partition, of_one) in enumerate(groupby(rows, lambda row: row["partition"])):
+        print_line(("\n" if number else "") + f"partition {partition}")
+        print_table(
+            ("channel", "events", "offsets", "size", "files", "sealed", "retired"), map(_cells, of_one)
+        )
+
+
+def _cells(row: dict[str, Any]) -> tuple[object, ...]:
+    first, after = row["earliest"], row["watermark"]
+    offsets = f"{first}..{after - 1}" if first < after else f"next {after}"
+    size = size_text(row["bytes"])
+    return row["channel"], row["events"], offsets, size, row["files"], row["sealed"], row["retired"]
 
 
 def _listed(station: StationFolder, channel: str, partition: str) -> dict[str, Any]:
@@ -111,6 +133,50 @@ def _listed(station: StationFolder, channel: str, partition: str) -> dict[str, A
 
 
 @app.command()
+def files(
+    folder: Folder,
+    channel: Annotated[str, typer.Argument(help="A channel.", show_default=False)],
+    *,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Only the paths of sealed files, one per line.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the files that are a channel's history right now, in the order of their offsets.
+
+    Other files in the folder `sealed` hold rows that these have, too, or that retention has dropped, and
+    disappear soon: a pattern over the folder would count them twice.
+    """
+    from heliograph.journal.format.folder import StationFolder, partition_folder  # noqa: PLC0415 - as above
+    from heliograph.journal.tools import inspection  # noqa: PLC0415 - as above
+
+    station = StationFolder(folder)
+    rows = [
+        {
+            "kind": "sealed" if file.kind == "segment" else "head",
+            "partition": partition,
+            "first": file.first,
+            "next": file.next,
+            "bytes": file.size,
+            "path": f"{station.path}/{partition_folder(channel, partition)}/{file.name}",
+        }
+        for partition in station.partitions(channel)
+        for file in inspection.ls(station.disk, partition_folder(channel, partition))
+        if file.kind != "retired"
+    ]
+    if paths:
+        for row in rows:
+            if row["kind"] == "sealed":
+                print_line(str(row["path"]))
+    elif as_json:
+        print_json(rows)
+    elif rows:
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        print_line("no history yet")
+
+
+@app.command()
 def consumers(
     folder: Folder,
     channel: Annotated[str | None, typer.Argument(help="Only this one.", show_default=False)] = None,
@@ -119,29 +185,58 @@ def consumers(
 ) -> None:
     """List durable consumers and groups: how far each is in each partition, and how many events behind.
 
-    What is told is what is kept of them; what is being acknowledged right now comes a little later. Exit code
-    1: the places of some channels cannot be read; says which, and lists the others.
+    Listed is what is kept on disk; what is being acknowledged right now comes a little later.
+
+    acked: events below this offset are acknowledged. lag: events from there to the end. oldest: how long ago
+    the first of them was appended. tries: how often it was handed out. seen: how long ago the consumer kept
+    its cursor. Exit code 1: the cursors of some channels cannot be read; says which, and lists the others.
     """
     from heliograph.errors import BadJournalFile, DiskError  # noqa: PLC0415 - as above
     from heliograph.journal.consumers.lag import lag  # noqa: PLC0415 - as above
     from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
 
-    rows, bad = [], []
+    places: list[ConsumerLag] = []
+    bad = []
     for name in StationFolder(folder).channels() if channel is None else (channel,):
         try:
-            rows += [_lagging(place) for place in lag(folder, name)]
+            places += lag(folder, name)
         except (BadJournalFile, DiskError) as error:
             bad.append({"channel": name, "problem": str(error)})
     if as_json:
-        print_json([*rows, *bad])
-    elif rows:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
+        print_json([*map(_lagging, places), *bad])
+    elif places:
+        _print_lags(places)
     elif not bad:
         print_line("no durable consumers yet")
     for one in bad:
         print_problem(f"the consumers of {one['channel']} cannot be listed: {one['problem']}")
     if bad:
         raise typer.Exit(DAMAGED)
+
+
+def _print_lags(places: list[ConsumerLag]) -> None:
+    """The channel and partition once, and below them its consumers: a line with all of it is too wide."""
+    now = time.time_ns()
+    places = sorted(places, key=lambda place: (place.channel, place.partition))
+    for number, ((channel, partition), lags) in enumerate(
+        groupby(places, lambda place: (place.channel, place.partition))
+    ):
+        print_line(("\n" if number else "") + f"{channel}, partition {partition}")
+        print_table(
+            ("consumer", "acked", "lag", "oldest", "tries", "seen", "owner"),
+            [
+                (
+                    f"group {place.consumer}" if place.is_group else place.consumer,
+                    place.acknowledged,
+                    place.events,
+                    None if place.since_ts is None else age_text(place.since_ts, now),
+                    place.attempts,
+                    age_text(place.seen_ts, now),
+                    station_name(place.owner),
+                )
+                for place in lags
+            ],
+        )
 
 
 def _lagging(place: ConsumerLag) -> dict[str, Any]:
@@ -175,7 +270,8 @@ def cat(
     as_json: JsonFlag = False,
 ) -> None:
     """Print events, one JSON object per line, in the order in which they were appended."""
-    from heliograph.cli.history import History, shown  # noqa: PLC0415 - as above
+    from heliograph.cli.history import shown  # noqa: PLC0415 - as above
+    from heliograph.history_rows import History  # noqa: PLC0415 - as above
 
     rows = islice(History(folder, channel, point(start), point(until), where).rows(), limit)
     documents = (shown(channel, row, headers=headers) for row in rows)
@@ -193,9 +289,9 @@ def verify(
     *,
     as_json: JsonFlag = False,
 ) -> None:
-    """Read every byte of every history, of what waits beside it, and of the places of its durable consumers.
+    """Read every byte of every history, of its delayed events, and of the cursors of its durable consumers.
 
-    Exit code 1: some events, or some places, cannot be read, or the name of the folder's partition does not
+    Exit code 1: some events, or some cursors, cannot be read, or the name of the folder's partition does not
     fit its histories; says which.
     """
     from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
@@ -273,7 +369,7 @@ def repair(
     """Put damaged histories in order, and what waits beside them; no station may have the folder.
 
     What can be read of a damaged file is written anew, what is replaced is kept aside in a folder beside it,
-    and what is lost is named; of durable consumers whose place was damaged, where they go on. Exit code 1:
+    and what is lost is named; of durable consumers whose cursor was damaged, where they go on. Exit code 1:
     there is something to be done, and this was a dry run.
     """
     from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
@@ -348,7 +444,8 @@ def export(
     as_json: JsonFlag = False,
 ) -> None:
     """Write all events that can be read, with their headers. Exit code 1: some could not be; says which."""
-    from heliograph.cli.history import History, write_json_lines, write_parquet  # noqa: PLC0415 - as above
+    from heliograph.cli.history import write_json_lines, write_parquet  # noqa: PLC0415 - as above
+    from heliograph.history_rows import History  # noqa: PLC0415 - as above
 
     writers = {".jsonl": write_json_lines, ".parquet": write_parquet}
     write = writers.get(file.suffix)
@@ -468,7 +565,7 @@ def _print_verdict(verdict: dict[str, Any]) -> None:
 
 
 def point(text: str | None) -> str | int | datetime | None:
-    """A place in a history as it is written on a command line."""
+    """A position in a history as it is written on a command line."""
     if text is None or text in ("earliest", "now", "latest"):
         return text
     if text.isascii() and text.isdigit():
@@ -476,7 +573,7 @@ def point(text: str | None) -> str | int | datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise CommandFailed(f"{text!r} is no place in a history: {_POINT_HELP}") from None
+        raise CommandFailed(f"{text!r} is no position in a history: {_POINT_HELP}") from None
     if time.tzinfo is None:
         raise CommandFailed(f"{text!r} has no time zone: write {text}Z if it is in UTC")
     return time

@@ -16,6 +16,8 @@ JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSO
 
 FRAME: Final = 3
 """Characters that a drawn table has around each cell."""
+GAP: Final = 2
+"""Spaces between two plain columns."""
 
 
 class CommandFailed(Exception):
@@ -67,10 +69,11 @@ def print_problem(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table: drawn on a terminal, plain columns that never wrap where another program reads along.
+    """A table: drawn on a terminal, plain columns that never wrap where another program reads the output.
 
-    What is too wide for the terminal is printed row by row, each value behind the name of its column: cells
-    that are folded in the middle of a name or number cannot be read or copied.
+    A table that is too wide for the terminal when drawn is printed in plain columns, and one that is too wide
+    for these row by row, each value behind the name of its column: cells that are folded in the middle of a
+    name or number cannot be read or copied.
     """
     cells = [[printable("" if cell is None else str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
@@ -93,7 +96,8 @@ def _print_drawn(columns: Sequence[str], rows: list[list[str]]) -> None:
     widths = [max(cell_len(line[at]) for line in (columns, *rows)) for at in range(len(columns))]
     console = Console()
     if sum(widths) + FRAME * len(columns) + 1 > console.width:
-        _print_stacked(columns, rows)
+        is_plain = sum(widths) + GAP * (len(columns) - 1) <= console.width
+        (_print_plain if is_plain else _print_stacked)(columns, rows)
         return
     table = Table(*columns)
     for row in rows:
@@ -115,11 +119,13 @@ def _print_plain(columns: Sequence[str], rows: list[list[str]]) -> None:
     lines = [list(columns), *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     for line in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        typer.echo(
+            (" " * GAP).join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
 
 
 def header_document(said: Any, **known: Any) -> dict[str, Any]:
-    """A header as it is printed: of an event, or of a row together with what only its place tells."""
+    """A header as it is printed: of an event, or of a row with its partition, offset and append time."""
     fact = {name: known[name] if name in known else getattr(said, name) for name in _HEADER}
     return {
         **fact,
@@ -143,6 +149,25 @@ def time_text(nanoseconds: int) -> str | int:
     except OverflowError:
         return nanoseconds
     return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond:06d}{nanoseconds % 1000:03d}Z"
+
+
+def size_text(size: int) -> str:
+    """A number of bytes, in the unit that makes it short."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def age_text(nanoseconds: int, now_ns: int) -> str:
+    """How long ago an instant was, in its largest unit; a clock that went back is no reason for a minus."""
+    seconds = max(0, now_ns - nanoseconds) // 1_000_000_000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 def counted(count: int, noun: str) -> str:

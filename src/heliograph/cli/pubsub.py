@@ -1,8 +1,9 @@
-"""`helio pub` and `helio sub`: push and receive events by hand, also of formats this program never saw.
+"""`helio pub`, `helio sub` and `helio explain`: push and receive events by hand, also of unknown formats.
 
     helio sub air.tracks --where "speed > 300" --headers --timeout 10
     helio sub 'air.*' --headers
     helio pub air.tracks '{"id": 7, "lat": 48.1, "lon": 11.6, "speed": 410, "region": "north"}' --priority 5
+    helio explain air.tracks --code
 
 The types of a channel are learned from the stations of the domain that have it open. A format does not say
 which fields have defaults: `pub` needs every field, or the class.
@@ -162,6 +163,53 @@ def sub(
     if number is not None and count < number:
         print_problem(f"{count} of {number} events came before none had for {timeout:g} s")
         raise typer.Exit(1)
+
+
+def explain(
+    channel: ChannelName,
+    event: Annotated[
+        str | None, typer.Argument(metavar="[JSON]", help="An event; it is not pushed.", show_default=False)
+    ] = None,
+    *,
+    code: Annotated[
+        bool, typer.Option("--code", help="Print the functions that are generated for a push.")
+    ] = False,
+    domain: Domain = "default",
+    type_name: Annotated[
+        str | None, typer.Option("--type", help="The event type, if there are several.", show_default=False)
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say which receivers would get an event of this command, or print the generated code of its push.
+
+    Receivers of another station are one receiver here, its link: their filters are asked where one pushes.
+    """
+    if event is None and not code:
+        raise CommandFailed("give an event as JSON, or --code, or both")
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    with Station(domain=domain, name="helio explain") as here:
+        classes = _classes(meet_all(here), channel, domain)
+        several = [cls for versions in classes.values() for cls in versions]
+        chosen = several if event is None and type_name is None else _chosen(classes, type_name, channel)
+        opened = here.channel(channel, *several)
+        made = None if event is None else next(_made(chosen, [event]))
+        if not code:
+            assert made is not None
+            explanation = opened.explain(made)
+            if as_json:
+                steps = [step._asdict() for step in explanation.steps]
+                print_json({"reaches": explanation.reaches, "steps": steps})
+            else:
+                print_line(str(explanation) or f"nobody receives from {channel}")
+            return
+        shown = opened.explain(made, code=True)
+        of_types = {_name(cls) for cls in chosen}
+        functions = [one for one in shown.functions if one.event_type in of_types]
+    if as_json:
+        print_json([one._asdict() for one in functions])
+    else:
+        print_line("\n".join(map(str, functions)).rstrip())
 
 
 def _document(event: Event, header: Header, *, headers: bool) -> Any:

@@ -1,16 +1,16 @@
-"""`helio station` and `helio ls`: a station on its own, and who is there.
+"""`helio station` and `helio ls`: a station on its own, and the stations of a domain.
 
 helio station --domain airspace --folder data     keeps histories, and channels that others open
 helio ls --domain airspace                        stations, their channels, types and consumers
+helio ls --domain airspace --links                what carries each link, and why not shared memory
 """
 
 from __future__ import annotations
 
 import signal
-import sys
 from contextlib import contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -18,7 +18,7 @@ from heliograph.cli.output import JsonFlag, print_json, print_line, print_table
 from heliograph.links import PEER_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from heliograph.links.mesh.mesh import Mesh
     from heliograph.model.event import Event
@@ -49,7 +49,8 @@ def station(
 ) -> None:
     """Run a station until Ctrl-C or SIGTERM ends it.
 
-    With a folder it keeps the channels with a history there, and those that others open and nobody keeps.
+    With a folder it keeps the channels with a history there, and those that other
+    stations open and none keeps yet.
     """
     with _until_interrupted():
         _run(domain, folder, name, peer_limit, as_json=as_json)
@@ -85,6 +86,11 @@ def _until_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+SILENT: Final = "does not answer: it may be stopped, or busy"
+NO_CHANNEL: Final = {"channel": None, "types": (), "consumers": 0, "durability": None, "keeps": False}
+NO_LINKS: Final = {"links": ()}
+
+
 def ls(
     *,
     domain: Annotated[
@@ -95,25 +101,36 @@ def ls(
             show_default=False,
         ),
     ] = None,
+    links: Annotated[
+        bool,
+        typer.Option("--links", help="Show what carries each link, and why it is not shared memory."),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the stations of a domain, their channels, types and consumers; or the domains that there are."""
+    """List the stations of a domain, their channels, types and consumers; or the domains that there are.
+
+    With --links, of each station the others that it is linked to.
+    """
     if domain is None:
+        if links:
+            raise typer.BadParameter("--links shows the stations of one domain: --domain NAME")
         _list_domains(as_json=as_json)
         return
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
     with Station(domain=domain, name="helio ls") as here:
         mesh = meet_all(here)
-        rows = list(_rows(mesh))
+        known = {here.id, *(other.station for other in mesh.stations())}
+        rows = list(_link_rows(mesh, here.id) if links else _rows(mesh))
+        rows += _silent_rows(domain, known, NO_LINKS if links else NO_CHANNEL)
     if as_json:
         print_json(rows)
     elif not rows:
         print_line(f"no station of domain {domain} is there")
-    elif sys.stdout.isatty():
-        _print_by_station(rows)
+    elif links:
+        _print_links(rows)
     else:
-        print_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+        _print_by_station(rows)
 
 
 def _list_domains(*, as_json: bool) -> None:
@@ -133,15 +150,36 @@ def _list_domains(*, as_json: bool) -> None:
     )
 
 
+def _print_links(rows: list[dict[str, Any]]) -> None:
+    """A line for each link, and one for the reason, which is a sentence."""
+    for number, row in enumerate(rows):
+        print_line(("\n" if number else "") + _who(row["station"], row["name"], row["pid"]))
+        if not row["answers"]:
+            print_line(SILENT)
+            continue
+        for link in row["links"]:
+            named = f" ({link['name']})" if link["name"] else ""
+            print_line(f"{link['carrier'] or 'no connection'} to {link['peer']}{named}")
+            if link["reason"]:
+                print_line(f"  {link['reason']}")
+        if not row["links"]:
+            print_line("no links")
+
+
+def _who(station: str, name: str, pid: int) -> str:
+    return f"station {station}{f' ({name})' if name else ''}, process {pid}"
+
+
 def _print_by_station(rows: list[dict[str, Any]]) -> None:
-    """Who it is once, and below that what it has: one line with all of it is wider than most terminals."""
+    """Each station once, and below it its channels: one line with all of it is wider than most terminals."""
     for number, (who, of_one) in enumerate(
-        groupby(rows, lambda row: (row["station"], row["name"], row["pid"]))
+        groupby(rows, lambda row: (row["station"], row["name"], row["pid"], row["answers"]))
     ):
-        station, name, pid = who
-        print_line(
-            ("\n" if number else "") + f"station {station}{f' ({name})' if name else ''}, process {pid}"
-        )
+        station, name, pid, answers = who
+        print_line(("\n" if number else "") + _who(station, name, pid))
+        if not answers:
+            print_line(SILENT)
+            continue
         channels = [list(row.items())[len(who) :] for row in of_one if row["channel"] is not None]
         if channels:
             print_table(
@@ -161,7 +199,12 @@ def meet_all(here: Station) -> Mesh:
 
 def _rows(mesh: Mesh) -> Iterator[dict[str, Any]]:
     for other in mesh.stations():
-        who = {"station": f"{other.station:016x}", "name": other.name, "pid": other.pid}
+        who = {
+            "station": f"{other.station:016x}",
+            "name": other.name,
+            "pid": other.pid,
+            "answers": True,
+        }
         for state in other.channels:
             names = sorted({fmt.name for fmt in mesh.formats(state.name) if fmt.id in state.formats})
             yield {
@@ -173,7 +216,44 @@ def _rows(mesh: Mesh) -> Iterator[dict[str, Any]]:
                 "keeps": state.keeper is not None,
             }
         if not other.channels:
-            yield {**who, "channel": None, "types": [], "consumers": 0, "durability": None, "keeps": False}
+            yield {**who, **NO_CHANNEL}
+
+
+def _link_rows(mesh: Mesh, here: int) -> Iterator[dict[str, Any]]:
+    """Of each station its links, but for that to this command."""
+    import msgspec  # noqa: PLC0415 - as above
+
+    from heliograph.errors import QueryFailed  # noqa: PLC0415 - as above
+
+    for other in mesh.stations():
+        try:
+            told = [link for link in mesh.links_of(other.station, MEET_LIMIT) if link.peer != f"{here:016x}"]
+        except QueryFailed:
+            told = None
+        yield {
+            "station": f"{other.station:016x}",
+            "name": other.name,
+            "pid": other.pid,
+            "answers": told is not None,
+            "links": [msgspec.structs.asdict(link) for link in told or ()],
+        }
+
+
+def _silent_rows(domain: str, known: set[int], nothing: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The stations whose processes live, and that have said nothing."""
+    from heliograph.links.transports.discovery import DiscoveryFolder  # noqa: PLC0415 - as above
+
+    folder = DiscoveryFolder(domain)
+    for station in sorted(folder.alive() - known):
+        record = folder.record(station)
+        if record is not None:
+            yield {
+                "station": f"{station:016x}",
+                "name": "",
+                "pid": record.pid,
+                "answers": False,
+                **nothing,
+            }
 
 
 def _cell(value: Any) -> Any:

@@ -4,8 +4,8 @@
     track = decoder(format_of(Track), Track)(body)
     mapping = mapping_decoder(wire)(body)              # for a program that has no class
 
-The receiver makes right: bodies travel as their sender laid them out, and whoever reads them builds, once per
-wire format, a function that converts byte order, widths and places, skips what it does not know and fills in
+The receiver converts: bodies travel as their sender laid them out, and the reader builds, once per
+wire format, a function that converts byte order, widths and offsets, skips what it does not know and fills in
 defaults. Whatever the bytes, a decoder returns a whole event or raises DecodeError with a field's path.
 
     plan         which wire field goes where, decided once
@@ -89,7 +89,7 @@ def _decoder(wire: Format, cls: type[Event] | None, missing: MissingPolicy) -> C
 def make_decoder(
     wire: Format, cls: type[Event] | None, missing: MissingPolicy = "default"
 ) -> Callable[[Any], Any]:
-    """A decoder that is not kept for the next one who asks; `decoder` and `mapping_decoder` keep theirs."""
+    """A decoder that is not cached; `decoder` and `mapping_decoder` keep theirs."""
     plan = make_plan(wire, cls, missing)
     make = packed.make_decoder if wire.body == "packed" else native.make_decoder
     return make(plan, explainer(wire, cls))

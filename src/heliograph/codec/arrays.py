@@ -104,7 +104,7 @@ def native_heading(order: ByteOrder) -> Callable[[int, tuple[int, ...]], bytes]:
 class ArrayData:
     """The data of a packed body's arrays, as it was received.
 
-    `left` is how much of it arrays have not used yet. Forged places can overlap, and copies of overlapping
+    `left` is how much of it arrays have not used yet. Forged offsets can overlap, and copies of overlapping
     arrays could need many times the memory that was received.
     """
 

@@ -2,7 +2,7 @@
 
 `heliograph.codec.validate` calls this when its quick condition is false. Here speed does not matter; the
 sentence does: it says what the value is, what the field takes, and where. Only events are changed in place: a
-list or dict may be shared with whoever made it, so one with a mended value is replaced by a new one.
+list or dict may be shared with the caller, so one with a mended value is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import enum
 import operator
 import typing
 from ctypes import c_float
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from math import isinf, isnan
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -71,7 +72,7 @@ def anything_fits(value: Any, depth: int = MAX_DEPTH) -> bool:
 
 
 def _is_moment(value: datetime) -> bool:
-    """Whether a time has a zone, and a place in the calendar of UTC."""
+    """Whether a time has a zone, and an instant in the calendar of UTC."""
     try:
         return value.utcoffset() is not None and bool(value.astimezone(UTC))
     except OverflowError:
@@ -124,6 +125,10 @@ class _Mender:
                 return self._text(value, kind, path)
             case "datetime":
                 return self._datetime(value, kind, path)
+            case "date":
+                return self._date(value, kind, path)
+            case "uuid":
+                return self._uuid(value, kind, path)
         wanted = bool if name == "bool" else bytes
         if not isinstance(value, wanted):
             raise self._no(value, kind, path)
@@ -171,6 +176,19 @@ class _Mender:
         if not _is_moment(value):
             raise self._refuse(f"{value} is outside of the years 1 to 9999 in UTC", path)
         return value
+
+    def _date(self, value: Any, kind: ft.FieldType, path: str) -> date:
+        if isinstance(value, datetime):
+            # Python takes a datetime for a date, but which day it is depends on the zone.
+            raise self._no(value, kind, path, "; write .date()")
+        if not isinstance(value, date):
+            raise self._no(value, kind, path, "; write date.fromisoformat(...)" * isinstance(value, str))
+        return value if type(value) is date else date(value.year, value.month, value.day)
+
+    def _uuid(self, value: Any, kind: ft.FieldType, path: str) -> UUID:
+        if not isinstance(value, UUID):
+            raise self._no(value, kind, path, "; write uuid.UUID(...)" * isinstance(value, str | bytes))
+        return value if type(value) is UUID else UUID(int=value.int)
 
     def _enum(self, value: Any, kind: ft.Enum, cls: Any, path: str) -> Any:
         if not isinstance(value, cls):

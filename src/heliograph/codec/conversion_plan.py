@@ -37,7 +37,7 @@ class Value(NamedTuple):
     item: Value | None = None
     """What is inside an optional or a list."""
     nullable: bool = False
-    """The receiver takes None too, which this wire never sends."""
+    """The receiver takes None too, or anything, which this wire never sends."""
 
 
 class Slot(NamedTuple):
@@ -99,8 +99,9 @@ def _event(wire: Format, cls: type[Event]) -> Record:
 
 def _value(wire: ft.FieldType, reader: ft.FieldType, annotation: Any) -> Value:
     """The way of one value; an annotation of None asks for the plain form that mappings have."""
-    if isinstance(reader, ft.Anything):
-        reader, annotation = wire, None
+    if isinstance(reader, ft.Anything) and not isinstance(wire, ft.Anything):
+        # It takes None and much more that this wire never sends.
+        return _value(wire, wire, None)._replace(nullable=True)
     if isinstance(wire, ft.Optional):
         inner = reader.item if isinstance(reader, ft.Optional) else reader
         return Value(wire, reader, item=_value(wire.item, inner, strip_none(annotation)))

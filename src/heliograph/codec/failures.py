@@ -3,7 +3,7 @@
 The same goes for a class whose own `__post_init__` refuses the values: its error is the cause.
 
 Generated code only finds that something is wrong. Which field it is in is found afterwards: by reading the
-body again with the interpreted decoder, which knows where it is, or for large bodies from the place that
+body again with the interpreted decoder, which knows where it is, or for large bodies from the position that
 msgspec names, where `$[2][0]` becomes `$.position.lat`.
 """
 
@@ -62,7 +62,7 @@ def _translated(error: Exception, wire: Format) -> DecodeError:
 
 
 def named_path(wire: Format, place: str) -> str:
-    """The path of fields for a place of indexes, as far as the format can follow it."""
+    """The path of fields for a path of indexes, as far as the format can follow it."""
     path = ROOT
     kind: ft.FieldType = ft.Record(wire)
     for step in re.findall(r"\[[^\]]*\]", place):

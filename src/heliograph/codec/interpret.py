@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import struct
 import typing
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from heliograph.codec.any_values import MAX_DEPTH
 from heliograph.codec.msgpack import Cursor
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _MAX_DIMENSIONS: Final = 32
 _CODES: Final = {
     "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
-    "f32": "f", "f64": "d", "bool": "?", "datetime": "q",
+    "f32": "f", "f64": "d", "bool": "?", "datetime": "q", "date": "i", "uuid": "16s",
 }  # fmt: skip
 
 
@@ -289,6 +290,10 @@ class _Native:
                 return bytes(self._referred(offset, path))
             case ft.Scalar(name="datetime"):
                 return _moment(self._number("q", offset), path)
+            case ft.Scalar(name="date"):
+                return _day(self._number("i", offset), path)
+            case ft.Scalar(name="uuid"):
+                return UUID(bytes=self._number("16s", offset))
             case ft.Scalar(name=name):
                 return self._number(_CODES[name], offset)
             case ft.Enum(base="str"):
@@ -348,3 +353,9 @@ def _moment(microseconds: int, path: str) -> datetime:
         raise DecodeError(
             f"{microseconds} µs since 1970 is no time in the years 1 to 9999", path=path
         ) from None
+
+
+def _day(days: int, path: str) -> date:
+    if not ft.FIRST_DAY <= days <= ft.LAST_DAY:
+        raise DecodeError(f"{days} days since 1970 is no date in the years 1 to 9999", path=path)
+    return date.fromordinal(ft.EPOCH_DAY + days)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from heliograph.errors import DecodeError
 from heliograph.model import field_types as ft
@@ -22,10 +24,14 @@ _ARRAYS: Final = {0xDC: 2, 0xDD: 4}
 _MAPS: Final = {0xDE: 2, 0xDF: 4}
 _FIXED_EXTENSIONS: Final = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 _EXTENSIONS: Final = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_UUID: Final = re.compile(
+    r"[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE
+)
 
 
 class Cursor:
-    """A place in msgpack bytes. Each method reads one value, or raises DecodeError with the path given."""
+    """A position in msgpack bytes. Each method reads one value, or raises DecodeError with the path given."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -81,6 +87,10 @@ class Cursor:
                 return self._bytes(path)
             case "datetime":
                 return self._datetime(path)
+            case "date":
+                return self._date(path)
+            case "uuid":
+                return self._uuid(path)
             case "f32" | "f64":
                 return self._float(path)
             case _:
@@ -217,6 +227,27 @@ class Cursor:
             return ft.EPOCH + timedelta(seconds=seconds, microseconds=(nanoseconds + 500) // 1000)
         except OverflowError:
             raise DecodeError("a timestamp outside of the years 1 to 9999", path=path) from None
+
+    def _date(self, path: str) -> date:
+        text = self._text(path)
+        try:
+            if _DATE.fullmatch(text):
+                return date.fromisoformat(text)
+        except ValueError:
+            pass
+        raise DecodeError(f"{text[:40]!r} is no date", path=path)
+
+    def _uuid(self, path: str) -> UUID:
+        """Text with or without its dashes, or the sixteen bytes."""
+        if self._peek(path) in _BYTES:
+            data = self._bytes(path)
+            if len(data) == ft.UUID_SIZE:
+                return UUID(bytes=data)
+            raise DecodeError(f"{len(data)} bytes are no UUID", path=path)
+        text = self._text(path)
+        if _UUID.fullmatch(text) and text.isascii():
+            return UUID(text)
+        raise DecodeError(f"{text[:40]!r} is no UUID", path=path)
 
 
 class _Waiting:

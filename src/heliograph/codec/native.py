@@ -2,15 +2,16 @@
 
 Writing packs the fixed part with one `struct` call and gathers text, bytes and arrays behind it; an array of
 fixed shape stands inside the fixed part and splits it, so that it need not be copied. Reading unpacks the
-wire's fixed part with one call, in the wire's byte order and widths, with fields that nobody wants as
+wire's fixed part with one call, in the wire's byte order and widths, with unwanted fields as
 padding, and hands the values to the receiver's constructor.
 """
 
 from __future__ import annotations
 
 import struct
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 from heliograph.codec.construct import construction
 from heliograph.errors import DecodeError
@@ -128,6 +129,10 @@ class _Writer:
             case ft.Scalar(name="datetime"):
                 since = f"({text} - {self._source.bind(ft.EPOCH)}) // {self._source.bind(MICROSECOND)}"
                 self._pack("q", 8, since, offset, depth)
+            case ft.Scalar(name="date"):
+                self._pack("i", 4, f"{text}.toordinal() - {ft.EPOCH_DAY}", offset, depth)
+            case ft.Scalar(name="uuid"):
+                self._pack("16s", ft.UUID_SIZE, f"{text}.bytes", offset, depth)
             case ft.Scalar(name=name):
                 code = CODES[name]
                 self._pack(code, struct.calcsize(code), text, offset, depth)
@@ -194,7 +199,8 @@ class _Writer:
         source.line("else:", depth)
         source.line(f"{flag} = 0", depth + 1)
         for slot in self._fixed[first_fixed:]:
-            absent = source.bind(bytes(slot.size)) if isinstance(slot, _Inline) else "0"
+            is_bytes = isinstance(slot, _Inline) or slot.code == "16s"
+            absent = source.bind(bytes(slot.size)) if is_bytes else "0"
             source.line(f"{slot.variable} = {absent}", depth + 1)
         for tail in self.tail[first_tail:]:
             source.line(f"{tail} = {source.bind(b'')}", depth + 1)
@@ -255,7 +261,7 @@ _ALWAYS: Final = "True"
 
 
 class _Reference(NamedTuple):
-    """Something behind the fixed part: variables with its place and length, and when it is there at all."""
+    """Something behind the fixed part: variables with its offset and length, and when it is there at all."""
 
     place: str
     length: str
@@ -352,6 +358,10 @@ class _Reader:
                 return f"{bind(bytes)}({stretch})" if self._has_arrays else stretch
             case ft.Scalar(name="datetime"), _:
                 return self._moment(self._unpacked(offset, "q"))
+            case ft.Scalar(name="date"), _:
+                return f"{bind(date.fromordinal)}({self._unpacked(offset, 'i')} + {ft.EPOCH_DAY})"
+            case ft.Scalar(name="uuid"), _:
+                return f"{bind(UUID)}(None, {self._unpacked(offset, '16s')})"
             case ft.Scalar(name=sent), ft.Scalar(name=wanted):
                 variable = self._unpacked(offset, CODES[sent])
                 is_widened = sent in ft.INTEGER_RANGES and wanted in ft.FLOATS

@@ -10,10 +10,11 @@ first array, then its dimensions.
     enum                       its value
     record                     array of its fields
     datetime                   msgpack timestamp
+    date, uuid                 text, as msgspec writes them: 2026-11-05
     optional                   the value or nil
 
 To read as a receiver wants it, msgspec decodes the wire's own shape, a tuple of exactly the wire's types in
-which fields that nobody wants are skipped unread, and generated code hands the values to the constructor.
+which unwanted fields are skipped unread, and generated code hands the values to the constructor.
 Where that would change nothing, msgspec decodes straight to the class: the wire's types must be the class's
 own, because msgspec checks against those, and records inside must have no defaults, because it fills them in.
 """
@@ -22,8 +23,9 @@ from __future__ import annotations
 
 import struct
 import types
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+from uuid import UUID
 
 import msgspec
 
@@ -292,6 +294,8 @@ _SCALARS: Final[dict[str, Any]] = {
     "str": str,
     "bytes": bytes,
     "datetime": Annotated[datetime, msgspec.Meta(tz=True)],
+    "date": date,
+    "uuid": UUID,
 }
 
 

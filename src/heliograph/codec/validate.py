@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import typing
 from ctypes import c_float
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from msgspec.structs import force_setattr
 
@@ -40,6 +41,8 @@ _CLASSES: Final[dict[str, type]] = {
     "str": str,
     "bytes": bytes,
     "datetime": datetime,
+    "date": date,
+    "uuid": UUID,
 }
 
 

@@ -72,7 +72,7 @@ class EventRow(NamedTuple):
 
 
 class Watching:
-    """See the module; `heliograph.channel.publish.delivered_ack.Watching` says what for.
+    """See the module; `heliograph.channel.publish.acks.Watching` says what for.
 
     Args:
         timeout: seconds for all acknowledgements of an event.
@@ -134,7 +134,7 @@ class Watching:
             start = not self._ringing and not self._closed
             self._ringing = self._ringing or start
         if start:
-            self._tasks.spawn(f"monitor of {self._channel}", self._ring_timers)
+            self._tasks.spawn_soon(f"monitor of {self._channel}", self._ring_timers)
         self._do(actions)
 
     def watch(self, receiver: str) -> Watch:

@@ -1,7 +1,7 @@
 """The coordinator of a group: hands events out to members, takes acks, redelivers, moves the durable
 position.
 
-Who asks does the work, in its own thread: an event goes from the lane into the window when somebody is there
+Who asks does the work, in its own thread: an event goes from the queue into the window when somebody is there
 to take it, delays and leases that are over are found when somebody asks, and a consumer that waits does so no
 longer than until the next of them. Nothing runs while nobody asks.
 
@@ -23,28 +23,31 @@ from __future__ import annotations
 import logging
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from heliograph.channel.history.feed import READ_AGAIN, JournalLane
-from heliograph.channel.queueing.history_merge import LateLane
+from heliograph.channel.history.feed import READ_AGAIN, JournalQueue
 from heliograph.channel.queueing.queue import BATCH
 from heliograph.channel.receive.ack_protocol import Handed, numbered, place_of, stream_of
-from heliograph.delivery.in_flight_window import Dead, Window
-from heliograph.errors import CursorHeld, HeliographError, QueryFailed
+from heliograph.delivery.in_flight_window import MAX_OUT, Dead, Window
+from heliograph.errors import CursorHeld, HeliographError, QueryFailed, WindowFull
+from heliograph.model.history_epochs import epoch_at, is_written_in
 from heliograph.runtime.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.history.positions import Cursors
     from heliograph.channel.history.store import Cursor, Telling
-    from heliograph.channel.queueing.queue import Item, Lane
-    from heliograph.channel.receive.ack_protocol import AckOptions
+    from heliograph.channel.queueing.queue import EventQueue, Item
+    from heliograph.channel.receive.ack_protocol import AckOptions, Spot
     from heliograph.delivery.in_flight_window import Handed as Taken
     from heliograph.delivery.in_flight_window import WindowStats
+    from heliograph.model.event import Header
+    from heliograph.model.history_epochs import Epochs
     from heliograph.runtime.ports import Ports
 
 log = logging.getLogger(__name__)
@@ -62,19 +65,23 @@ class Coordinator:
         self,
         ports: Ports,
         name: str,
-        lane: Lane,
+        queue: EventQueue,
         terms: AckOptions,
         *,
         cursors: Cursors | None = None,
         taken: Sequence[Item] = (),
         add_dead_letter: Callable[[Item, int], object],
+        on_full: Callable[[Header, WindowFull], object] | None = None,
     ) -> None:
         self.name = name
         self.terms = terms
         self.clock = ports.clock
-        self._lane = lane
+        self._queue = queue
         self._cursors = cursors
         self._bury = add_dead_letter
+        self._on_full = on_full
+        self._told_of: int | None = None
+        """The event that held a full window last; of each it is told once."""
         self._tasks = ports.tasks
         self._lock = ports.tasks.lock(f"desk {name}")
         self._window: Window[Item] = Window(
@@ -90,8 +97,8 @@ class Coordinator:
         self._kept_acks: deque[int] = deque()
         """Numbers whose acknowledgement a keeper elsewhere has by now; settled by whoever asks next."""
         self.closed = False
-        if isinstance(lane, JournalLane):
-            lane.numbers_offsets = True
+        if isinstance(queue, JournalQueue):
+            queue.numbers_offsets = True
         with self._lock:
             self._offer(taken)
 
@@ -101,18 +108,24 @@ class Coordinator:
             self._bells[member] = ring
         return CoordinatorMembership(self, member)
 
-    def number_of(self, partition: str, offset: int) -> int:
+    def number_of(self, spot: Spot) -> int | None:
+        partition = spot.partition
         with self._lock:
             stream = self._streams.get(partition)
             if stream is None and self._cursors is not None and self._cursors.of(partition) is None:
                 raise QueryFailed(f"the keeper of partition {partition}", "has not been met here, yet")
-            return numbered((stream or self._begin(partition)).number, offset)
+            if not is_written_in(spot.epoch, self._epochs().get(partition, ()), spot.offset):
+                return None
+            return numbered((stream or self._begin(partition)).number, spot.offset)
 
-    def ready(self, _: Lane) -> None:
+    def ready(self, _: EventQueue) -> None:
         self._ring_all()
 
     def members(self) -> tuple[str, ...]:
         return self._window.members()
+
+    def put_off(self) -> int:
+        return self.stats().delayed
 
     def stats(self) -> WindowStats:
         with self._lock:
@@ -133,8 +146,8 @@ class Coordinator:
                 self._let_go()
                 raise
             finally:
-                self._lane.abandon(self._window.unsettled())
-                self._lane.settle()
+                self._queue.abandon(self._window.unsettled())
+                self._queue.settle()
         try:
             wait_for_all(tellings)
         finally:
@@ -150,6 +163,8 @@ class Coordinator:
             with self._lock:
                 if self.closed or member not in self._bells:
                     return []  # it may have left while it was about to ask
+                # First: what is picked belongs to these, or to later ones, which differ where that matters.
+                epochs = self._epochs()
                 picked, has_changed = self._pick(member, most)
                 late = {stream for one in picked if (stream := self._stream_of(one.number)).needed}
             concerns_others = concerns_others or has_changed
@@ -164,7 +179,7 @@ class Coordinator:
             self._ring_all()
         elif concerns_others:
             self._ring_all(but=member)
-        return [_handed(*one) for one in handed]
+        return [_handed(*one, epochs) for one in handed]
 
     def ack(self, number: int) -> Telling | bool:
         """Whether it is settled now, and kept; or what tells when it is kept.
@@ -192,8 +207,8 @@ class Coordinator:
         item = None
         with self._lock:
             is_gone = not self.closed and not self._window.is_known(number) and self._is_done(number)
-        if is_gone and isinstance(self._lane, JournalLane):
-            item = self._lane.read_one(self._stream_of(number).partition, place_of(number))
+        if is_gone and isinstance(self._queue, JournalQueue):
+            item = self._queue.read_one(self._stream_of(number).partition, place_of(number))
         with self._lock:
             if self.closed:
                 return
@@ -202,7 +217,7 @@ class Coordinator:
             if item is not None and not self._window.is_known(number):
                 stream.done_before -= {place_of(number)}
                 self._window.reopen(number, item, item[1].key)
-                self._lane.done -= 1
+                self._queue.done -= 1
             self._unburied.extend(self._window.come_again(number))
             stream.takes_back = True
             with suppress(HeliographError):  # told with the next that can be kept
@@ -224,7 +239,7 @@ class Coordinator:
             low, was_full = self._window.low(stream), self._window.full
             self._settle(number)
             has_room = was_full and self._window.low(stream) > low and not self._is_full()
-            is_over = isinstance(self._lane, JournalLane) and self._has_ended()
+            is_over = isinstance(self._queue, JournalQueue) and self._has_ended()
         if has_room or is_over:
             self._ring_all(but=member)
 
@@ -270,23 +285,35 @@ class Coordinator:
     def _pick(self, member: str, most: int) -> tuple[list[Taken[Item]], bool]:
         """The next events for a member, and whether others may be concerned; kept, or on the way to be."""
         now = self.clock.monotonic_ns()
-        if isinstance(self._lane, JournalLane) and self._lane.parted:
-            self._begin_anew(self._lane)
+        if isinstance(self._queue, JournalQueue) and self._queue.parted:
+            self._begin_anew(self._queue)
         self._settle_kept()
         self._unburied.extend(self._window.tick(now))
         picked, expired = self._take_in_time(member, now, most)
         brought = 0
-        while not picked and not self._is_full() and (items := self._lane.take(BATCH)):
+        while not picked and not self._is_full() and (items := self._queue.take(BATCH)):
             self._offer(items)
             brought += len(items)
             picked, late = self._take_in_time(member, now, most)
             expired = expired or late
+        if not picked and self._window.full:
+            self._tell_full()
         is_before = self.terms.ack == "before"
         for one in picked if is_before else ():
             self._stream_of(one.number).ahead.add(place_of(one.number))
         if self._count(picked) or brought or not picked or is_before or self._is_reach_unkept(picked):
             self._keep_or_give_back(picked)
         return picked, brought > 1 or expired
+
+    def _tell_full(self) -> None:
+        held_by = self._window.held_by()
+        if held_by is None or held_by.number == self._told_of or self._on_full is None:
+            return
+        self._told_of = held_by.number
+        header = held_by.item[1]
+        full = WindowFull(self.name, MAX_OUT, str(header.id), held_by.attempt)
+        # In a task of its own: whoever is told may hang.
+        self._tasks.spawn_soon(f"reports {self.name}", partial(self._on_full, header, full))
 
     def _take_in_time(self, member: str, now: int, most: int) -> tuple[list[Taken[Item]], bool]:
         """Of what is ready for a member, what can still be handed out; and whether any was too late for that.
@@ -302,7 +329,7 @@ class Coordinator:
         return [], expired
 
     def _is_over(self, one: Taken[Item]) -> bool:
-        if not self._lane.is_over(one.item[1], one.item[2]):
+        if not self._queue.is_over(one.item[1], one.item[2]):
             return False
         self._window.expire(one.number)
         self._stream_of(one.number).attempts.pop(place_of(one.number), None)
@@ -314,7 +341,7 @@ class Coordinator:
             place = next(self._numbers) if header.offset is None else header.offset
             stream = self._streams.get(header.partition or "") or self._begin(header.partition or "")
             if place in stream.done_before:
-                self._lane.done += 1
+                self._queue.done += 1
                 continue
             again, attempts = place < stream.reach_before, stream.attempts.get(place, 0)
             number = numbered(stream.number, place)
@@ -330,24 +357,30 @@ class Coordinator:
         self._window.remember(stream.number, stream.done_before)
         return stream
 
-    def _begin_anew(self, lane: JournalLane) -> None:
+    def _begin_anew(self, queue: JournalQueue) -> None:
         """Of a partition that went back in time: its offsets name other events, its keeper has an old cursor.
 
         What members hold of it is in no history any more, and cannot be acknowledged.
         """
-        for partition, parted in tuple(lane.parted.items()):
+        for partition, parted in tuple(queue.parted.items()):
             position = parted
             if self._cursors is not None and self._cursors.of(partition) is not None:
                 try:
                     position = self._cursors.renew(partition, parted)
                 except (QueryFailed, CursorHeld):
-                    self._tasks.spawn(f"goes on: {self.name}", self._ask_soon)
+                    self._tasks.spawn_soon(f"goes on: {self.name}", self._ask_soon)
+                    if partition in self._streams:  # what waits of it is in no history any more
+                        self._window.pause(self._streams[partition].number)
                     continue
             stream = self._streams.pop(partition, None)
             if stream is not None:
-                lane.abandon(self._window.give_up(stream.number), "set back")
+                queue.abandon(self._window.give_up(stream.number), "set back")
                 stream.end()
-            lane.go_on_at(partition, min(parted, position))
+            queue.go_on_at(partition, min(parted, position))
+
+    def _epochs(self) -> dict[str, Epochs]:
+        """Of the partitions of a history: which writers wrote them."""
+        return self._queue.epochs() if isinstance(self._queue, JournalQueue) else {}
 
     def _ask_soon(self) -> None:
         self._tasks.sleep(READ_AGAIN)
@@ -363,9 +396,9 @@ class Coordinator:
         stream, place = self._stream_of(number), place_of(number)
         stream.attempts.pop(place, None)
         stream.ahead.discard(place)
-        self._lane.done += 1
-        if self._lane.watch is not None:
-            self._lane.watch(settled.item[1], "delivered", sends=settled.attempts)
+        self._queue.done += 1
+        if self._queue.watch is not None:
+            self._queue.watch(settled.item[1], "delivered", sends=settled.attempts)
         return True
 
     def _count(self, handed: list[Taken[Item]]) -> bool:
@@ -407,13 +440,13 @@ class Coordinator:
         """What its cursor was told stays the same: there it was settled already."""
         stream, place = self._stream_of(number), place_of(number)
         if not self._settle(number) and self._window.settle_early(number):
-            # It was handed out in an earlier life, and has not been taken from the lane in this one.
+            # It was handed out in an earlier life, and has not been taken from the queue in this one.
             stream.done_before |= {place}
             stream.attempts.pop(place, None)
         stream.acking.discard(number)
 
     def _is_from_before(self, number: int) -> bool:
-        """Whether it was handed out in an earlier life, and has not been taken from the lane in this one."""
+        """Whether it was handed out in an earlier life, and has not been taken from the queue in this one."""
         stream, place = self._stream_of(number), place_of(number)
         return self._low(stream) <= place < stream.reach_before and not self._window.is_settled(number)
 
@@ -423,7 +456,7 @@ class Coordinator:
 
     def _has_ended(self) -> bool:
         """Without a journal, the end is where those who keep events in memory have given them out."""
-        is_read = not isinstance(self._lane, JournalLane | LateLane) or self._lane.ended
+        is_read = self._queue.ended
         return is_read and self._window.is_idle()
 
     def _is_full(self) -> bool:
@@ -436,10 +469,10 @@ class Coordinator:
     def _low(self, stream: _Stream) -> int:
         """Everything below is settled, or will be once what is being acknowledged is kept."""
         low = self._window.low(stream.number, stream.acking)
-        if isinstance(self._lane, JournalLane):
+        if isinstance(self._queue, JournalQueue):
             if low == self._window.behind(stream.number):
-                low = max(low, self._lane.read_to(stream.partition))
-            low = self._lane.lowest(stream.partition, default=low)
+                low = max(low, self._queue.read_to(stream.partition))
+            low = self._queue.lowest(stream.partition, default=low)
         return low
 
     def _state(self, stream: _Stream) -> tuple[State, set[int]]:
@@ -463,7 +496,7 @@ class Coordinator:
 
     def _kept_streams(self) -> Iterable[_Stream]:
         """Those of which there is something to keep, also when nothing of them was handed out yet."""
-        if isinstance(self._lane, JournalLane) and self._cursors is not None:
+        if isinstance(self._queue, JournalQueue) and self._cursors is not None:
             for partition in self._cursors.names():
                 if partition not in self._streams:
                     self._begin(partition)
@@ -490,10 +523,10 @@ class Coordinator:
     def _pause(self, stream: _Stream, telling: Telling) -> None:
         """Hand out nothing of a partition until its keeper has what it was told."""
         self._window.pause(stream.number)
-        if isinstance(self._lane, JournalLane):
-            self._lane.hold(stream.partition)
+        if isinstance(self._queue, JournalQueue):
+            self._queue.hold(stream.partition)
         # In a task of its own: who brings the answer must not wait for the lock.
-        telling.then(lambda _: self._tasks.spawn(f"goes on: {self.name}", lambda: self._go_on(stream)))
+        telling.then(lambda _: self._tasks.spawn_soon(f"goes on: {self.name}", lambda: self._go_on(stream)))
 
     # Without the lock
 
@@ -525,8 +558,8 @@ class Coordinator:
             if self.closed:
                 return
             self._window.go_on(stream.number)
-        if isinstance(self._lane, JournalLane):
-            self._lane.let_go(stream.partition)
+        if isinstance(self._queue, JournalQueue):
+            self._queue.let_go(stream.partition)
         self._ring_all()
 
     def _let_go(self) -> None:
@@ -555,9 +588,9 @@ class Coordinator:
                     continue
                 self._stream_of(dead.number).attempts.pop(place_of(dead.number), None)
                 buried = True
-                self._lane.failed_one()
-                if self._lane.watch is not None:
-                    self._lane.watch(dead.item[1], "failed", "dead", dead.attempts)
+                self._queue.failed_one()
+                if self._queue.watch is not None:
+                    self._queue.watch(dead.item[1], "failed", "dead", dead.attempts)
                 self._keep()
         return buried
 
@@ -688,10 +721,10 @@ class CoordinatorMembership:
     def lost(self) -> bool:
         return self._desk.closed
 
-    def unsent(self) -> list[tuple[str, int]]:
+    def unsent(self) -> list[Spot]:
         return []
 
-    def withdrawn(self) -> list[tuple[str, int]]:
+    def withdrawn(self) -> list[Spot]:
         return []
 
     def ack_later(self, number: int, outcome: Callable[[bool | HeliographError], object]) -> None:
@@ -723,8 +756,9 @@ class CoordinatorMembership:
         self.leave()
 
 
-def _handed(number: int, item: Item, attempt: int, again: bool) -> Handed:
+def _handed(number: int, item: Item, attempt: int, again: bool, epochs: Mapping[str, Epochs]) -> Handed:
     event, header, deadline = item
+    epoch = epoch_at(epochs.get(header.partition or "", ()), header.offset or 0)
     if again:
         header = msgspec.structs.replace(header, redelivered=True)
-    return Handed(number, event, header, attempt, deadline)
+    return Handed(number, event, header, attempt, deadline, epoch)

@@ -173,6 +173,17 @@ class Window(Generic[I]):
         unsettled = len(self._entries) - sum(self._paused.values())
         return unsettled > 0 and unsettled + sum(map(len, self._acks.values())) >= MAX_OUT
 
+    def held_by(self) -> Handed[I] | None:
+        """The event that a full window waits for: it came again, or most of the others are acknowledged.
+
+        None where so many events are in hands for the first time: their members know.
+        """
+        entries = [one for one in self._entries.values() if stream_of(one.number) not in self._paused]
+        oldest = min(entries, key=lambda one: one.rank, default=None)
+        if oldest is None or (oldest.attempts < 2 and len(entries) > MAX_OUT // 2):
+            return None
+        return Handed(oldest.number, oldest.item, oldest.attempts, oldest.attempts > 1)
+
     def pause(self, stream: int) -> None:
         """Hand out nothing more of a stream until it goes on; what is in members' hands stays there."""
         of_stream = [entry for entry in self._entries.values() if stream_of(entry.number) == stream]

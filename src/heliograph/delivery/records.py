@@ -25,13 +25,14 @@ from zlib import crc32
 
 from heliograph.errors import HeliographError
 from heliograph.model.event import Event
+from heliograph.qos.dispatch_order import as_ns, latency_of
 from heliograph.qos.policies import QoS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.ledger import QueueCounts
     from heliograph.channel.observer import Outcome, Watch
     from heliograph.model.event import Header
     from heliograph.runtime.ports import Ports
@@ -78,11 +79,14 @@ class DeliveryRecord(Event, name="helio.delivery"):
     waited_ns: int
     """Since it was appended; on a channel without a history, since its source's time."""
     in_time: bool | None
-    """Whether it was delivered within its lifespan; None when it has none."""
+    """Whether it was delivered before its deadline: within `latency_ns`, else within its lifespan; None when
+    it has neither."""
     rate: float
     """Of all events, how many are sampled: 1.0 is all."""
     seen: int
     """Outcomes that the channel had seen in this station by then, sampled or not."""
+    latency_ns: int | None = None
+    """Within which it was to be delivered: as its push said, else as the channel says."""
 
 
 class Dropped(Event, name="helio.dropped"):
@@ -167,11 +171,12 @@ class Recorder:
         self._lost = count()
         self._snapshots = count(1)
         self._since = ports.clock.time_ns()
-        self._ended: deque[tuple[str, str, Callable[[], LaneCounts]]] = deque()
+        self._ended: deque[tuple[str, str, Callable[[], QueueCounts]]] = deque()
         """Receivers that have left, and what they have counted, which may still change."""
         self._due: dict[str, int] = {}
         """When the ledger of a channel is written next, on the monotonic clock."""
         self._intervals: dict[str, int] = {}
+        self._latencies: dict[str, int | None] = {}
         self._ways: tuple[Channel[Any], Channel[Any]] | None = None
         self._starting = ports.tasks.lock("start of delivery records")
         self._opening = False
@@ -179,13 +184,15 @@ class Recorder:
         self._is_last = False
         """Whether nothing is written after what is being written."""
         self._bell = ports.tasks.signal("delivery records")
-        self._task: Any = None
+        self._has_begun = False
+        self._has_ended = ports.tasks.event("delivery records")
 
     def observe(self, channel: str, qos: QoS) -> _Observed | None:
         """The observer of a new channel; None when it asks for no records."""
         if qos.delivery_records == "off" or channel.startswith(RESERVED):
             return None
         self._intervals[channel] = round(qos.ledger_interval * 1e9)
+        self._latencies[channel] = as_ns(qos.latency)
         self._due[channel] = self._ports.clock.monotonic_ns() + self._intervals[channel]
         rate = 1.0 if qos.delivery_records == "all" else qos.delivery_rate
         return _Observed(channel, rate, self._ports.clock.time_ns, self._put, self._ended.append)
@@ -200,14 +207,15 @@ class Recorder:
             self._open_channel(DELIVERIES, (DeliveryRecord,), self._qos),
             self._open_channel(LEDGER, (LedgerRecord,), self._qos),
         )
-        self._task = self._ports.tasks.spawn("delivery records", self._run)
+        self._ports.tasks.spawn_soon("delivery records", self._run)
 
     def close(self) -> None:
         """Write what is left, and a last ledger of every channel."""
         self._stopping = True
-        if self._task is not None:
-            self._bell.notify()
-            self._task.join()
+        self._bell.notify()
+        if self._ways is not None:
+            self._run()  # in case that no thread was left for it until now
+            self._has_ended.wait()
 
     def _put(self, told: _Told) -> None:
         if len(self._told) >= MAX_WAITING:
@@ -218,12 +226,19 @@ class Recorder:
             self._bell.notify()
 
     def _run(self) -> None:
-        while not self._stopping:
-            self._bell.wait(EVERY)
+        with self._starting:
+            if self._has_begun:
+                return
+            self._has_begun = True
+        try:
+            while not self._stopping:
+                self._bell.wait(EVERY)
+                self._write()
+            self._due = dict.fromkeys(self._due, 0)
+            self._is_last = True
             self._write()
-        self._due = dict.fromkeys(self._due, 0)
-        self._is_last = True
-        self._write()
+        finally:
+            self._has_ended.set()
 
     def _write(self) -> None:
         assert self._ways is not None
@@ -242,9 +257,11 @@ class Recorder:
     def _delivery(self, told: _Told) -> DeliveryRecord:
         header = told.header
         waited = told.at_ns - (header.source_ts if header.append_ts is None else header.append_ts)
-        in_time = None
-        if header.lifetime_ns is not None:
-            in_time = told.outcome == "delivered" and waited <= header.lifetime_ns
+        latency = latency_of(header)
+        if latency is None:
+            latency = self._latencies[told.channel]
+        limit = header.lifetime_ns if latency is None else latency
+        in_time = None if limit is None else told.outcome == "delivered" and waited <= limit
         return DeliveryRecord(
             self._station,
             told.channel,
@@ -265,6 +282,7 @@ class Recorder:
             in_time,
             told.rate,
             told.seen,
+            latency,
         )
 
     def _ledgers(self) -> list[LedgerRecord]:
@@ -299,7 +317,7 @@ class Recorder:
         return rows
 
     def _ledger(  # noqa: PLR0917 - the beginning of a record, in its order
-        self, snapshot: int, at: int, channel: str, receiver: str | None, pushed: int, counts: LaneCounts
+        self, snapshot: int, at: int, channel: str, receiver: str | None, pushed: int, counts: QueueCounts
     ) -> LedgerRecord:
         return LedgerRecord(
             self._station,
@@ -329,7 +347,7 @@ class _Observed:
         rate: float,
         now: Callable[[], int],
         put: Callable[[_Told], None],
-        ended: Callable[[tuple[str, str, Callable[[], LaneCounts]]], object],
+        ended: Callable[[tuple[str, str, Callable[[], QueueCounts]]], object],
     ) -> None:
         self._channel = channel
         self._ended = ended
@@ -338,7 +356,7 @@ class _Observed:
         self._put = put
         self._seen = count(1).__next__
 
-    def left(self, receiver: str, counts: Callable[[], LaneCounts]) -> None:
+    def left(self, receiver: str, counts: Callable[[], QueueCounts]) -> None:
         self._ended((self._channel, receiver, counts))
 
     def watch(self, receiver: str) -> Watch:

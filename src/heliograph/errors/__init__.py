@@ -59,6 +59,8 @@
     │   ├── PeerLost                a linked station was given up with events unconfirmed; says how many
     │   ├── CallbackStuck           a callback does not come back, and is called no more
     │   ├── CallbackSuspended       it does not while its queue is full, and gets nothing until it does
+    │   ├── WindowFull              an event that is not acknowledged holds up all that come after it
+    │   ├── ConsumerSuspended       it is not asked while its queue is full, and gets nothing until it is
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
     │   ├── WouldDeadlock           the queue to wait for is drained by this very thread
     │   ├── NotReentrant            a signal handler pushes into what it has interrupted         (retriable)
@@ -85,11 +87,15 @@
     │   ├── WorkerDied              it ended though nobody closed it; says how, and what is done
     │   └── WorkerHung              it gives no sign of life, or does not come back from a callback
     ├── InvalidConfiguration        a configuration file with a mistake; names the line and what is allowed
+    ├── NoThreadLeft                the host has none for what was asked; nothing was begun     (retriable)
     ├── RealTimeRefused             the OS does not allow real-time threads; says what to do
     ├── QueueClosed                 nothing more goes in, or nothing is left to come out
     ├── MissingExtra                a call needs an extra that is not installed; says what to install
     ├── NoJava                      Spark needs a Java and none will do; says what to set or install
     ├── InvalidOption               an option of `format("heliograph")` that cannot be; says what can
+    ├── ExpectationFailed           events are not as a quality job was told; names the first
+    ├── TableInUse                  another job has this table or checkpoint                     (retriable)
+    ├── TableMismatch               a folder holds another table than a job is to write; says how
     └── SimulationError             a simulated run went wrong; carries the seed that repeats it
         ├── SimDeadlock             every task waits and no time-out will end it; names each
         ├── SimStuck                a task runs on without ever letting time pass
@@ -112,6 +118,7 @@ from heliograph.errors.channel import (
     ChannelError,
     ChannelExists,
     Closed,
+    ConsumerSuspended,
     DeliveryTimeout,
     Disconnected,
     EventChannelNotFound,
@@ -136,6 +143,7 @@ from heliograph.errors.channel import (
     Suspended,
     TooManyTimers,
     UnknownOption,
+    WindowFull,
     WouldDeadlock,
     WrongEventType,
 )
@@ -181,9 +189,10 @@ from heliograph.errors.link import (
     QueryFailed,
     UnsafeRuntimeFolder,
 )
-from heliograph.errors.outside import (
+from heliograph.errors.machine import (
     DiskError,
     DiskFull,
+    ExpectationFailed,
     FileExists,
     FileLocked,
     InvalidConfiguration,
@@ -192,8 +201,11 @@ from heliograph.errors.outside import (
     MissingExtra,
     NoJava,
     NoSuchFile,
+    NoThreadLeft,
     QueueClosed,
     RealTimeRefused,
+    TableInUse,
+    TableMismatch,
 )
 from heliograph.errors.ring import (
     EventTooLargeForRing,
@@ -226,6 +238,7 @@ __all__ = [
     "ChannelError",
     "ChannelExists",
     "Closed",
+    "ConsumerSuspended",
     "CrashViolation",
     "CursorFenced",
     "CursorHeld",
@@ -237,6 +250,7 @@ __all__ = [
     "EventChannelNotFound",
     "EventTooLargeForRing",
     "EventsUnderWay",
+    "ExpectationFailed",
     "ExpressionError",
     "FileExists",
     "FileLocked",
@@ -271,6 +285,7 @@ __all__ = [
     "NoRoomForRing",
     "NoSuchChannel",
     "NoSuchFile",
+    "NoThreadLeft",
     "NotAMember",
     "NotMatched",
     "NotOwner",
@@ -298,6 +313,8 @@ __all__ = [
     "SupplierFenced",
     "SupplierHeld",
     "Suspended",
+    "TableInUse",
+    "TableMismatch",
     "TooManyAcks",
     "TooManyFormats",
     "TooManyReaders",
@@ -305,6 +322,7 @@ __all__ = [
     "UnknownFormat",
     "UnknownOption",
     "UnsafeRuntimeFolder",
+    "WindowFull",
     "WorkerDied",
     "WorkerError",
     "WorkerFailed",

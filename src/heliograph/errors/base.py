@@ -1,4 +1,4 @@
-"""The root of the tree, and how a place inside an event is written."""
+"""The root of the error tree, and how the path of a field inside an event is written."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class NameAlreadyUsed(ChannelExists):
     """The manager was asked to create a channel that there is already."""
 
     owner: str = ""
-    """Whose it is; empty: nobody's, since it was not created by the manager."""
+    """The owner of the channel; empty when the channel was not created by the manager."""
 
     def __str__(self) -> str:
         whose = f", owned by {self.owner!r}: join it" if self.owner else ", which the manager did not create"
@@ -150,21 +150,21 @@ class NotOwner(ChannelError):
     """Only the owner of a channel may ask for this."""
 
     user: str
-    """Who asked."""
+    """The participant that asked."""
     wanted: str
     """For what."""
     owner: str
-    """Who may."""
+    """The participants that may."""
 
     def __str__(self) -> str:
         return f"{self.user!r} may not {self.wanted} {self.name!r}: only its owner {self.owner!r} may"
 
 
 class NotAMember(ChannelError):
-    """Somebody who has not joined the channel, or has left it."""
+    """A user that has not joined the channel, or has left it."""
 
     user: str
-    """Who."""
+    """The user."""
 
     def __str__(self) -> str:
         how = f"manager.join({self.name!r}, {self.user!r})"
@@ -177,7 +177,7 @@ class Suspended(ChannelError):
     retriable = True
 
     owner: str
-    """Who can restart it."""
+    """The participant that can restart it."""
     ending: bool = False
     """Whether it is being destroyed."""
     pushed: int = 0
@@ -200,9 +200,9 @@ class EventsUnderWay(ChannelError):
     retriable = True
 
     lacking: tuple[str, ...]
-    """Who has not acknowledged all that it is to get."""
+    """Participants that have not acknowledged everything that they are to get."""
     delayed: int = 0
-    """Events that are to be delivered later, to whoever is a member then."""
+    """Delayed events, which go to the participants of that time."""
 
     def __str__(self) -> str:
         later = f"{self.name!r} has events that are to be delivered later ({self.delayed}): destroy it then"
@@ -293,7 +293,7 @@ class NotMatched(ChannelError):
 
 
 class QueueFull(ChannelError):
-    """A reliable consumer's queue stayed full for as long as `push` may wait. Nobody got the event.
+    """A reliable consumer's queue stayed full for as long as `push` may wait. No receiver got the event.
 
     `name` is the consumer's.
     """
@@ -306,15 +306,20 @@ class QueueFull(ChannelError):
     """Seconds that `push` waited."""
     pushed: int = 0
     """In `push_many`, how many events had been pushed before this one."""
+    bytes_waiting: int = 0
+    """What those events take that wait, where that is what the queue is full by (`queue_bytes=`)."""
 
     def __str__(self) -> str:
         to_do = "nobody got this event: push it again"
         if self.pushed:
             done = self.pushed
             to_do = f"the first {done} of the batch are pushed, nobody got the others: push [{done}:] again"
+        waiting, remedy = f"{self.limit} events", "a longer queue"
+        if self.bytes_waiting:
+            waiting, remedy = f"events of {self.bytes_waiting:,} bytes", "more queue_bytes"
         return (
-            f"{self.name} has {self.limit} events waiting and took none in {self.waited:g} s; {to_do}, "
-            "give the consumer an overflow policy or a longer queue"
+            f"{self.name} has {waiting} waiting and took none in {self.waited:g} s; {to_do}, "
+            f"give the consumer an overflow policy or {remedy}"
         )
 
 
@@ -336,7 +341,7 @@ class DeliveryTimeout(ChannelError):
 
 
 class GivenUp(ChannelError):
-    """An event was handed out as often as may be, and nobody acknowledged it.
+    """An event was handed out as often as allowed, and no consumer acknowledged it.
 
     `name` is the consumer's or group's.
     """
@@ -379,12 +384,37 @@ class CallbackStuck(ChannelError):
 
     seconds: float
     """For how long."""
+    comes_again: bool = False
+    """Whether it acknowledges by returning, so that nothing is lost."""
+
+    def __str__(self) -> str:
+        waiting = "what waits for it is dropped and counted as stuck"
+        if self.comes_again:
+            waiting = "what it has not acknowledged comes again, to whoever receives in its place"
+        return (
+            f"{self.name} has not returned for {self.seconds:.1f} s; it is detached, and {waiting}. "
+            "Subscribe again when it has returned, or give Station(callback_limit=...) more"
+        )
+
+
+class WindowFull(ChannelError):
+    """A consumer or group gets nothing more until an event that is not acknowledged is settled.
+
+    `name` is the consumer's or group's.
+    """
+
+    limit: int
+    """Events that are acknowledged behind it, or handed out, at most."""
+    event: str
+    """The event that comes first among those that are not settled."""
+    attempts: int
+    """How often it was handed out."""
 
     def __str__(self) -> str:
         return (
-            f"{self.name} has not returned for {self.seconds:.1f} s; it is detached, and what waits for it "
-            "is dropped and counted as stuck. Subscribe again when it has returned, or give "
-            "Station(callback_limit=...) more"
+            f"{self.name} is given nothing more: {self.limit:,} events are out, or acknowledged behind "
+            f"event {self.event}, which was handed out {self.attempts} times and is not acknowledged. "
+            "max_deliveries= gives such an event up, and dead_letter= keeps it; or acknowledge it"
         )
 
 
@@ -399,6 +429,21 @@ class CallbackSuspended(ChannelError):
             f"{self.name} has not returned for {self.seconds:.1f} s and its queue is full; until it does, "
             "what comes for it is dropped and counted as suspended, so that nobody else waits. Give it a "
             "larger queue=, another overflow=, or less to do"
+        )
+
+
+class ConsumerSuspended(ChannelError):
+    """A consumer is not asked while its queue is full: until it is, what comes for it is dropped."""
+
+    seconds: float
+    """For how long."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} was not asked for {self.seconds:.1f} s, its queue is full, and a push was refused "
+            "for it; until it is asked, what comes for it is dropped and counted as suspended, so that "
+            "nobody else waits. Ask more often, or give it a larger queue=, another overflow=, or the "
+            "channel more max_blocking"
         )
 
 
@@ -425,7 +470,7 @@ class NotReentrant(ChannelError):
 
 
 class TooManyTimers(HeliographError):
-    """More timers wait than a station has room for."""
+    """More timers wait than a station allows."""
 
     retriable = True
 

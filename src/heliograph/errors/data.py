@@ -10,7 +10,7 @@ class FormatError(HeliographError):
     """A format description or an event class cannot be right."""
 
     reason: str
-    """What is wrong, without the place."""
+    """What is wrong, without the path of the field."""
     path: str = ROOT
     """The field, such as `$.position.lat`; `$` is the whole record."""
 
@@ -62,7 +62,7 @@ class IncompatibleFormats(FormatError):
 
 
 class TooManyFormats(FormatError):
-    """A registry keeps no more formats: who describes ever new ones is mistaken or hostile.
+    """A registry keeps no more formats: a peer that describes ever new ones is mistaken or hostile.
 
     Attributes:
         name: of the format that was one too many.
@@ -118,7 +118,7 @@ class DecodeError(HeliographError):
     """Bytes do not hold what their format says. Nothing of the event is returned."""
 
     reason: str
-    """What is wrong, without the place."""
+    """What is wrong, without the path of the field."""
     path: str = ROOT
     """The field, such as `$.position.lat`."""
 
@@ -173,7 +173,7 @@ class ExpressionError(HeliographError):
     """Where in the text, counted from 1."""
 
     def __str__(self) -> str:
-        # A window around the place keeps the picture readable for long expressions.
+        # A window around the column keeps the picture readable for long expressions.
         start = max(0, self.column - 1 - 60)
         window = self.text[start : start + 120].replace("\n", " ")
         return f"{self.reason} (column {self.column})\n  {window}\n  {' ' * (self.column - 1 - start)}^"

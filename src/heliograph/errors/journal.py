@@ -127,7 +127,7 @@ class NoHistory(JournalError):
     found: tuple[str, ...] = ()
     """The channels that have a history there."""
     instead: str = ""
-    """What somebody writes who wants to make it."""
+    """The call that makes it."""
 
     def __str__(self) -> str:
         to_make = f"; to make it, write {self.instead}" if self.instead else ""
@@ -213,14 +213,14 @@ class HistoryReset(JournalError):
 
 
 class SupplierHeld(JournalError):
-    """A named supplier is exclusive, and somebody else holds its lease."""
+    """A named supplier is exclusive, and another process holds its lease."""
 
     retriable = True
 
     name: str
     """Of the supplier."""
     owner: str
-    """Who holds it."""
+    """The holder of the lease."""
 
     def __str__(self) -> str:
         return (
@@ -246,14 +246,14 @@ class SupplierFenced(JournalError):
 
 
 class CursorHeld(JournalError):
-    """A named consumer is exclusive, and somebody else holds its lease."""
+    """A named consumer is exclusive, and another process holds its lease."""
 
     retriable = True
 
     name: str
     """The name of the consumer."""
     owner: str
-    """Who holds it."""
+    """The holder of the lease."""
 
     def __str__(self) -> str:
         return (
@@ -298,7 +298,7 @@ class BatchRefused(JournalError):
     """A batch that was handed over from outside, such as one of a Spark stream, was not taken in."""
 
     writer: str
-    """Who wrote it."""
+    """The program that wrote it."""
     batch: int
     """Its number."""
     reason: str
@@ -314,13 +314,13 @@ class AdoptionTimeout(JournalError):
     retriable = True
 
     writer: str
-    """Who wrote it."""
+    """The program that wrote it."""
     batch: int
     """Its number."""
     seconds: float
     """How long was waited."""
     holder: str
-    """Who has the folder and should take it in."""
+    """The station that has the folder and should take it in."""
 
     def __str__(self) -> str:
         return (

@@ -18,7 +18,7 @@ class LinkError(HeliographError):
 
 
 class UnsafeRuntimeFolder(LinkError):
-    """The folder where this user's stations meet belongs to, or can be entered by, somebody else."""
+    """The folder where this user's stations meet belongs to, or can be entered by, another user."""
 
 
 class LinkRefused(LinkError):

@@ -18,7 +18,7 @@ class RingError(HeliographError):
 
 
 class RingNotAvailable(RingError):
-    """This machine, or what this process may do on it, has no room for rings; sockets serve instead."""
+    """This machine, or what this process may do on it, has no memory for rings; sockets serve instead."""
 
 
 class NoRoomForRing(RingError):
@@ -42,7 +42,7 @@ class NoRoomForRing(RingError):
 
 
 class RingFull(RingError):
-    """A reliable reader did not make room in time.
+    """A reliable reader did not read on in time.
 
     Attributes:
         waited: seconds that the writer waited.
@@ -81,7 +81,7 @@ class EventTooLargeForRing(RingError):
 
 
 class TooManyReaders(RingError):
-    """Every place for a reader is taken."""
+    """The table of readers is full."""
 
     retriable = True
 

@@ -6,6 +6,7 @@ listed(twins, joint=" or ")          alt or height
 hint("queuex", ("queue", "ack"))     ; did you mean queue?
 of_batch(3)                          ; it is [3] of the batch, of which none is pushed
 station_text(7, "tower")             station 0000000000000007 (tower)
+station_name(that)                   tower
 """
 
 from __future__ import annotations
@@ -53,5 +54,11 @@ def of_batch(index: int | None) -> str:
 
 
 def station_text(station: int, name: str) -> str:
-    """How a station is called where somebody looks for it."""
+    """A station by its id and name, as users see it."""
     return f"station {station:016x} ({name})" if name else f"station {station:016x}"
+
+
+def station_name(text: str) -> str:
+    """The name in what `station_text` wrote; where there is none, all of it."""
+    _, opened, rest = text.partition(" (")
+    return rest.removesuffix(")") if opened and text.startswith("station ") else text

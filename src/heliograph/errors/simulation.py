@@ -31,7 +31,7 @@ class SimDeadlock(SimulationError):
 
 
 class SimStuck(SimulationError):
-    """Port calls went on and on while the simulated time stood still: somebody polls instead of waiting.
+    """Port calls went on and on while the simulated time stood still: a task polls instead of waiting.
 
     Attributes:
         task: the task that made the last call.
@@ -49,7 +49,7 @@ class SimStuck(SimulationError):
 
 
 class SimTaskFailed(SimulationError):
-    """An exception ended a task, and nobody joined the task to hear of it.
+    """An exception ended a task, and no other task joined it to hear of it.
 
     Attributes:
         task: the name of the task; the exception is the cause (`__cause__`).

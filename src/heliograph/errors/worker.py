@@ -22,7 +22,7 @@ class WorkerFailed(WorkerError):
 
 
 class WorkerDied(WorkerError):
-    """Its process ended though nobody closed it.
+    """Its process ended by itself.
 
     Attributes:
         process: the id it had.

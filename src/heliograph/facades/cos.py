@@ -37,6 +37,7 @@ from heliograph.errors import (
     Closed,
     Disconnected,
     HeliographError,
+    NoThreadLeft,
     ObjectNotExist,
 )
 from heliograph.model.event import Event
@@ -300,8 +301,10 @@ class ProxyPushSupplier(_Proxy):
             self.end(tell=False)
 
     def _open(self) -> None:
-        channel = self._events.channel
-        self._subscription = channel.subscribe(self._deliver, name="push consumer")
+        deliver = partial(self._deliver)
+        # Not name=, which is durable on a persistent channel: a proxy is as old as its connection.
+        deliver.__name__ = "push consumer"  # type: ignore[attr-defined]  # a partial has attributes of its own
+        self._subscription = self._events.channel.subscribe(deliver)
 
     def _close(self) -> None:
         if self._subscription is not None:
@@ -358,7 +361,11 @@ class ProxyPullConsumer(_Proxy):
             raise BadParam("connect_pull_supplier", "takes a supplier: events have to come from somewhere")
         self._connect(pull_supplier)
         tasks = self._events.channel.ports.tasks
-        tasks.spawn(f"pull into {self._events.channel.name}", partial(self._run, pull_supplier))
+        try:
+            tasks.spawn(f"pull into {self._events.channel.name}", partial(self._run, pull_supplier))
+        except NoThreadLeft:
+            self.end(tell=False)
+            raise
 
     def disconnect_pull_consumer(self) -> None:
         self._disconnect()

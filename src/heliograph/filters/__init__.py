@@ -10,5 +10,5 @@
     spark.to_sql(checked)            a text for DataFrame.filter
 
 This package imports nothing by itself: a program without filters never loads the parser, and one without
-history never loads Arrow. `docs/filters.md` is the specification.
+history never loads Arrow. `docs/reference/filters.md` is the specification.
 """

@@ -6,18 +6,19 @@
 
 `heliograph.filters.schema` says which columns stand for which fields. Arrow's own kernels wrap around,
 compare NaN as IEEE does and raise for a whole batch when one row is wrong; here each row has the value that
-`docs/filters.md` gives it.
+`docs/reference/filters.md` gives it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from heliograph.errors import ExpressionError
-from heliograph.filters import like, runtime
+from heliograph.filters import like, python_operations
 from heliograph.filters import typed as k
 from heliograph.filters.arrow_columns import KIND_TYPES, WrongColumn, column, length
 from heliograph.filters.schema import OneHeader
@@ -82,7 +83,7 @@ class _Evaluation:
     def _compute(self, node: k.Node) -> Any:
         match node:
             case k.Const():
-                return pa.scalar(node.value, KIND_TYPES[node.kind])
+                return pa.scalar(_stored(node.value), KIND_TYPES[node.kind])
             case k.Column():
                 return self._column(node)
             case k.Convert():
@@ -202,6 +203,11 @@ class _Evaluation:
                 return self._exact(pc.abs_checked, abs, value)
 
 
+def _stored(value: Any) -> Any:
+    """A constant as columns have it."""
+    return str(value) if isinstance(value, UUID) else value
+
+
 def _convert(value: Any, source: k.Kind, target: k.Kind) -> Any:
     if source == "wide" and target == "int":
         fits = pc.less_equal(value, pa.scalar(MAX_INT, KIND_TYPES["wide"]))
@@ -247,7 +253,7 @@ def _compare(op: Comparison, left: Any, right: Any, kind: k.Kind) -> Any:
 
 
 def _is_in(value: Any, node: k.In) -> Any:
-    members = [const.value for const in node.values]
+    members = [_stored(const.value) for const in node.values]
     found: Any
     if node.of.kind == "float":
         # Adding zero makes -0.0 into 0.0, which the hash behind is_in tells apart.
@@ -300,5 +306,5 @@ def _rounded(value: Any, digits: int) -> Any:
         results = np.copysign((whole + (rest > 0.5)) / scale, numbers)
         safe = (scaled < 2.0**50) & (np.abs(rest - 0.5) > scaled * 1e-14 + 1e-14)
     for row in np.flatnonzero(~safe):
-        results[row] = runtime.rounded(float(numbers[row]), digits)
+        results[row] = python_operations.rounded(float(numbers[row]), digits)
     return pc.if_else(pc.is_valid(value), pa.array(results), pa.scalar(None, pa.float64()))

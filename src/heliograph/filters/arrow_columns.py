@@ -2,7 +2,7 @@
 
 The layout is described in `heliograph.filters.schema`. Other Arrow types that hold the same kind of value are
 cast: dictionaries and large strings to strings, unsigned integers and decimals to decimal(20, 0), and so on.
-A column of another kind than the format says is refused, for a cast would answer a question nobody asked.
+A column of another kind than the format says is refused: a cast would answer another question.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ KIND_TYPES: Final[dict[str, Any]] = {
     "text": pa.string(),
     "bytes": pa.binary(),
     "datetime": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+    "uuid": pa.string(),
 }
 """The Arrow type of each kind of value."""
 
@@ -105,7 +107,7 @@ def _holds(kind: k.Kind, found: Any) -> bool:
             fits = pa.types.is_integer(found) or (pa.types.is_decimal(found) and found.scale == 0)
         case "float":
             fits = pa.types.is_floating(found)
-        case "text":
+        case "text" | "uuid":
             fits = (
                 pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
             )
@@ -114,6 +116,8 @@ def _holds(kind: k.Kind, found: Any) -> bool:
             fits = fits or pa.types.is_binary_view(found) or pa.types.is_fixed_size_binary(found)
         case "datetime":
             fits = pa.types.is_timestamp(found) and found.tz is not None
+        case "date":
+            fits = pa.types.is_date(found)
         case _:
             fits = True
     return bool(fits)

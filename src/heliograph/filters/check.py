@@ -2,12 +2,14 @@
 
 Every name must be a field, every operator must get what it takes, and every conversion is written into the
 typed tree. There are few conversions: an integer beside a float becomes a float, an integer beside a u64 is
-compared with it exactly. Text is never taken for a number, nor a bool.
+compared with it exactly. Text is never taken for a number, nor a bool; a constant text beside a UUID is one.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, cast
+from uuid import UUID
 
 from heliograph.errors import ExpressionError
 from heliograph.errors.sentences import hint, listed
@@ -27,7 +29,8 @@ MAX_DIGITS: Final = 15
 """Digits after the point that `round` can keep; a double holds no more."""
 
 _NUMBERS: Final = frozenset({"int", "wide", "float"})
-_ORDERED: Final = _NUMBERS | {"text", "bytes", "datetime"}
+_ORDERED: Final = _NUMBERS | {"text", "bytes", "datetime", "date", "uuid"}
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _UNTYPED_NULL: Final = k.Const(None, "other")
 
 
@@ -69,7 +72,7 @@ class _Checker:
         self._enums: dict[k.Column, ft.Enum] = {}
 
     def error(self, reason: str, at: t.At) -> ExpressionError:
-        """What to raise about the node at a place."""
+        """What to raise about the node at a column."""
         return ExpressionError(reason, text=self._text, column=max(1, at.column))
 
     def condition(self, tree: t.Tree, user: str) -> k.Node:
@@ -212,6 +215,7 @@ class _Checker:
         for tree, node in zip(trees, nodes, strict=True):
             if node.kind in ("list", "other") and node != _UNTYPED_NULL:
                 raise self.error(f"{self._words(node)} cannot be compared, only tested with IS NULL", tree.at)
+        nodes = self._with_uuids(trees, nodes)
         kind, nodes = self._unified(nodes, at, "compared")
         if ordered and kind not in _ORDERED:
             raise self.error(f"{self._words(nodes[0])} has no order; only = and <> compare it", at)
@@ -241,6 +245,24 @@ class _Checker:
                 nodes.append(node)
         return nodes
 
+    def _with_uuids(self, trees: Sequence[t.Tree], nodes: list[k.Node]) -> list[k.Node]:
+        """A constant text beside a UUID stands for the UUID that it writes."""
+        if not any(node.kind == "uuid" for node in nodes):
+            return nodes
+        return [
+            self._uuid(node.value, tree)
+            if isinstance(node, k.Const) and isinstance(node.value, str)
+            else node
+            for tree, node in zip(trees, nodes, strict=True)
+        ]
+
+    def _uuid(self, text: str, tree: t.Tree) -> k.Const:
+        if not _UUID.fullmatch(text):
+            raise self.error(
+                f"{text[:60]!r} is no UUID; one is written '12345678-1234-5678-1234-567812345678'", tree.at
+            )
+        return k.Const(UUID(text), "uuid")
+
     def _unified(self, nodes: Sequence[k.Node], at: t.At, verb: str) -> tuple[k.Kind, list[k.Node]]:
         """The nodes as values of one kind."""
         typed = [node for node in nodes if node != _UNTYPED_NULL]
@@ -255,7 +277,7 @@ class _Checker:
             other = next(node for node in typed if node.kind != typed[0].kind)
             raise self.error(
                 f"{self._words(typed[0])} and {self._words(other)} cannot be {verb}; "
-                "there are no conversions between text, numbers, bools, bytes and times",
+                "there are no conversions between text, numbers, bools, bytes, times, dates and UUIDs",
                 at,
             )
         return kind, [_convert(node, kind) for node in nodes]

@@ -3,7 +3,7 @@
 `%` stands for any number of characters, `_` for one; with ESCAPE, the escape before `%`, `_` or itself makes
 it an ordinary character. A character is a code point, newlines included.
 
-A pattern is cut at its `%`. Each middle segment has a fixed length, so the leftmost place where it fits is
+A pattern is cut at its `%`. Each middle segment has a fixed length, so the leftmost position where it fits is
 always right, and no engine ever needs to come back to it: an atomic group tells the regular expression so.
 """
 
@@ -18,7 +18,7 @@ Segment: TypeAlias = tuple[str | None, ...]
 
 
 class BadPattern(ValueError):
-    """The pattern cannot be right; the checker adds the place."""
+    """The pattern cannot be right; the checker adds the column."""
 
 
 def segments(pattern: str, escape: str | None) -> tuple[Segment, ...]:

@@ -10,8 +10,9 @@ import enum
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -35,6 +36,8 @@ _KINDS: dict[type, t.ConstantKind] = {
     str: "text",
     bytes: "bytes",
     datetime: "datetime",
+    date: "date",
+    UUID: "uuid",
     type(None): "null",
 }
 
@@ -61,6 +64,10 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, datetime):
         return value.astimezone(UTC) if value.tzinfo is not None else value
+    if isinstance(value, date):
+        return date(value.year, value.month, value.day)
+    if isinstance(value, UUID):
+        return UUID(int=value.int)
     if isinstance(value, float):
         # One NaN object, so that trees which hold it are equal.
         return math.nan if math.isnan(value) else float(value)
@@ -86,12 +93,12 @@ def _problem(value: Any) -> str | None:
             return None
         case int() if not t.MIN_INT <= value <= t.MAX_WIDE:
             return "this integer is out of range; integers go from -2**63 to 2**64-1"
-        case None | int() | float() | str() | bytes() | datetime():
+        case None | int() | float() | str() | bytes() | date() | UUID():
             return None
         case _:
             return (
                 f"a {type(value).__name__} is no value for an expression; "
-                "bool, int, float, str, bytes, datetime, enum members and None are"
+                "bool, int, float, str, bytes, datetime, date, UUID, enum members and None are"
             )
 
 

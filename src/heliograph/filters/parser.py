@@ -17,7 +17,7 @@ nor that of anything that later walks the tree.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Final, cast
 
 from heliograph.errors import ExpressionError
@@ -48,6 +48,7 @@ FUNCTIONS: Final = {
 """The functions there are, and how few and how many arguments each takes."""
 
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _PREDICATES: Final = COMPARISONS | {"IS", "IN", "LIKE", "BETWEEN"}
 _OPERAND: Final = "a field, a number, a 'text', a parameter, a function or a parenthesis"
 
@@ -292,6 +293,8 @@ class _Parser:
         plain = token.value is None
         if plain and self.here.kind == "value" and token.text.lower() == "timestamp":
             return self._timestamp(self.take())
+        if plain and self.here.kind == "value" and token.text.lower() == "date":
+            return self._date(self.take())
         if plain and self.here.text == "(" and self.here.kind == "symbol":
             return self._call(token)
         return self.path(token)
@@ -308,6 +311,15 @@ class _Parser:
                 token,
             ) from None
         return self._made(t.Value(instant, "datetime", t.At(token.column)))
+
+    def _date(self, token: Token) -> t.Tree:
+        try:
+            if not isinstance(token.value, str) or not _DATE.fullmatch(token.value):
+                raise ValueError  # noqa: TRY301 - joins the other ways not to be a day
+            day = date.fromisoformat(token.value)
+        except ValueError:
+            raise self.error("a day is written DATE '2026-01-31'", token) from None
+        return self._made(t.Value(day, "date", t.At(token.column)))
 
     def _call(self, token: Token) -> t.Tree:
         name = token.text.lower() if token.text.isascii() else token.text

@@ -11,10 +11,11 @@
 "no"), `add_value` one that gives the value, None for NULL. Both are only known after `finish`, so they are
 objects whose `str` is the text. Conditions may be placed anywhere after `lines`, in any order.
 
-The text holds only names made here (`k_0`, `t_0`, `v_0`, `a_0`, … and those of `heliograph.filters.runtime`,
-which surrounding code must not use). Constants are bound as global values. The name of a field is not in the
-text either: it says `event.a_3`, and when the code object is made, `a_3` is replaced in its table of names:
-a field's name is data from beginning to end and still costs no more than an attribute.
+The text holds only names made here (`k_0`, `t_0`, `v_0`, `a_0`, … and those of
+`heliograph.filters.python_operations`, which surrounding code must not use). Constants are bound as global
+values. The name of a field is not in the text either: it says `event.a_3`, and when the code object is made,
+`a_3` is replaced in its table of names: a field's name is data from beginning to end and still costs no more
+than an attribute.
 
 Three-valued logic costs nothing where no NULL can be: each condition is generated as "is it TRUE" or "is it
 FALSE", NOT changes from one to the other, and only nullable operands are tested for None.
@@ -26,7 +27,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from heliograph.filters import like, runtime
+from heliograph.filters import like, python_operations
 from heliograph.filters import typed as k
 from heliograph.filters.schema import HEADER_FIELDS
 from heliograph.filters.tree import MAX_INT, MIN_INT
@@ -71,7 +72,7 @@ _LOADERS: Final[dict[k.Load, str]] = {
     "datetime_ns": "instant_of_ns",
 }
 _RUNTIME: Final[dict[str, Any]] = {
-    name: getattr(runtime, name)
+    name: getattr(python_operations, name)
     for name in (
         *("single", "enum_value", "instant", "instant_of_ns", "array_item", "first_dimension"),
         *("remainder", "integer_abs", "narrowed", "floor", "ceil", "sqrt", "rounded", "lower", "upper"),
@@ -150,7 +151,7 @@ class Emitter:
     def function(self, name: str, lines: Iterable[str], namespace: dict[str, Any] | None = None) -> Any:
         """Compile a function's source, which may name what `namespace` holds."""
         scope = {"__builtins__": _BUILTINS, **_RUNTIME, **self._namespace, **(namespace or {})}
-        # Not among its own globals, so that it is gone with the last who has it, and not in a circle.
+        # Not among its own globals, so that it is freed with its last user, and is in no reference cycle.
         return define(lines, scope, self._attributes).pop(name)
 
     # Use: the one way from a node to its text

@@ -1,7 +1,7 @@
 """What an expression means, as plainly as it can be written: a walk over the typed tree.
 
-The engines are fast; this one is clear. Tests hold every engine to it, and `docs/filters.md` says the same in
-words. NULL is None.
+The engines are fast; this one is clear. Tests hold every engine to it, and
+`docs/reference/filters.md` says the same in words. NULL is None.
 
     evaluate(checked.node, event, header)     True, False, a value, or None for NULL
 """
@@ -165,7 +165,7 @@ def _holds(op: Comparison, order: int) -> bool:
 
 
 def _like(text: str, segments: tuple[tuple[str | None, ...], ...]) -> bool:
-    """Follow every way to match at once: the set of pattern places that the text so far can have reached."""
+    """Follow every way to match at once: all positions in the pattern that the text can have reached."""
     pattern: list[str | bool | None] = []
     for number, segment in enumerate(segments):
         pattern += [True] * (number > 0)  # True stands for %

@@ -1,12 +1,13 @@
 """What names mean: the fields of a format and of the header, as columns.
 
-This is the one place that knows the header's fields in filters. In Python they are attributes of
+This module alone knows the header's fields in filters. In Python they are attributes of
 `heliograph.model.event.Header`; in Arrow and Spark they are fields of one struct column named `header`, whose
 times are microsecond timestamps in UTC and whose `user` is a map of text to text.
 
 In Arrow and Spark an event's field is a column of its name, laid out as `heliograph.codec.columnar.columns`
 does it: a nested event is a struct, a list or array of one dimension a list, any other array a struct of
-`shape` and of `data` with the items in row-major order, a u64 an unsigned integer or decimal(20, 0).
+`shape` and of `data` with the items in row-major order, a u64 an unsigned integer or decimal(20, 0), a
+UUID its text in lower case.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class HeaderField(NamedTuple):
 
     @property
     def of_place(self) -> bool:
-        """Whether it is known only once the event has its place among the others, or in a history."""
+        """Whether it is known only once the event has its sequence number, or is in a history."""
         return self.of_each or self.name == "partition"
 
 
@@ -98,7 +99,7 @@ class OneHeader:
 
 
 class NoSuchColumn(LookupError):
-    """A name or position that leads nowhere; the checker adds the place."""
+    """A name or position that leads nowhere; the checker adds the column."""
 
 
 class Place(NamedTuple):
@@ -164,7 +165,7 @@ def _check_position(position: int, length: int | None, written: str) -> None:
 
 
 def _tensor_element(place: Place, kind: ft.FieldType, position: int, written: str) -> Place:
-    """A further position in an array that has several dimensions, or nobody knows how many.
+    """A further position in an array that has several dimensions, or an unknown number of them.
 
     Where the shape is free, the positions given are taken for all there are, and an array of another rank
     gives NULL.
@@ -211,7 +212,7 @@ def _value_of(kind: ft.FieldType) -> tuple[Kind, Load, int | None]:
             return "float", name, 0
         case ft.Scalar(name="datetime"):
             return "datetime", "datetime", 0
-        case ft.Scalar(name="bool" | "bytes" as name):
+        case ft.Scalar(name="bool" | "bytes" | "date" | "uuid" as name):
             return name, "plain", 0
         case ft.Scalar():
             return "text", "plain", 0
@@ -241,7 +242,7 @@ def user_header(key: str) -> Column:
 
 
 def around_the_place(node: Node) -> tuple[Node | None, Node | None]:
-    """A condition as two: what can be told before an event has its place, and the rest.
+    """A condition as two: what can be decided before an event has its sequence number, and the rest.
 
     It is TRUE exactly when both are; None is always.
     """
@@ -280,6 +281,8 @@ KIND_WORDS: Final[dict[Kind, str]] = {
     "text": "text",
     "bytes": "bytes",
     "datetime": "a datetime",
+    "date": "a date",
+    "uuid": "a UUID",
     "list": "a list or array",
     "other": "nested data",
 }

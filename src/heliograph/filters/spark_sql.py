@@ -15,14 +15,15 @@ anywhere in SQL, inside quotes too. No escape exists for that in a quoted name, 
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from heliograph.errors import ExpressionError
 from heliograph.filters import like
 from heliograph.filters import typed as k
 from heliograph.filters.schema import HEADER_COLUMN, OneHeader
-from heliograph.model.field_types import EPOCH
+from heliograph.model.field_types import EPOCH, EPOCH_DAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,8 @@ SQL_TYPES: Final[dict[k.Kind, str]] = {
     "text": "STRING",
     "bytes": "BINARY",
     "datetime": "TIMESTAMP",
+    "date": "DATE",
+    "uuid": "STRING",
 }
 """The Spark type of each kind of value."""
 
@@ -241,6 +244,10 @@ def _constant(const: k.Const) -> str:
             elapsed = const.value - EPOCH
             micros = (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
             return f"timestamp_micros({micros}L)"
+        case date():
+            return f"date_from_unix_date({const.value.toordinal() - EPOCH_DAY})"
+        case UUID():
+            return _text(str(const.value))
 
 
 def _text(value: str) -> str:

@@ -11,13 +11,14 @@ conditions is one flat node.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Final, Literal, TypeAlias
+from uuid import UUID
 
 import msgspec
 
-Constant: TypeAlias = bool | int | float | str | bytes | datetime | None
-ConstantKind: TypeAlias = Literal["bool", "int", "float", "text", "bytes", "datetime", "null"]
+Constant: TypeAlias = bool | int | float | str | bytes | datetime | date | UUID | None
+ConstantKind: TypeAlias = Literal["bool", "int", "float", "text", "bytes", "datetime", "date", "uuid", "null"]
 Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
 Arithmetic: TypeAlias = Literal["+", "-", "*", "/", "%"]
 
@@ -38,7 +39,7 @@ MAX_IN: Final = 4_096
 class At(msgspec.Struct, frozen=True, eq=False):
     """Where a node begins in its text, counted from 1; 0 when it was built without one.
 
-    All places are equal, so that trees compare by what they mean.
+    All columns are equal, so that trees compare by what they mean.
     """
 
     column: int
@@ -238,7 +239,7 @@ class Projection(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class SourceText(msgspec.Struct, frozen=True, eq=False):
-    """The text errors point into. Like places, all texts are equal."""
+    """The text errors point into. Like columns, all texts are equal."""
 
     text: str
 

@@ -10,19 +10,22 @@ own (`Convert`), so operators only ever meet two operands of one kind:
     text       compared by code point
     bytes      compared byte by byte
     datetime   an instant, UTC, microseconds
+    date       a day of the calendar
+    uuid       compared by its sixteen bytes
     list       a list or array: only `length` and IS NULL take one
     other      a record, a schema-less value: only IS NULL takes one
 
-Reference, generated Python, Arrow and Spark are four readers of this tree; `docs/filters.md` says what it
-means and `heliograph.filters.reference` says the same in code.
+Reference, generated Python, Arrow and Spark are four readers of this tree; `docs/reference/filters.md`
+says what it means and `heliograph.filters.reference` says the same in code.
 
 An index over many subscriptions reads a condition through `conjuncts`.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -30,8 +33,10 @@ if TYPE_CHECKING:
     from heliograph.filters.tree import Comparison
     from heliograph.model.formats import Format
 
-Kind: TypeAlias = Literal["bool", "int", "wide", "float", "text", "bytes", "datetime", "list", "other"]
-Scalar: TypeAlias = bool | int | float | str | bytes | datetime | None
+Kind: TypeAlias = Literal[
+    "bool", "int", "wide", "float", "text", "bytes", "datetime", "date", "uuid", "list", "other"
+]
+Scalar: TypeAlias = bool | int | float | str | bytes | datetime | date | UUID | None
 Operation: TypeAlias = Literal["+", "-", "*", "/", "%", "&"]
 Load: TypeAlias = Literal["plain", "f64", "f32", "enum", "datetime", "datetime_ns", "opaque"]
 Function: TypeAlias = Literal["abs", "lower", "upper", "length", "coalesce", "round", "floor", "ceil", "sqrt"]
@@ -270,7 +275,7 @@ class Predicate(msgspec.Struct, frozen=True, cache_hash=True):
     Attributes:
         value: of the column's kind; None for `is null` and `is not null`, the prefix for `prefix`.
         values: for `in` and `not in`.
-        node: the same test as a node, for whoever evaluates instead of indexing.
+        node: the same test as a node, for engines that evaluate instead of indexing.
     """
 
     column: Column

@@ -7,7 +7,7 @@
     for row in reader.read(first, max_events=100): ...
 
 A partition is a folder with one writer and any number of readers. Bodies are opaque bytes with the id of
-their format; only sealing looks into them. `docs/journal.md` has the files byte by byte.
+their format; only sealing looks into them. `docs/reference/journal.md` has the files byte by byte.
 """
 
 from heliograph.journal.consumers.cursors import Cursor, CursorStore

@@ -12,12 +12,12 @@ from typing import Final
 from heliograph.errors import InvalidFileName
 
 ACTIVITY: Final = "_helio.activity"
-"""The channel that tells who made, joined and left channels: nothing of it is ever dropped."""
+"""The channel with the log of participants: nothing of it is ever dropped."""
 GROUP_PLACE: Final = "group:"
-"""How the name of a group begins where its place is kept, beside those of durable consumers."""
+"""How the name of a group begins where its cursor is kept, beside those of durable consumers."""
 
 MAX_ESCAPED: Final = 200
-"""Bytes of an escaped name; file systems allow 255, and suffixes need room."""
+"""Bytes of an escaped name; file systems allow 255, and suffixes need some."""
 
 CHANNELS: Final = "channels"
 CONSUMERS: Final = "consumers"
@@ -59,7 +59,7 @@ def unescaped(text: str) -> str:
 
 
 def head_name(first: int, epoch: int, serial: int) -> str:
-    """Never the same twice: the serial counts the heads of one writer's life, the epoch its lives."""
+    """Never the same twice: the serial counts the heads of one writer, the epoch the writers."""
     return f"{HEADS}/{first:020d}-{epoch:08x}-{serial:04x}.log"
 
 

@@ -7,8 +7,8 @@
 <folder>/delayed/<channel>/<partition>/...     events that are to be delivered later
 <folder>/inbox/...                             batches from outside (`heliograph.journal.inbox.staging`)
 
-Whoever has the folder takes in what lies in the inbox: into the store of a channel that is open, or into a
-partition that it opens for that, and keeps until somebody wants the channel.
+The station that has the folder takes in what lies in the inbox: into the store of a channel that is
+open, or into a partition that it opens for that, and keeps open until the channel is opened.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import AdoptionTimeout, BatchRefused, FileExists, FileLocked, FolderInUse, NoHistory
 from heliograph.journal.consumers.cursors import CursorStore
+from heliograph.journal.folders import make_folder
 from heliograph.journal.format.channel_config import (
     ChannelConfig,
     keep_charter,
@@ -34,7 +35,6 @@ from heliograph.journal.inbox.staging import BATCH, READY
 from heliograph.journal.limits import DAY, Limits
 from heliograph.journal.names import ACTIVITY, CHANNELS, CONSUMERS, DELAYED, escaped
 from heliograph.journal.store import JournalStore
-from heliograph.journal.writing.recovery import make_folder
 from heliograph.journal.writing.shared_threads import Shared
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.model.formats import FormatRegistry
@@ -53,10 +53,10 @@ log = logging.getLogger(__name__)
 
 AS_A_STATION: Final = "as a station"
 FOR_A_MOMENT: Final = "for a moment, to take in a batch"
-"""What the holder of a folder says about itself; whoever finds the second one waits."""
+"""What the holder of a folder says about itself; a station that finds the second one waits."""
 MOMENT_SECONDS: Final = 30.0
 SETTLE_SECONDS: Final = 0.25
-"""How long somebody who says nothing, or something else, is waited for."""
+"""How long a holder that says nothing, or something else, is waited for."""
 KEEP_ALL: Final = Limits(keep_bytes=None, keep_seconds=None, grace_seconds=3650 * DAY)
 """Of partitions that are open for a moment only."""
 
@@ -65,7 +65,7 @@ LOOK_SECONDS: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
 """How long it is left alone at most after it could not be looked through, several times in a row."""
 SHORTEST_WAIT: Final = 0.002
-"""How soon somebody who waits for an adoption looks for the first time."""
+"""Seconds until a thread that waits for an adoption looks for the first time."""
 SWEEP_SECONDS: Final = 3600.0
 """How often leftovers are looked for."""
 
@@ -77,8 +77,8 @@ class Keeping:
         ports: with a disk.
         limits: of every partition.
         station_seq: numbers the events that the station takes in.
-        note: `FOR_A_MOMENT` for somebody who will call `take_in` and let go again.
-        owner: who holds what consumers and suppliers of this station hold.
+        note: `FOR_A_MOMENT` for a caller that will call `take_in` and let go again.
+        owner: the holder of this station's consumer and supplier leases.
     """
 
     def __init__(
@@ -110,13 +110,19 @@ class Keeping:
         self._charters = ports.tasks.lock("charters")
         """Held while one is read and replaced; nothing else is waited for meanwhile."""
         self._stores: dict[str, JournalStore] = {}
+        self._owners: dict[str, str | None] = {}
+        """Of channels that are being opened: who has suspended them."""
         self._unclaimed: dict[str, Target] = {}
         """Partitions that are open for batches from outside only."""
         self._stopping = False
         self._bell = ports.tasks.signal("inbox")
         self._watcher: Task | None = None
         if note == AS_A_STATION:
-            self._watcher = ports.tasks.spawn("inbox", self._watch)
+            try:
+                self._watcher = ports.tasks.spawn("inbox", self._watch)
+            except BaseException:
+                self._lock.release()
+                raise
 
     def open_store(
         self,
@@ -129,7 +135,7 @@ class Keeping:
         if is_kept:
             self.check_types(channel, types())  # before anything is written
         with self._opening:
-            self._keep_charter(channel, qos, types, sync=is_kept)
+            self._owners[channel] = self._keep_charter(channel, qos, types, sync=is_kept).suspended
             unclaimed = self._unclaimed.pop(channel, None)
             if unclaimed is not None:
                 unclaimed.writer.close()
@@ -156,7 +162,7 @@ class Keeping:
     def check_types(self, channel: str, types: tuple[type[Event], ...]) -> None:
         """IncompatibleFormats for a class that does not go together with what is kept of a channel."""
         if self.has(channel):
-            from heliograph.journal.format.schema_check import check_classes  # noqa: PLC0415 - new histories need none
+            from heliograph.journal.reading.schema_check import check_classes  # noqa: PLC0415 - new histories need none
 
             place = f"{CHANNELS}/{escaped(channel)}/{self.partition}"
             check_classes(self._disk, place, channel, types)
@@ -190,8 +196,8 @@ class Keeping:
         return read_charter(self._disk, channel)
 
     def suspended(self, channel: str) -> str | None:
-        """The owner who has suspended a channel, as its manager has noted."""
-        return self.charter(channel).suspended
+        """The owner that has suspended a channel that is just being opened, as its manager has noted."""
+        return self._owners.pop(channel) if channel in self._owners else self.charter(channel).suspended
 
     def declare(self, channel: str, qos: QoS, types: tuple[type[Event], ...]) -> None:
         """An open channel carries further types."""
@@ -216,7 +222,7 @@ class Keeping:
                 waiting.add(key)
 
     def close(self) -> None:
-        """Let go of the folder; the stores are closed by who opened them."""
+        """Let go of the folder; the stores are closed by their openers."""
         self._stopping = True
         self._bell.notify()
         if self._watcher is not None:
@@ -237,9 +243,9 @@ class Keeping:
         *,
         sync: bool = True,
         anew: bool = False,
-    ) -> None:
+    ) -> ChannelConfig:
         with self._charters:
-            keep_charter(self._disk, channel, qos, types(), sync=sync, anew=anew)
+            return keep_charter(self._disk, channel, qos, types(), sync=sync, anew=anew)
 
     def _target(self, batch: Batch) -> Target:
         """The open partition of a batch's channel; BatchRefused while that is suspended."""
@@ -279,14 +285,14 @@ class Keeping:
         return Target(writer, formats, self._station_seq, carried)
 
     def _limits_of(self, channel: str) -> Limits:
-        """Who is in a channel is told by all of the log of activity: retention has no part in that."""
+        """The participants of a channel follow from the whole log of activity: retention leaves it alone."""
         limits = self._limits or Limits()
         if channel != ACTIVITY:
             return limits
         return replace(limits, keep_bytes=None, keep_seconds=None, drop_read=False)
 
     def _places(self, channel: str) -> tuple[Place, ...]:
-        """How far the durable consumers of a channel are that nobody has open: they hold what they lack."""
+        """How far the durable consumers of a channel are that is not open: they hold what they lack."""
         folder = f"{CONSUMERS}/{escaped(channel)}"
         if not self._disk.exists(folder):
             return ()
@@ -321,9 +327,9 @@ class Keeping:
             self._bell.wait(pause)
 
     def _locked(self, note: str) -> FileLock:
-        """The lock of the folder, waiting for somebody who has it for a moment only.
+        """The lock of the folder, waiting for a holder that has it for a moment only.
 
-        Who has just taken it may not have said so yet, and what is read there be of the one before.
+        The new holder may not have said so yet; what is read there may be of the one before.
         """
         waited = 0.0
         while True:
@@ -346,7 +352,7 @@ def _seal_ripe(writer: PartitionWriter) -> None:
 
 
 def wait_until_taken_in(ports: Ports, batch: Batch, timeout: float) -> None:
-    """Wait until whoever has the folder has taken a batch in; where nobody has it, do that here.
+    """Wait until the station that has the folder has taken a batch in; where none has it, do that here.
 
     Raises BatchRefused with the reason, and AdoptionTimeout when a station has the folder and does nothing.
     """
@@ -368,7 +374,7 @@ def wait_until_taken_in(ports: Ports, batch: Batch, timeout: float) -> None:
 
 
 def _take_in_here(ports: Ports) -> str:
-    """Take in what is in the inbox; who has the folder, if somebody has it already.
+    """Take in what is in the inbox; the holder of the folder, if there is one already.
 
     Nothing is dropped here: how much is kept is for the station to say.
     """

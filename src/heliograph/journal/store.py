@@ -7,18 +7,17 @@ that the channel carries under that name.
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.channel.publish.batch import OutgoingBatch, Pushed
-from heliograph.channel.publish.persistent_supplier import NOTHING
+from heliograph.channel.publish.batch import OutgoingBatch
+from heliograph.channel.publish.store_sink import NOTHING
 from heliograph.codec import decoder, encoder
 from heliograph.errors import (
     AppendTimeout,
     DecodeError,
-    FileExists,
     FormatError,
     HistoryDamaged,
     IncompatibleFormats,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
     from heliograph.channel.history.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.routing.compiler import Answers
     from heliograph.journal.consumers.cursors import Cursor
     from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.limits import Limits
@@ -52,7 +50,7 @@ if TYPE_CHECKING:
     from heliograph.journal.writing.shared_threads import Shared
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
-    from heliograph.model.lives import Lives
+    from heliograph.model.history_epochs import Epochs
     from heliograph.qos.policies import Missing
     from heliograph.runtime.ports import Ports
 
@@ -63,7 +61,7 @@ READ_ROWS: Final = 4_096
 
 
 class PartitionCursor:
-    """A durable consumer's place in one partition."""
+    """A durable consumer's cursor in one partition."""
 
     def __init__(self, cursor: Cursor, partition: str) -> None:
         self._cursor = cursor
@@ -123,9 +121,9 @@ class JournalStore:
 
     Args:
         channel: whose events.
-        owner: whoever holds a consumer's place or a supplier's name, unless it is another station.
+        owner: the holder of a consumer's cursor or a supplier's name, unless it is another station.
         folder: below which channels have their folders.
-        cursor_folder: likewise for the places of their durable consumers.
+        cursor_folder: likewise for the cursors of their durable consumers.
         types: gives the event classes that the channel carries at this moment.
         on_durable: told, in the order of offsets, what has been synced, and the offset behind it.
         missing: whether events may lack fields that have a default.
@@ -161,8 +159,8 @@ class JournalStore:
         self._tell = on_durable
         self._formats = FormatRegistry()
         self._format_ids: dict[type[Event], bytes] = {}
-        with suppress(FileExists):
-            ports.disk.make_folder(f"{folder}/{escaped(channel)}")
+        self._written: dict[type[Event], tuple[bytes, Callable[[Event], bytes]]] = {}
+        """The format that events of a class are written in, and what encodes them."""
         place = self._place = f"{folder}/{escaped(channel)}/{partition}"
         self._files = shared.files
         # Most channels never have a durable consumer; those of earlier lives hold what they have not read.
@@ -185,7 +183,7 @@ class JournalStore:
                     shared=shared,
                 )
             )
-            # One reader for all lanes of this process that are behind, one at a time.
+            # One reader for all queues of this process that are behind, one at a time.
             self._reading = ports.tasks.lock(f"reader of {channel}")
             self._open_reader: PartitionReader | None = None
             self._suppliers = ProducerLeases(
@@ -194,6 +192,8 @@ class JournalStore:
             if self._cursors is not None:
                 self._suppliers.load(self._cursors)
             opened.pop_all()
+        self._is_over = False
+        """Whether nothing is read any more: after `finish` receivers are still given what is kept."""
         self._apart: set[bytes] = set()
         """Formats that have nothing but their name in common with a class of this channel."""
         self._decoders: dict[tuple[bytes, bool], tuple[type[Event], Callable[[Any], Event]] | None] = {}
@@ -207,10 +207,10 @@ class JournalStore:
         return self._writer.watermark
 
     @property
-    def lives(self) -> Lives:
-        return self._writer.lives
+    def epochs(self) -> Epochs:
+        return self._writer.epochs
 
-    def met_again(self, lives: Lives) -> None:
+    def met_again(self, epochs: Epochs) -> None:
         """Only another station's can have gone back in time while this one runs."""
 
     @property
@@ -222,47 +222,46 @@ class JournalStore:
         return self._writer.earliest
 
     def wait_ready(self, timeout: float | None = None) -> None:
-        """Its disk is here; `append` waits for room in the line."""
+        """Its disk is here; `append` waits for space in the line."""
 
-    def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> Receipt:
-        first = items[0][1]
-        lease = self._suppliers.held(first)
-        check = None if lease is None else partial(self._suppliers.held, first)
-        kept = self._run(items) if isinstance(items, OutgoingBatch) else self._records(items)
+    def append(self, batch: OutgoingBatch, level: Level, timeout: float | None = None) -> Receipt:
+        lease = self._suppliers.held(batch.shared)
+        check = None if lease is None else partial(self._suppliers.held, batch.shared)
+        rows = self._rows_of(batch)
         if self._repeats is None:
-            receipt = self._writer.append(kept, level=level, attachment=items, timeout=timeout, check=check)
+            receipt = self._writer.append(rows, level=level, attachment=batch, timeout=timeout, check=check)
         else:
             with self._repeating:
                 receipt = self._writer.append(
-                    kept, level=level, attachment=items, timeout=timeout, check=check
+                    rows, level=level, attachment=batch, timeout=timeout, check=check
                 )
-                self._note(items, receipt)
+                self._note(batch, receipt)
         if lease is not None:
-            lease.appending(first.sequence + len(items) - 1, len(items), receipt, self.watermark)
+            lease.appending(batch.sequence + len(batch) - 1, len(batch), receipt, self.watermark)
         return receipt
 
     def append_once(
         self,
-        items: Sequence[Item],
+        batch: OutgoingBatch,
         push_id: str,
         level: Level,
         timeout: float | None = None,
         check: Callable[[], object] | None = None,
     ) -> StoreReceipt:
         if check is None:
-            check = partial(self._suppliers.held, items[0][1])
+            check = partial(self._suppliers.held, batch.shared)
         check()
-        return self._append_once(items, push_id, level, timeout, check)
+        return self._append_once(batch, push_id, level, timeout, check)
 
     def append_due(self, item: Item, push_id: str) -> StoreReceipt:
-        return self._append_once([item], push_id, "synced", None, None)
+        return self._append_once(OutgoingBatch.of([item]), push_id, "synced", None, None)
 
     def check_holder(self, supplier: str, epoch: int) -> None:
         self._suppliers.check(supplier, epoch)
 
     def _append_once(
         self,
-        items: Sequence[Item],
+        batch: OutgoingBatch,
         push_id: str,
         level: Level,
         timeout: float | None,
@@ -278,22 +277,17 @@ class JournalStore:
         with self._repeating:
             if push_id in self._repeats:
                 return self._repeats.receipt(push_id) or NOTHING
-            records = self._records(items)
             receipt = self._writer.append(
-                records,
-                level=level,
-                attachment=items,
-                timeout=timeout,
-                check=check,
+                self._rows_of(batch), level=level, attachment=batch, timeout=timeout, check=check
             )
-            self._note(items, receipt)
+            self._note(batch, receipt)
         return receipt
 
     def supplier(self, name: str, owner: str | None = None) -> SupplierLease:
         return self._suppliers.open(name, owner or self._owner)
 
     def _know_repeats(self, timeout: float | None) -> None:
-        """Begin to note what is appended, and read what was: once, by the first who repeats."""
+        """Begin to note what is appended, and read what was: once, by the first push that is repeated."""
         with self._first_repeat:
             if self._repeats_read:
                 return
@@ -317,18 +311,18 @@ class JournalStore:
             gone = {one.offset: one for one in self._reader().left_out(start)}
         return [one for _, one in sorted({**gone, **there}.items())]
 
-    def _note(self, items: Sequence[Item], receipt: Receipt) -> None:
+    def _note(self, batch: OutgoingBatch, receipt: Receipt) -> None:
         """Under the lock."""
         repeats = self._repeats
         assert repeats is not None
-        repeats.note(items, receipt)
-        # In the writer's own task, so without the lock: whoever has it may wait for the writer.
-        receipt.add_final_callback(lambda final: repeats.settled(items, kept=final.lost is None))
+        repeats.note(batch, receipt)
+        # In the writer's own task, so without the lock: its holder may wait for the writer.
+        receipt.add_final_callback(lambda final: repeats.settled(batch, kept=final.lost is None))
 
     def _reader(self) -> PartitionReader:
         """Under the lock of the readers."""
         if self._open_reader is None:
-            if self.closed:
+            if self._is_over:
                 raise JournalClosed(self._place)
             assert self._ports.disk is not None
             self._open_reader = PartitionReader(self._ports.disk, self._place, formats=self._formats)
@@ -336,7 +330,7 @@ class JournalStore:
         return self._open_reader
 
     def _let_go(self) -> bool:
-        """Have no files open for reading, unless somebody reads just now."""
+        """Have no files open for reading, unless a reader reads just now."""
         if not self._reading.acquire(blocking=False):
             return False
         try:
@@ -372,20 +366,22 @@ class JournalStore:
                 return
             start = reached
 
-    def _run(self, bulk: OutgoingBatch) -> Run:
-        cls, first, places = bulk.events[0].__class__, bulk.first, bulk.places
+    def _rows_of(self, batch: OutgoingBatch) -> Sequence[Record] | Run:
+        if batch.given is not None:
+            return list(map(self._record, batch.given))
+        shared, places, cls = batch.shared, batch.places, batch.events[0].__class__
+        written = self._written.get(cls)
+        if written is None:
+            written = self._written[cls] = (self._format_id(cls), encoder(cls).encode)
+        format_id, encode = written
+        headers = None if shared.headers is None else dict(shared.headers)
+        said = (shared.lifetime_ns, shared.correlation_id, headers, shared.hops)
+        first = (shared.supplier, shared.epoch, batch.sequence, batch.source_ts, format_id)
+        if len(places) == 1:
+            return (Record(*first, encode(batch.events[0]), shared.priority, places[0], *said),)
         in_order = places[-1] - places[0] == len(places) - 1
-        return Run(
-            first.supplier,
-            first.epoch,
-            first.sequence,
-            first.source_ts,
-            self._format_id(cls),
-            list(map(encoder(cls).encode, bulk.events)),
-            first.priority,
-            places[0] if in_order else list(places),
-            first.lifetime_ns,
-        )
+        bodies = list(map(encode, batch.events))
+        return Run(*first, bodies, shared.priority, places[0] if in_order else list(places), *said)
 
     def _format_id(self, cls: type[Event]) -> bytes:
         """The format that events of a class are written in; its description goes before the first of them."""
@@ -394,27 +390,23 @@ class JournalStore:
             found = self._format_ids[cls] = self._formats.register(info_of(cls).format)
         return found
 
-    def _records(self, items: Sequence[Item]) -> list[Record]:
-        records = []
-        for event, header, _ in items:
-            cls = event.__class__
-            records.append(
-                Record(
-                    header.supplier,
-                    header.epoch,
-                    header.sequence,
-                    header.source_ts,
-                    self._format_id(cls),
-                    encoder(cls).encode(event),
-                    header.priority,
-                    header.station_seq,
-                    header.lifetime_ns,
-                    header.correlation_id,
-                    None if header.headers is None else dict(header.headers),
-                    header.hops,
-                )
-            )
-        return records
+    def _record(self, item: Item) -> Record:
+        event, header, _ = item
+        cls = event.__class__
+        return Record(
+            header.supplier,
+            header.epoch,
+            header.sequence,
+            header.source_ts,
+            self._format_id(cls),
+            encoder(cls).encode(event),
+            header.priority,
+            header.station_seq,
+            header.lifetime_ns,
+            header.correlation_id,
+            None if header.headers is None else dict(header.headers),
+            header.hops,
+        )
 
     def forget(self, gone: Tombstone, level: Level) -> Receipt:
         record = Record(
@@ -429,7 +421,7 @@ class JournalStore:
             key=key_bytes(gone.key),
         )
         check = partial(self._suppliers.held, gone)
-        return self._writer.append([record], level=level, attachment=(), check=check)
+        return self._writer.append([record], level=level, check=check)
 
     def read(
         self,
@@ -441,7 +433,7 @@ class JournalStore:
         only: Collection[str] | None = None,
     ) -> tuple[list[Item], int]:
         if start >= self.watermark:
-            return [], start  # as most who join: no file is opened for them
+            return [], start  # as most receivers that join: no file is opened for them
         with self._reading:
             runs, reached = self._reader().read_on(start, most, below=below)
         items: list[Item] = []
@@ -462,7 +454,7 @@ class JournalStore:
         return items, reached
 
     def kept_types(self, start: int, end: int) -> set[str]:
-        """Names of the event types in a range of offsets, those too that nobody here knows."""
+        """Names of the event types in a range of offsets, those too that are not known here."""
         rows = takewhile(lambda row: row[0] < end, self._numbered_rows(start))
         return {self._formats[record.format_id].name for _, record in rows if record.kind == EVENT}
 
@@ -482,7 +474,7 @@ class JournalStore:
         return [item for row in rows if (item := self._item(row)) is not None]
 
     def is_lost(self, first: int, behind: int) -> bool:
-        """Whether somebody has repaired the history, knowing that these offsets cannot be read any more."""
+        """Whether the history was repaired, knowing that these offsets cannot be read any more."""
         with self._reading:
             damage = self._reader().manifest.damage
         return any(known.accepted and known.first <= first and behind <= known.next for known in damage)
@@ -503,20 +495,20 @@ class JournalStore:
     def _known_cursors(self) -> CursorStore:
         with self._reading:
             if self._cursors is None:
-                self._writer.settle()  # nobody has a position in a partition that may be gone
+                self._writer.settle()  # no receiver has a position in a partition that may be gone
                 self._cursors = CursorStore(self._ports, self._cursor_folder)
             return self._cursors
 
     def settled(self, name: str) -> tuple[int, frozenset[int]] | None:
         """What a durable consumer has acknowledged: all below an offset, and these; None: it never was here.
 
-        Only asks, whoever has it open.
+        Only asks; another owner may have it open.
         """
         found = self._known_cursors().state(name).positions.get(self.partition)
         return None if found is None else (found.low, frozenset(found.acks))
 
     def consumers(self) -> tuple[str, ...]:
-        """The names of those that have a place here, as they are kept."""
+        """The names of consumers that have a cursor here, as they are kept."""
         cursors = self._cursors
         return () if cursors is None else cursors.names()
 
@@ -543,6 +535,7 @@ class JournalStore:
     def close(self) -> None:
         self.finish()
         with self._reading:
+            self._is_over = True
             if self._open_reader is not None:
                 self._files.closed(self._let_go)
                 self._open_reader.close()
@@ -562,45 +555,20 @@ class JournalStore:
 
     def _on_durable(self, receipts: list[Receipt]) -> None:
         last = receipts[-1]
+        end = last.first_offset + last.chunk.events
         if last.adoption is not None:  # which is always alone
-            self._tell(self.partition, None, last.first_offset + last.chunk.events, ())
+            self._tell(self.partition, None, end)
             return
-        end = last.first_offset + len(last.records)
-        self._tell(self.partition, self._items(receipts), end, [_answered(receipt) for receipt in receipts])
-
-    def _items(self, receipts: list[Receipt]) -> Iterator[Item]:
-        """The events with complete headers, made only if somebody looks."""
+        batches: list[OutgoingBatch] = []
         for receipt in receipts:
-            if isinstance(receipt.attachment, OutgoingBatch):
-                yield from receipt.attachment.kept(self.partition, receipt.first_offset, receipt.append_ts)
-                continue
-            for offset, (event, header, deadline) in enumerate(receipt.attachment, receipt.first_offset):
-                yield event, self._complete(header, offset, receipt.append_ts), deadline
-
-    def _complete(self, header: Header, offset: int, append_ts: int) -> Header:
-        """The header as it is from now on. Positional: `replace` would cost four times as much."""
-        return Header(
-            header.channel,
-            header.type,
-            header.supplier,
-            header.epoch,
-            header.sequence,
-            header.source_ts,
-            header.format_id,
-            header.priority,
-            header.key,
-            header.station_seq,
-            append_ts,
-            self.partition,
-            offset,
-            header.lifetime_ns,
-            header.hops,
-            header.correlation_id,
-            header.headers,
-        )
+            batch: OutgoingBatch | None = receipt.attachment
+            if batch is not None:  # else it is a tombstone
+                batch.keep(self.partition, receipt.first_offset, receipt.append_ts)
+                batches.append(batch)
+        self._tell(self.partition, batches, end)
 
     def _item(self, row: JournalRecord, as_kept: bool = False) -> Item | None:
-        """An event as it was pushed, or None when it is of a type that nobody here knows."""
+        """An event as it was pushed, or None when its type is not known here."""
         record = row.record
         reader = self._decoder(record.format_id, as_kept) if record.kind == EVENT else None
         if reader is None:
@@ -617,7 +585,7 @@ class JournalStore:
             record.source_ts,
             record.format_id,
             record.priority,
-            tuple(getattr(event, name) for name in info.key),
+            info.key_of(event),
             record.station_seq,
             row.append_ts,
             self.partition,
@@ -659,14 +627,6 @@ class JournalStore:
             reason = IncompatibleFormats(wire.name, wire.name, apart, self._channel)
             log.warning("events are passed over when they are read: %s", reason)
         return bool(apart)
-
-
-def _answered(receipt: Receipt) -> tuple[int, Answers | None]:
-    """How many events it is of, and whom each is for, as far as their supplier has asked."""
-    pushed, asked = receipt.attachment, None
-    if isinstance(pushed, OutgoingBatch | Pushed):
-        asked, pushed.asked = pushed.asked, None  # whoever keeps the receipt keeps no lanes
-    return len(pushed), asked
 
 
 def _class_of(wire: Format, own: type[Event], as_kept: bool) -> type[Event]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from heliograph.runtime.ports import Ports
 
 
-Carrier = Literal["socket", "ring", "spinning-ring"]
-"""What carries frames between stations of one host; where there can be no ring, a socket does."""
+Carrier = Literal["ring", "spinning-ring", "socket"]
+"""What carries live events between stations of one host; where there can be no ring, a socket does."""
 
 
 PEER_LIMIT: Final = 5.0
@@ -43,10 +43,10 @@ class Identity(NamedTuple):
 
 
 def check_joining(
-    domain: str | None, transport: Callable[[int], Transport] | Carrier, peer_limit: float | None
+    domain: str | None, transport: Callable[[int], Transport] | Carrier | None, peer_limit: float | None
 ) -> None:
     """Refuse what no station could join a domain by, and what is about a domain where there is none."""
-    if not callable(transport) and transport not in get_args(Carrier):
+    if transport is not None and not callable(transport) and transport not in get_args(Carrier):
         raise NotPossible(
             f"transport={transport!r:.60}",
             f"allowed are {', '.join(get_args(Carrier))}, and what makes a transport",
@@ -55,7 +55,7 @@ def check_joining(
         raise NotPossible(
             f"peer_limit={peer_limit!r:.60}", "is about other stations of a domain: add domain="
         )
-    if domain is None and transport != "socket":
+    if domain is None and transport is not None:
         raise NotPossible(
             f"transport={transport!r:.60}", "carries events between the stations of a domain: add domain="
         )
@@ -67,11 +67,12 @@ def join(
     channel: Callable[[str], Channel[Any] | None],
     new_reader: NewReader,
     *,
-    transport: Callable[[int], Transport] | Carrier = "socket",
+    transport: Callable[[int], Transport] | Carrier | None = None,
     peer_limit: float | None = PEER_LIMIT,
     report: Callable[[str, None, BaseException], object] | None = None,
 ) -> Mesh:
     """Join the stations of a domain: this user's on this host, unless another transport is given."""
+    from heliograph.links.broadcast.shared_memory import Rings, rings_of  # noqa: PLC0415 - as the next
     from heliograph.links.mesh.failure_detector import check_limit  # noqa: PLC0415 - as above
     from heliograph.links.mesh.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links
     from heliograph.links.transports.backoff import Stalls  # noqa: PLC0415 - as the next
@@ -79,14 +80,14 @@ def join(
     check_limit(peer_limit)
     if not isinstance(identity.domain, str):
         raise NotPossible(f"domain {identity.domain!r:.60}", "a domain is a text, such as 'airspace'")
-    rings, stalls = None, Stalls(report)
+    stalls = Stalls(report)
     if callable(transport):
-        made = transport(identity.station)
+        made, rings = transport(identity.station), Rings()
     else:
-        from heliograph.links.transports.shared_memory import RingTransport  # noqa: PLC0415 - as above
+        from heliograph.links.transports.unix import UnixTransport  # noqa: PLC0415 - as above
 
-        made = RingTransport(identity.domain, identity.station, ports, carrier=transport, stalls=stalls)
-        rings = made.rings
+        made = UnixTransport(identity.domain, identity.station, ports, stalls)
+        rings = rings_of(identity.domain, transport or "ring")
     mesh = Mesh(identity, made, ports, channel, new_reader, rings=rings, peer_limit=peer_limit, stalls=stalls)
     try:
         mesh.start()

@@ -1,7 +1,7 @@
 """The contract of a link: what every transport and connection does.
 
 A *transport* finds the other stations of a domain and makes connections to them; a *connection* carries
-frames to one of them and back. Socket, shared memory, network and simulation are transports. Above them,
+frames to one of them and back. Socket, network and simulation are transports. Above them,
 `heliograph.links.session.link.Link` turns connections that may break, and frames that may be lost, repeated
 or reordered, into interest, events, queries and liveliness between two stations.
 
@@ -51,12 +51,21 @@ class Connection(Protocol):
         """Take a frame, given in parts, and send as much as goes without waiting.
 
         False when some of it still waits for `flush`, which must come before the next `offer`. Raises
-        LinkLost when the connection has ended.
+        LinkLost when the connection has ended. Whatever else is raised out of it, as a signal handler may
+        do at any instant, the frame is sent whole or not at all.
         """
         ...
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether some of a frame may wait for `flush`."""
+        ...
+
     def flush(self) -> None:
-        """Send what waits, waiting as long as it takes; LinkLost when the connection ends."""
+        """Send what waits, waiting as long as it takes; LinkLost when the connection ends.
+
+        By one task, without the lock: nobody offers anything meanwhile.
+        """
         ...
 
     def receive_hello(self, clock: Clock, limit: float | None) -> list[memoryview]:
@@ -81,12 +90,7 @@ class Connection(Protocol):
 
     @property
     def carrier(self) -> str:
-        """What carries the frames that are sent now: `socket`, `ring`, `memory`."""
-        ...
-
-    @property
-    def carrier_reason(self) -> str:
-        """Why nothing faster carries them, in words; empty when there is nothing faster."""
+        """What carries its frames: `socket`, `memory`."""
         ...
 
     @property

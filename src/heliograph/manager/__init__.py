@@ -1,4 +1,4 @@
-"""The life of channels: who made them, who owns them, who is in them, and all of that again after a crash.
+"""Owners and participants of channels, recorded in a log and known again after a crash.
 
     manager = station.manager
     manager.create("project.wing", Drawing, owner="anna")
@@ -7,7 +7,7 @@
 
 `roster` is the pure state: it decides whether something may be, and folds records of what was. `core` is the
 shell around it: it writes each record into the channel `_helio.activity` before anything changes, and reads
-them all when a station is opened. `member` is what somebody who has joined works with.
+them all when a station is opened. `member` is what a participant works with.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Manager:
         # Outer ones: a record is synced by another task, however long that takes, while they are held.
         self._lock = ports.tasks.lock("manager", outer=True)
         self._ending = ports.tasks.lock("destroying", outer=True)
-        """Held while a history is looked at: nobody else closes it meanwhile."""
+        """Held while a history is looked at: it is not closed meanwhile."""
         self._activity = open_channel(ACTIVITY, Activity, qos=QoS(durability="persistent"))
         if self._activity.qos.ack_level != "synced":
             level = self._activity.qos.ack_level
@@ -130,7 +130,7 @@ class Manager:
         Args:
             name: as in `station.channel`.
             *types: event classes that it carries.
-            owner: who may suspend, restart, transfer and destroy it.
+            owner: the user that may suspend, restart, transfer and destroy it.
             access: of the owner: "consume", "supply" or "both".
             qos: with durability="persistent", which is what it has when nothing is said.
         """
@@ -189,11 +189,11 @@ class Manager:
         history: bool = False,
         where: str | None = None,
     ) -> Member:
-        """Make somebody a member, from here on.
+        """Make a user a participant, from here on.
 
         Args:
             name: of the channel.
-            user: who; also the name of its supplier.
+            user: its name; also the name of its supplier.
             access: "consume", "supply" or "both".
             history: whether it gets what was pushed before, first.
             where: the filter of what it consumes, as text: it is recorded.
@@ -217,7 +217,7 @@ class Manager:
         return Member(self, name, user)
 
     def member(self, name: str, user: str) -> Member:
-        """Somebody who has joined; NotAMember when it has not, or has left."""
+        """A participant; NotAMember when the user has not joined, or has left."""
         self.find_managed(name).member(user)
         return Member(self, name, user)
 
@@ -259,7 +259,7 @@ class Manager:
 
     @names_options
     def transfer(self, name: str, *, by: str, to: str | None = None) -> str:
-        """Give a channel another owner: the named member, or any other; returns who it is."""
+        """Give a channel another owner: the named participant, or a random one; returns its name."""
         with self._working():
             managed = self._roster.find(name)
             managed.owned_by(by, "transfer")
@@ -324,7 +324,7 @@ class Manager:
         """
         managed = self._roster.get(channel.name)
         if managed is None and channel.suspended_by("") is not None:
-            self._note_suspension(channel.name)  # its record is lost, and nobody could restart it
+            self._note_suspension(channel.name)  # its record is lost, and no owner could restart it
         if managed is not None or channel.suspended_by("") is not None:
             channel.suspend(partial(self._reason, channel.name))
         if isinstance(channel.store, JournalStore):
@@ -371,7 +371,7 @@ class Manager:
         return managed, channel
 
     def _known(self) -> Roster:
-        """For who only looks: without the lock, but after a call that was cut off."""
+        """For readers: without the lock, but after a call that was cut off."""
         self._check_usable()
         if self._unsettled:
             with self._working():
@@ -486,7 +486,7 @@ class Manager:
             _close(end)
 
     def _forget_place(self, name: str, member: Membership) -> None:
-        """Retention need not wait for who has left. What cannot be forgotten now is when it is opened."""
+        """Retention need not wait for it any more. What cannot be forgotten now is when it is opened."""
         channel = self._opened(name)
         if channel is not None and member.consumes:
             with suppress(CursorHeld, DiskError):
@@ -514,7 +514,7 @@ class Manager:
 
 
 def _close(end: Any) -> None:
-    """Close what is somebody's who has left; that is recorded, and what goes wrong here does not undo it."""
+    """Close what a former participant had open; leaving is recorded, and a failure here does not undo it."""
     try:
         end.close()
     except HeliographError as error:
@@ -548,7 +548,7 @@ def _begin_place(store: JournalStore, member: Membership) -> None:
 
 
 def _mend_places(store: JournalStore, members: Iterable[Membership], left: Container[str]) -> None:
-    """Let those have a place who are members now, and nobody who has left."""
+    """Give cursors to present participants, and to none that has left."""
     for member in members:
         _begin_place(store, member)
     for name in store.consumers():
@@ -565,9 +565,9 @@ def _kept(store: JournalStore, start: int, end: int) -> Iterator[Any]:
 
 
 def _records(store: JournalStore) -> Iterator[Activity]:
-    """The log, without what somebody has accepted as lost by repairing it.
+    """The log, without what a repair has accepted as lost.
 
-    BadJournalFile for other damage: what is left may say something else, and nobody takes that by accident.
+    BadJournalFile for other damage: what is left may say something else, and that is not taken by accident.
     """
     start, end = 0, store.watermark
     while start < end:

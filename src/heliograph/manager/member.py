@@ -23,7 +23,7 @@ class Member:
     """Made by `manager.join` and `manager.member`.
 
     It consumes as a group of its own, from where it joined, by its recorded filter: all that it opens, at
-    once or one after another, in this life of the station or the next, shares one place in the history. What
+    once or one after another, in this life of the station or the next, shares one cursor in the history. What
     it has not acknowledged comes again.
     """
 
@@ -38,7 +38,7 @@ class Member:
 
     @property
     def membership(self) -> Membership:
-        """Its access, filter and place, as recorded; NotAMember when it has left."""
+        """Its access, filter and cursor, as recorded; NotAMember when it has left."""
         return self._manager.find_managed(self.channel).member(self.user)
 
     def consumer(self, **options: Any) -> Consumer[Any]:

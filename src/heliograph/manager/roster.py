@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
 USER_TYPES: Final[dict[Access, str]] = {"consume": "consumer", "supply": "supplier", "both": "both"}
-"""How a record calls what somebody does in a channel."""
+"""How a record calls what a participant does in a channel."""
 _ACCESS: Final = {kind: access for access, kind in USER_TYPES.items()}
 
 
@@ -58,7 +58,7 @@ class Membership(msgspec.Struct, frozen=True):
     user: str
     access: Access
     number: int
-    """Of the record that made it: who leaves and joins again is a member anew."""
+    """Of the record that made it: a user that leaves and joins again is a new participant."""
     where: str | None = None
     begins: int = 0
     """The first offset in this station's history of the channel that is for it."""
@@ -73,7 +73,7 @@ class Membership(msgspec.Struct, frozen=True):
 
     @property
     def group(self) -> str:
-        """The name under which it consumes, which nobody else ever has."""
+        """The name under which it consumes, which is unique for ever."""
         return f"member {self.number}: {self.user}"[:MAX_NAME]
 
 
@@ -95,18 +95,18 @@ class Managed(msgspec.Struct, frozen=True):
         return found
 
     def owned_by(self, user: str, wanted: str) -> Membership:
-        """The owner, who asked for this; NotOwner for anybody else."""
+        """The owner, if it is the user that asked; else NotOwner."""
         if user != self.owner:
             raise NotOwner(self.name, user, wanted, self.owner)
         return self.members[user]
 
     def others(self) -> tuple[str, ...]:
-        """The members who are not the owner, in the order of their names."""
+        """The participants that are not the owner, in the order of their names."""
         return tuple(sorted(self.members.keys() - {self.owner}))
 
 
 class Roster:
-    """See the module. Has one writer; who only looks needs no lock, since what it finds never changes.
+    """See the module. Has one writer; readers need no lock, since what they find never changes.
 
     Args:
         log: what was.
@@ -143,7 +143,7 @@ class Roster:
         return name in self._former
 
     def groups_left(self, name: str) -> Container[str]:
-        """The groups of those who were members of channels of that name, and are not any more."""
+        """The groups of former participants of channels of that name."""
         return self._left.get(name, frozenset())
 
     # What may be

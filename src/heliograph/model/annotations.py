@@ -1,7 +1,8 @@
 """From the annotations of an event class to field types.
 
-Allowed are `int`, `float`, `str`, `bytes`, `bool`, `datetime`, the widths (`hg.i8` … `hg.u64`, `hg.f32`),
-`T | None`, enums over int or str, nested event classes, `list[T]`, numpy arrays and `hg.Any`:
+Allowed are `int`, `float`, `str`, `bytes`, `bool`, `datetime`, `date`, `UUID`, the widths (`hg.i8` …
+`hg.u64`, `hg.f32`), `T | None`, enums over int or str, nested event classes, `list[T]`, numpy arrays and
+`hg.Any`:
 
     temperature: hg.f32
     samples: NDArray[np.float64]                                  # any shape
@@ -17,8 +18,9 @@ from __future__ import annotations
 import enum
 import types
 import typing
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Final, TypeAlias, cast
+from uuid import UUID
 
 import msgspec
 
@@ -27,8 +29,8 @@ from heliograph.model import field_types as ft
 from heliograph.model.formats import MAX_DEPTH, checked_enum, is_dimension
 
 ALLOWED: Final = (
-    "int, float, str, bytes, bool, datetime, hg.i8 to hg.u64, hg.f32, T | None, an Enum over int or str, "
-    "a nested hg.Event class, list[T], numpy NDArray[...] and hg.Any"
+    "int, float, str, bytes, bool, datetime, date, UUID, hg.i8 to hg.u64, hg.f32, T | None, "
+    "an Enum over int or str, a nested hg.Event class, list[T], numpy NDArray[...] and hg.Any"
 )
 
 
@@ -78,6 +80,8 @@ _PLAIN: Final[dict[object, ft.ScalarName]] = {
     bytes: "bytes",
     bool: "bool",
     datetime: "datetime",
+    date: "date",
+    UUID: "uuid",
 }
 _NUMPY_ITEMS: Final[dict[str, ft.ScalarName]] = {
     "bool": "bool",

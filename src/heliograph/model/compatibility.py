@@ -7,8 +7,8 @@
 - A field that only the reader has takes the reader's default; without one it is refused.
 - A type may widen, so that every value arrives unchanged: integers to larger ones, integers to floats that
   hold them exactly, f32 to f64, T to T | None, an enum to one that knows all its values or to the plain type
-  of its values, fixed lengths and dimensions to free ones, and everything but arrays to `any`. Lists, arrays
-  and records follow the same rules inside.
+  of its values, fixed lengths and dimensions to free ones, and what `any` can hold to `any`, which is all but
+  arrays, dates and UUIDs. Lists, arrays and records follow the same rules inside.
 - All else is refused: narrowing, another type, another key. A rename is a field lost and a field missed.
 
 Names of records and enums, order of fields, body kind, byte order and offsets are no part of the rules.
@@ -102,11 +102,11 @@ def go_together(one: Format, other: Format) -> bool:
 
 
 def why_apart(kept: Format, own: Format, has_default: Collection[str] = ()) -> tuple[str, ...]:
-    """Why events of `own` have no place beside those that are kept: neither can be read as the other.
+    """Why events of `own` cannot be in one history with those kept: neither can be read as the other.
 
     A sentence for each field of `own` that does not fit; none when they go together. Its fields with a
-    default are known. Who wrote what is kept may have one for whatever it would lack, unless both lack
-    something: that is a rename.
+    default are known. The program that wrote what is kept may have one for what it would lack, unless both
+    lack something: that is a rename.
     """
     problems = compare(kept, own, has_default=has_default).problems
     if not problems or compare(own, kept).compatible:
@@ -243,7 +243,7 @@ def _misfit(writer: ft.FieldType, reader: ft.FieldType) -> str | None:
     """Why a type cannot be read as another, or None; for all but optionals and pairs of records or lists."""
     match writer, reader:
         case _, ft.Anything():
-            return "any holds no arrays" if ft.holds(writer, ft.Array) else None
+            return None if ft.fits_any(writer) else "any holds no arrays, dates and UUIDs"
         case ft.Scalar(name=sent), ft.Scalar(name=wanted):
             return _scalar_misfit(sent, wanted)
         case ft.Enum(base=sent), ft.Scalar(name=wanted) if sent == wanted:

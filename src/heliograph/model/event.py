@@ -19,7 +19,19 @@ import inspect
 import sys
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, cast, dataclass_transform
+from operator import attrgetter
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    cast,
+    dataclass_transform,
+)
 
 import msgspec
 from msgspec import Meta
@@ -29,6 +41,9 @@ from heliograph.model import field_types as ft
 from heliograph.model.annotations import field_type, wire_annotation
 from heliograph.model.formats import FORMAT_ID_SIZE, MAX_NAME, BodyKind, ByteOrder, Field, Format
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 NATIVE_ORDER: Final[ByteOrder] = "<" if sys.byteorder == "little" else ">"
 
 MAX_KEY: Final = 32
@@ -36,7 +51,7 @@ MAX_KEY: Final = 32
 PUSH_ID: Final = "push-id"
 """The free header that carries the id of a push that may be repeated."""
 DELAYED_EPOCHS: Final = 1 << 62
-"""Lives of suppliers from here on are of events whose delivery was put off."""
+"""Epochs of suppliers from here on are of events whose delivery was put off."""
 SUB_PRIORITY: Final = "sub-priority"
 LATENCY: Final = "latency-ns"
 """The free headers that carry what a push says to dispatch orders; see `heliograph.qos.dispatch_order`."""
@@ -62,7 +77,7 @@ Priority: TypeAlias = Annotated[int, Meta(ge=1, le=5)]
 
 
 class EventId(NamedTuple):
-    """Who pushed an event, in which life, and its how-manieth it was. Unique for ever."""
+    """The id of an event: supplier, epoch of the supplier, sequence number. Unique for ever."""
 
     supplier: str
     epoch: int
@@ -90,9 +105,9 @@ class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Name of the event type."""
     supplier: Name
     epoch: Count
-    """Which life of the supplier pushed it."""
+    """Which epoch of the supplier pushed it."""
     sequence: Count
-    """How many the supplier had pushed in that life, this one included."""
+    """How many the supplier had pushed in that epoch, this one included."""
     source_ts: Instant
     """When the supplier says it happened: data, may be wrong."""
     format_id: Annotated[bytes, Meta(min_length=FORMAT_ID_SIZE, max_length=FORMAT_ID_SIZE)]
@@ -160,6 +175,14 @@ class EventInfo:
     def format(self) -> Format:
         """Read back from its description, so that every limit that holds for readers holds for the class."""
         return Format.from_description(self._placed_format().description)
+
+    @cached_property
+    def key_of(self) -> Callable[[Event], tuple[Any, ...]]:
+        """Reads the values of the key fields of an event."""
+        if not self.key:
+            return lambda _: ()
+        values = attrgetter(*self.key)
+        return values if len(self.key) > 1 else lambda event: (values(event),)
 
     def _placed_format(self) -> Format:
         if self.body == "native":
@@ -262,6 +285,12 @@ class Event(msgspec.Struct, metaclass=EventMeta, array_like=True, forbid_unknown
 
         return event_from_json(cls, data)
 
+    def _repr_html_(self) -> str:
+        from heliograph.runtime.notebook import html_table  # noqa: PLC0415 - for notebooks
+
+        rows = [(name, repr(getattr(self, name))) for name in self.__struct_fields__]
+        return html_table(type(self).__event_info__.name, ("field", "value"), rows)
+
 
 RESERVED: Final = frozenset(name for name in vars(Event) if not name.startswith("__"))
 """Names that no field may have, because events have methods of that name."""
@@ -339,7 +368,8 @@ def _check_key(info: EventInfo) -> None:
             or (isinstance(kind, ft.Scalar) and kind.name in ft.FLOATS)
         ):
             raise FormatError(
-                f"a key field is an integer, str, bytes, bool, datetime or enum, not {kind}", path=f"$.{name}"
+                f"a key field is an integer, str, bytes, bool, datetime, date, UUID or enum, not {kind}",
+                path=f"$.{name}",
             )
 
 

@@ -4,7 +4,8 @@ A type here is what travels in a format description: it knows nothing of Python 
 that never saw the class can still work with the events. `heliograph.model.event` makes these from
 annotations; codec, filters and columns are made from these.
 
-    i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 bool str bytes datetime      Scalar
+    i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 bool str bytes datetime
+    date uuid                                                          Scalar
     Optional(item)                                                     the value or None
     Enum(name, base, members)                                          named values of i64 or str
     Record(format)                                                     a nested event
@@ -15,7 +16,7 @@ annotations; codec, filters and columns are made from these.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
 
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from heliograph.model.formats import Format
 
 ScalarName: TypeAlias = Literal[
-    "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "bool", "str", "bytes", "datetime"
-]
+    "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "bool", "str", "bytes", "datetime",
+    "date", "uuid",
+]  # fmt: skip
 
 INTEGER_RANGES: Final[dict[str, tuple[int, int]]] = {
     f"{sign}{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) if sign == "i" else (0, (1 << bits) - 1)
@@ -37,11 +39,17 @@ INTEGER_RANGES: Final[dict[str, tuple[int, int]]] = {
 
 FLOATS: Final = frozenset({"f32", "f64"})
 NUMBERS: Final = frozenset(INTEGER_RANGES) | FLOATS
-SCALARS: Final = NUMBERS | {"bool", "str", "bytes", "datetime"}
+SCALARS: Final = NUMBERS | {"bool", "str", "bytes", "datetime", "date", "uuid"}
 ARRAY_ITEMS: Final = NUMBERS | {"bool"}
 """What a numpy array field can hold."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Where times are counted from, in bodies, columns and headers."""
+EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+"""The number that Python has for the day from which dates are counted."""
+FIRST_DAY: Final = date.min.toordinal() - EPOCH_DAY
+LAST_DAY: Final = date.max.toordinal() - EPOCH_DAY
+"""Of the years 1 and 9999, counted from 1970."""
+UUID_SIZE: Final = 16
 
 
 class Scalar(msgspec.Struct, frozen=True):
@@ -140,6 +148,19 @@ class Anything(msgspec.Struct, frozen=True):
 
 
 FieldType: TypeAlias = Union["Scalar", "Optional", "Enum", "Record", "List", "Array", "Anything"]
+
+
+def fits_any(kind: FieldType) -> bool:
+    """Whether `hg.Any` holds every value of a type as it is, also inside of it."""
+    match kind:
+        case Optional(item=item) | List(item=item):
+            return fits_any(item)
+        case Record(format=fmt):
+            return all(fits_any(field.type) for field in fmt.fields)
+        case Scalar(name=name):
+            return name not in ("date", "uuid")
+        case _:
+            return not isinstance(kind, Array)
 
 
 def holds(kind: FieldType, wanted: type) -> bool:

@@ -7,6 +7,8 @@ fixed part and is referred to by two u32: offset from the start of the body, and
     i8 … u64, f32, f64       as in C
     bool                     1 byte, 0 or 1
     datetime                 i64, microseconds since 1970 in UTC
+    date                     i32, days since 1970
+    uuid                     16 bytes, the most significant first
     enum                     i64, or as text
     str, bytes               reference
     optional                 1 byte (0: None), padding, then the value
@@ -29,7 +31,7 @@ REFERENCE_SIZE: Final = 8
 REFERENCE_ALIGN: Final = 4
 SCALAR_SIZES: Final[dict[str, int]] = {
     "bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4,
-    "i64": 8, "u64": 8, "f32": 4, "f64": 8, "datetime": 8,
+    "i64": 8, "u64": 8, "f32": 4, "f64": 8, "datetime": 8, "date": 4, "uuid": ft.UUID_SIZE,
 }  # fmt: skip
 MAX_FIXED: Final = 1 << 26
 """The largest fixed part of a native body, in bytes; the same as the default limit of an event."""
@@ -38,7 +40,7 @@ MAX_FIXED: Final = 1 << 26
 def native_format(
     name: str, fields: list[tuple[str, ft.FieldType]], key: tuple[str, ...] = (), byte_order: ByteOrder = "<"
 ) -> Format:
-    """A native format with these fields, each at its natural place."""
+    """A native format with these fields, each at its natural alignment."""
     placed: list[Field] = []
     end, align = 0, 1
     for field_name, kind in fields:
@@ -54,6 +56,8 @@ def size_and_align(kind: ft.FieldType, path: str, byte_order: ByteOrder) -> tupl
     match kind:
         case ft.Scalar(name="str" | "bytes") | ft.Enum(base="str"):
             return REFERENCE_SIZE, REFERENCE_ALIGN
+        case ft.Scalar(name="uuid"):
+            return SCALAR_SIZES["uuid"], 1
         case ft.Scalar(name=name):
             return SCALAR_SIZES[name], SCALAR_SIZES[name]
         case ft.Enum():

@@ -18,8 +18,10 @@ in before it. A match is given to the callback once the rows that led to it are 
 
 from __future__ import annotations
 
+from datetime import date
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import UUID
 
 from heliograph.codec.columnar.unify import unified
 from heliograph.errors import FormatError, HistoryGone, NotPossible
@@ -148,7 +150,7 @@ def matches(
             if row.kind == "event":
                 event = events[row.leaf, row.offset]
                 own = getattr(event, key_fields[row.leaf]) if row.leaf in key_fields else None
-                if isinstance(own, Enum):
+                if isinstance(own, Enum) or _is_written(own):
                     own_keys[row.key] = own
             yield Taken(row.kind, row.at, row.leaf, row.key, event)
 
@@ -165,7 +167,14 @@ def insist_on_same(name: str, written: str, pattern: str) -> None:
 
 def plain_key(key: Any) -> Any:
     """A key as a row holds it."""
-    return key.value if isinstance(key, Enum) else key
+    if isinstance(key, Enum):
+        return key.value
+    return str(key) if _is_written(key) else key
+
+
+def _is_written(key: Any) -> bool:
+    """Whether rows hold a key as text, because `hg.Any` has no such values."""
+    return isinstance(key, UUID) or type(key) is date
 
 
 def key_type(pattern: Pattern, fields: dict[int, str]) -> str:
@@ -194,6 +203,8 @@ def joined_key(names: Iterable[str]) -> str:
 
 def _plain_type(kind: ft.FieldType) -> str:
     kind = split_optional(kind)[0]
+    if kind in (ft.Scalar("date"), ft.Scalar("uuid")):
+        return "str"
     return kind.base if isinstance(kind, ft.Enum) else str(kind)
 
 

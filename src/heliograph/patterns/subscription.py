@@ -4,7 +4,7 @@
     station.subscribe(match, lambda m: print(m.t, m.w, m.key))
 
 Every stream of the pattern is a queued subscription of its own; what they bring goes into one machine
-(`heliograph.patterns.machine`), whose matches wait in a lane for the workers. So a callback is called for
+(`heliograph.patterns.machine`), whose matches wait in a queue for the workers. So a callback is called for
 one match at a time, at its priority, and never in the thread that pushes or that keeps the timers. It begins
 with what comes next, whatever a channel has kept.
 
@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from heliograph.channel.publish.options import check_timeout
-from heliograph.channel.queueing.queue import Lane
+from heliograph.channel.queueing.queue import EventQueue
 from heliograph.channel.receive.subscription import takes_header
 from heliograph.errors import HeliographError, InvalidPattern, NotPossible
 from heliograph.model import field_types as ft
@@ -35,12 +34,13 @@ from heliograph.patterns.machine import NOBODY, Correlator, Counts
 from heliograph.patterns.pattern import After, AllOf, AnyOf, Every, Leaf, NoneOf, check, leaves_of, limited
 from heliograph.patterns.recording import EVERY_KEY, INPUTS, Input, InputLog, check_streams, matches
 from heliograph.qos.policies import QoS
+from heliograph.runtime.timeouts import check_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from heliograph.channel.context import ChannelContext
-    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.ledger import QueueCounts
     from heliograph.channel.publish.supplier import Receipt
     from heliograph.channel.receive.options import Options, Stream
     from heliograph.channel.receive.subscription import Receiver
@@ -65,7 +65,7 @@ class PatternStats(msgspec.Struct, frozen=True):
         superseded, expired, refuted, overflowed, evicted: as in `heliograph.patterns.machine.Counts`.
     """
 
-    matches: LaneCounts
+    matches: QueueCounts
     keys: int
     superseded: int
     expired: int
@@ -117,7 +117,7 @@ class PatternSubscription:
         self._last_input: Receipt | None = None
         self._closed = False
         self._unattended = False  # whether a match waits that no worker knows of
-        self.lane = Lane(
+        self.queue = EventQueue(
             self.name,
             clock=self._clock,
             tasks=services.ports.tasks,
@@ -159,8 +159,8 @@ class PatternSubscription:
             receiver.close()
         if self._inputs is not None:
             self._inputs.close()
-        waiting = len(self.lane)
-        self.lane.close()
+        waiting = len(self.queue)
+        self.queue.close()
         return waiting
 
     def __enter__(self) -> Self:
@@ -179,7 +179,7 @@ class PatternSubscription:
                 last.result(timeout)
         except HeliographError:
             return False
-        return self.lane.wait_empty(timeout)
+        return self.queue.wait_empty(timeout)
 
     @property
     def replayable(self) -> bool:
@@ -189,20 +189,20 @@ class PatternSubscription:
     def stats(self) -> PatternStats:
         with self._lock:
             counts: Counts = self._machine.counts
-            return PatternStats(self.lane.counts(), self._machine.keys, **msgspec.structs.asdict(counts))
+            return PatternStats(self.queue.counts(), self._machine.keys, **msgspec.structs.asdict(counts))
 
     # For the workers
 
     def run_batch(self) -> bool:
-        items = self.lane.take()
+        items = self.queue.take()
         try:
             for match, _, _ in items:
-                if self.lane.halted:
+                if self.queue.halted:
                     break
                 self._call_and_count(match)
         finally:
             if items:
-                self.lane.settle()
+                self.queue.settle()
         return bool(items)
 
     def _call_and_count(self, match: Any) -> None:
@@ -210,16 +210,16 @@ class PatternSubscription:
         try:
             self._call(match)
         except BaseException as error:
-            self.lane.failed_one()
+            self.queue.failed_one()
             self._services.on_error(self.name, None, error)
             if not (self._services.pools.dispatching or isinstance(error, Exception)):
                 raise
         else:
-            self.lane.done += 1
+            self.queue.done += 1
 
     @property
     def progress(self) -> int:
-        return self.lane.progress
+        return self.queue.progress
 
     def suspended(self, seconds: float) -> None:
         """No supplier waits for it."""
@@ -236,10 +236,10 @@ class PatternSubscription:
 
     # From matches to the callback
 
-    def _queued(self, lane: Lane) -> None:
-        self._services.pools.strict.schedule(self, lane.highest())
+    def _queued(self, queue: EventQueue) -> None:
+        self._services.pools.strict.schedule(self, queue.highest())
 
-    def _left_here(self, lane: Lane) -> None:  # noqa: ARG002 - there is one
+    def _left_here(self, queue: EventQueue) -> None:  # noqa: ARG002 - there is one
         """Without workers. Whoever has put it calls the callback when it has let go of the lock."""
         self._unattended = True
 
@@ -280,7 +280,8 @@ class PatternSubscription:
         if priority is not None:
             options["priority"] = priority
         # What was kept comes all at once: by the clock of those who watch it would be within any time.
-        return stream.channel.subscribe(take, name=f"{self.name} {number}", start="now", **options)
+        take.__name__ = f"{self.name} {number}"  # not name=, which is durable on a persistent channel
+        return stream.channel.subscribe(take, start="now", **options)
 
     def _offer_and_keep(self, inputs: InputLog, number: int, key: Any, event: Any, header: Header) -> None:
         matches = self._machine.offer(number, key, event, header.append_ts or 0)
@@ -304,7 +305,7 @@ class PatternSubscription:
                 return
             self._give(matches)
         if self._unattended:  # the task of the timers has other things to do
-            self._services.ports.tasks.spawn(f"match of {self.name}", self._attend)
+            self._services.ports.tasks.spawn_soon(f"match of {self.name}", self._attend)
 
     def _keep_tick(self, inputs: InputLog, matches: list[Match]) -> None:
         try:
@@ -337,7 +338,7 @@ class PatternSubscription:
             self.close()
 
         # A task of its own: whoever is told may close this, and here its lock may be held.
-        self._services.ports.tasks.spawn(f"end of {self.name}", end)
+        self._services.ports.tasks.spawn_soon(f"end of {self.name}", end)
 
     def _give(self, matches: list[Match]) -> None:
         """Queue matches for the callback and see to the next timer. Under the lock."""
@@ -347,7 +348,7 @@ class PatternSubscription:
         self._set_timer()
 
     def _put(self, match: Match, wall: int) -> None:
-        self.lane.put((self._match_class(match, wall), None, 0))  # type: ignore[arg-type]  # no event, no header
+        self.queue.put((self._match_class(match, wall), None, 0))  # type: ignore[arg-type]  # no event, no header
 
     def _set_timer(self) -> None:
         due = self._machine.due

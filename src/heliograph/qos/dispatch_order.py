@@ -15,12 +15,12 @@ attributes, given as `dispatch=` in place of a name:
     class NewestFirst:
         by = ("supplier",)                        # what makes a line: any of `FACTS`
 
-        def first(self, heads, now_ns):           # which head comes next, by its place
+        def first(self, heads, now_ns):           # the index of the head that comes next
             return len(heads) - 1
 
 `first` is asked about the lines of one consumer, and about the heads of all consumers that have something to
 deliver, so more than once for each event. An order that has to remember what went has a third attribute: a
-method `taken(header)`. No lock is held while either is called. What they raise, or a place that does not
+method `taken(header)`. No lock is held while either is called. What they raise, or an index that does not
 exist, is reported, and the head that arrived first goes on.
 """
 
@@ -74,7 +74,7 @@ class Waiting(NamedTuple):
         return NEVER if self.latency_ns is None else self.since_ns + self.latency_ns
 
     def as_old_as(self, other: Waiting) -> Waiting:
-        """The same in the place of another."""
+        """The same with the age of another."""
         return self._replace(since_ns=other.since_ns, arrival=other.arrival)
 
     @property
@@ -99,7 +99,7 @@ class Order(Protocol):
         ...
 
     def first(self, heads: Sequence[Waiting], now_ns: int) -> int:
-        """The place of the head that comes next; heads stand in the order of their arrival."""
+        """The index of the head that comes next; heads are in the order of their arrival."""
         ...
 
 
@@ -141,7 +141,7 @@ class EarliestDeadline:
 
 
 def _best(heads: Sequence[Waiting], key: Callable[[Waiting], Any]) -> int:
-    """The place of the greatest; of equals the first."""
+    """The index of the greatest; of equals the first."""
     return max(range(len(heads)), key=lambda place: key(heads[place]))
 
 
@@ -289,7 +289,7 @@ class Ranking:
         if sub_priority is None:
             sub_priority = _said(header, SUB_PRIORITY, MAX_SUB_PRIORITY) or 0
         if latency_ns is None:
-            latency_ns = _said(header, LATENCY, NEVER)
+            latency_ns = latency_of(header)
             latency_ns = self._default_latency_ns if latency_ns is None else latency_ns
         priority = self._priority or header.priority
         return Waiting(
@@ -333,6 +333,11 @@ def as_ns(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e9)
 
 
+def latency_of(header: Header) -> int | None:
+    """Within how many ns its supplier wants an event delivered; None when the push did not say."""
+    return _said(header, LATENCY, NEVER)
+
+
 def _said(header: Header, name: str, highest: int) -> int | None:
     """The number in a free header; it may have come from anywhere, so it may be nonsense: then None."""
     text = None if header.headers is None else header.headers.get(name)
@@ -342,14 +347,14 @@ def _said(header: Header, name: str, highest: int) -> int | None:
 
 
 def choose(order: Order, heads: Sequence[Waiting], now_ns: int) -> int:
-    """The place that an order chooses; the first when it cannot say."""
+    """The index that an order chooses; the first when it fails."""
     if len(heads) == 1:
         return 0
     try:
         place = order.first(heads, now_ns)
         if type(place) is int and 0 <= place < len(heads):
             return place
-        log.error("%r chose place %r of %d; the oldest goes on", order, place, len(heads))
+        log.error("%r chose index %r of %d; the oldest goes on", order, place, len(heads))
     except Exception:
         log.exception("%r could not choose among %d events; the oldest goes on", order, len(heads))
     return 0

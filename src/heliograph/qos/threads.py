@@ -12,11 +12,12 @@ A consumer that is asked needs no thread, and `async def` callbacks are called o
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from heliograph.errors import InvalidQoS
+from heliograph.runtime.declared_options import Option, Rule, refusals, rows_of, whole
 from heliograph.runtime.option_names import NamesOptions
 
 ThreadKind: TypeAlias = Literal["pool", "bands", "inline"]
@@ -26,46 +27,60 @@ MAX_POOL: Final = 64
 
 
 class Threads(msgspec.Struct, frozen=True, metaclass=NamesOptions):
-    """See the module.
+    """See the module."""
 
-    Attributes:
-        kind: "pool", "bands" or "inline".
-        workers: of a pool; None: two, which is best where callbacks do not wait.
-        os_priorities: with "bands": SCHED_FIFO for its workers, one core and a switch interval of 0.1 ms for
-            the whole process, until the station is closed.
-        core: which; None: the last that this process may use.
-        background: with `os_priorities`: the lowest band is an ordinary thread, which takes what is left of
-            the core. Where bands fill it, the kernel otherwise holds up all of them, because it keeps a part
-            of each second for ordinary threads.
-    """
-
-    kind: ThreadKind = "pool"
-    workers: int | None = None
-    os_priorities: bool = False
-    core: int | None = None
-    background: bool = False
+    kind: Annotated[ThreadKind, Option("which threads call callbacks")] = "pool"
+    workers: Annotated[
+        int | None,
+        Option("of a pool; None: two, which is best where callbacks do not wait", whole(1, MAX_POOL)),
+    ] = None
+    os_priorities: Annotated[
+        bool,
+        Option(
+            'with "bands": SCHED_FIFO for its workers, one core and a switch interval of 0.1 ms for the '
+            "whole process, until the station is closed"
+        ),
+    ] = False
+    core: Annotated[
+        int | None, Option("which core; None: the last that this process may use", whole(0, 1 << 16))
+    ] = None
+    background: Annotated[
+        bool,
+        Option(
+            "with `os_priorities`: the lowest band is an ordinary thread, which takes what is left of the "
+            "core. Where bands fill it, the kernel otherwise holds up all of them, because it keeps a "
+            "part of each second for ordinary threads"
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(ThreadKind):
-            raise InvalidQoS("threads", self.kind, "one of " + ", ".join(get_args(ThreadKind)))
-        if self.workers is not None:
-            _check("workers", self.workers, 1, MAX_POOL)
-            if self.kind != "pool":
-                raise InvalidQoS("workers", self.workers, f"None with threads {self.kind!r}")
-        if type(self.os_priorities) is not bool:
-            raise InvalidQoS("os_priorities", self.os_priorities, "True or False")
-        if self.os_priorities and self.kind != "bands":
-            raise InvalidQoS("os_priorities", self.os_priorities, "False unless threads are 'bands'")
-        if self.core is not None:
-            _check("core", self.core, 0, 1 << 16)
-            if not self.os_priorities:
-                raise InvalidQoS("core", self.core, "None unless os_priorities=True")
-        if type(self.background) is not bool:
-            raise InvalidQoS("background", self.background, "True or False")
-        if self.background and not self.os_priorities:
-            raise InvalidQoS("background", self.background, "False unless os_priorities=True")
+        for name, allowed in refusals(self, rows_of(Threads), THREAD_RULES):
+            raise InvalidQoS("threads" if name == "kind" else name, getattr(self, name), allowed)
 
 
-def _check(name: str, value: Any, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise InvalidQoS(name, value, f"a whole number from {low} to {high}")
+THREAD_RULES: Final = (
+    Rule(
+        "workers",
+        "any",
+        lambda threads: threads.workers is not None and threads.kind != "pool",
+        "None unless threads are a 'pool'",
+    ),
+    Rule(
+        "os_priorities",
+        "True",
+        lambda threads: threads.os_priorities and threads.kind != "bands",
+        "False unless threads are 'bands'",
+    ),
+    Rule(
+        "core",
+        "any",
+        lambda threads: threads.core is not None and not threads.os_priorities,
+        "None unless os_priorities=True",
+    ),
+    Rule(
+        "background",
+        "True",
+        lambda threads: threads.background and not threads.os_priorities,
+        "False unless os_priorities=True",
+    ),
+)

@@ -9,7 +9,7 @@
 
 The rooms, from the ground up:
 
-    kernel       futexes, membarrier, file locks; why there can be no ring here
+    futex        futexes, membarrier, file locks; why there can be no ring here
     layout       where everything stands in the file
     segment      one file, mapped; folder: all of them, and what dead processes left
     records      what is in the slots, read with suspicion
@@ -21,7 +21,7 @@ The rooms, from the ground up:
 from __future__ import annotations
 
 from heliograph.ring.folder import RingFolder
-from heliograph.ring.kernel import missing
+from heliograph.ring.futex import missing
 from heliograph.ring.pinned_views import Pinned
 from heliograph.ring.reader import ReaderStats, RingReader
 from heliograph.ring.segment import RingName

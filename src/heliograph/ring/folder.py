@@ -6,17 +6,18 @@
         reader = folder.open(name, ports, reliable=True)
 
 A ring is named `<station>-<lane>-<incarnation>.ring`. Its writer holds a lock on it for as long as its
-process lives.
+process lives. The folder of a domain is removed when nothing is in it, and made again when a ring is.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import RingError
-from heliograph.ring import kernel
+from heliograph.errors import RingError, RingNotAvailable
+from heliograph.ring import futex
 from heliograph.ring.layout import DEFAULT_SLOTS, WRITER_LOCK
 from heliograph.ring.reader import RingReader
 from heliograph.ring.segment import RingName, Segment, insist_on_rings
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from heliograph.ring.waiting import WaitMode
     from heliograph.runtime.ports import Ports
 
+MOST_TRIES: Final = 10
+"""To make a ring in a folder that others remove when it is empty."""
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,3})-([0-9a-f]{16})\.ring")
 
 
@@ -39,6 +42,7 @@ class RingFolder:
     def __init__(self, domain: str, base: Path | None = None) -> None:
         base = memory_base() if base is None else base
         insist_on_rings(base)
+        self.domain = domain
         self.path = domain_folder(base, domain)
 
     def create(
@@ -53,8 +57,18 @@ class RingFolder:
     ) -> RingWriter:
         """A new ring of a station's lane, with so many slots of 64 bytes."""
         name = RingName(station, lane, ports.random.id64())
-        segment = Segment.create(self._path_of(name), name, slots)
+        segment = self._made(name, slots)
         return RingWriter(segment, name, ports, lease=lease, wait=wait)
+
+    def _made(self, name: RingName, slots: int) -> Segment:
+        for _ in range(MOST_TRIES):
+            try:
+                return Segment.create(self._path_of(name), name, slots)
+            except FileNotFoundError:  # a station that left has removed the folder, which was empty
+                domain_folder(self.path.parent, self.domain)
+            except OSError as error:
+                raise RingNotAvailable(str(self.path), f"no ring can be made: {error.strerror}") from None
+        raise RingNotAvailable(str(self.path), "the folder is removed again and again")
 
     def open(
         self,
@@ -79,7 +93,10 @@ class RingFolder:
                 again. New memory for each is a page fault for every 4 KiB, which takes longer than to copy
                 them.
         """
-        segment = Segment.open(self._path_of(name))
+        try:
+            segment = Segment.open(self._path_of(name))
+        except OSError as error:
+            raise RingNotAvailable(str(self._path_of(name)), f"cannot be mapped: {error.strerror}") from None
         try:
             return RingReader(
                 segment, ports, reliable=reliable, wait=wait, look_every=look_every, reuse=reuse
@@ -90,29 +107,56 @@ class RingFolder:
 
     def rings(self) -> list[RingName]:
         """The rings whose writers live. Removes those of dead processes."""
-        return [name for name in self._names() if self._is_alive(name)]
+        return [name for name in _names(self.path) if _is_alive(self.path, name)]
 
-    def _names(self) -> list[RingName]:
+    def leave(self) -> None:
+        """Remove the folder if nothing is in it."""
+        with suppress(OSError):
+            self.path.rmdir()
+
+    def remove_dead(self) -> None:
+        """Remove the rings of dead processes, those of this user's other domains too."""
+        self.rings()
+        for path in self._other_domains():
+            alive = [_is_alive(path, name) for name in _names(path)]
+            if not all(alive):  # one without any ring may be that of a station which has none yet
+                with suppress(OSError):
+                    path.rmdir()
+
+    def _other_domains(self) -> list[Path]:
         try:
-            found = [_NAME.fullmatch(path.name) for path in self.path.iterdir()]
-        except FileNotFoundError:  # whoever tidies up took the folder away, and all rings with it
+            return [path for path in self.path.parent.iterdir() if path != self.path and path.is_dir()]
+        except OSError:
             return []
-        return sorted(RingName(int(m[1], 16), int(m[2]), int(m[3], 16)) for m in found if m)
 
     def _path_of(self, name: RingName) -> Path:
-        return self.path / f"{name.station:016x}-{name.lane}-{name.incarnation:016x}.ring"
+        return _path_of(self.path, name)
 
-    def _is_alive(self, name: RingName) -> bool:
-        path = self._path_of(name)
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            # Shared, so that two who look at the same time do not take each other for the writer.
-            if not kernel.try_lock(descriptor, WRITER_LOCK, shared=True):
-                return True
-            path.unlink(missing_ok=True)
-            return False
-        finally:
-            os.close(descriptor)
+
+def _path_of(folder: Path, name: RingName) -> Path:
+    return folder / f"{name.station:016x}-{name.lane}-{name.incarnation:016x}.ring"
+
+
+def _names(folder: Path) -> list[RingName]:
+    try:
+        found = [_NAME.fullmatch(path.name) for path in folder.iterdir()]
+    except OSError:  # whoever tidies up took the folder away, and all rings with it
+        return []
+    return sorted(RingName(int(m[1], 16), int(m[2]), int(m[3], 16)) for m in found if m)
+
+
+def _is_alive(folder: Path, name: RingName) -> bool:
+    """Whether the writer of a ring lives; removes the ring of a dead one."""
+    path = _path_of(folder, name)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        # Shared, so that two who look at the same time do not take each other for the writer.
+        if not futex.try_lock(descriptor, WRITER_LOCK, shared=True):
+            return True
+        path.unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(descriptor)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import RingDamaged
-from heliograph.ring import kernel, records
+from heliograph.ring import futex, records
 from heliograph.ring.layout import (
     CLAIMED,
     COMMITTED,
@@ -43,7 +43,7 @@ def takes_place(segment: Segment, row: int, kind: int, position: int) -> bool:
     words[at + ROW_STATE] = FREE
     words[at + ROW_CURSOR] = position
     words[at + ROW_STATE] = kind
-    kernel.order_all_processes()
+    futex.order_all_processes()
     return words[INTENT] <= position + segment.slots
 
 

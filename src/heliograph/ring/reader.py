@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 from crc32c import crc32c
 
 from heliograph.errors import LeaseLost, NotPossible, RingClosed, RingDamaged, TooManyReaders
-from heliograph.ring import joining, kernel, records
+from heliograph.ring import futex, joining, records
 from heliograph.ring.layout import (
     BELL,
     BEST_EFFORT,
@@ -260,7 +260,7 @@ class RingReader:
         if self._words[WAITING]:
             self._make_known()
         # Said aloud: a child that was forked off may hold a copy of the descriptor, and with it the lock.
-        kernel.unlock(self._segment.descriptor, self.row + 1)
+        futex.unlock(self._segment.descriptor, self.row + 1)
         self.abandon()
 
     def abandon(self) -> None:
@@ -281,11 +281,11 @@ class RingReader:
         # writer rings within reason, so that its next one is another again.
         with suppress(ValueError):  # it has been let go of, and nobody waits
             self._segment.bells[BELL] ^= 1 << 31
-        kernel.wake(self._segment.address_of_bell(BELL))
+        futex.wake(self._segment.address_of_bell(BELL))
 
     def _take_row(self) -> int:
         for row in range(MAX_READERS):
-            if kernel.try_lock(self._segment.descriptor, row + 1):
+            if futex.try_lock(self._segment.descriptor, row + 1):
                 return row
         raise TooManyReaders(str(self.path), f"all {MAX_READERS} places for readers are taken; close one")
 
@@ -378,7 +378,7 @@ class RingReader:
         raise RingClosed(str(self.path), reason)
 
     def _insist_on_a_writer(self) -> None:
-        is_alive = kernel.is_locked(self._segment.descriptor, WRITER_LOCK)
+        is_alive = futex.is_locked(self._segment.descriptor, WRITER_LOCK)
         if not is_alive and self._words[COMMITTED] == self._position:  # it may have written until it died
             raise RingClosed(str(self.path), "its writer's process has ended")
 
@@ -506,7 +506,7 @@ class RingReader:
         words, end_at = self._words, ROWS + self.row * ROW_WORDS + ROW_END
 
         def insist_on_a_writer() -> None:
-            if not kernel.is_locked(self._segment.descriptor, WRITER_LOCK) and not words[end_at]:
+            if not futex.is_locked(self._segment.descriptor, WRITER_LOCK) and not words[end_at]:
                 raise RingClosed(str(self.path), "its writer's process has ended")
 
         self._waiter.wait(lambda: words[end_at], FOREVER, insist_on_a_writer)

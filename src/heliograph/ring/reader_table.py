@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from heliograph.ring import kernel
+from heliograph.ring import futex
 from heliograph.ring.layout import (
     BEST_EFFORT,
     ENDED,
@@ -92,7 +92,7 @@ class Rows:
         """
         self._words[ROWS + row * ROW_WORDS + ROW_STATE] = ENDED
         self.revoked += 1
-        kernel.order_all_processes()
+        futex.order_all_processes()
         return self._words[ROWS + row * ROW_WORDS + ROW_CURSOR]
 
     def settle(self, row: int, cursor: int, lost: int) -> None:
@@ -109,9 +109,9 @@ class Rows:
     def reap(self) -> None:
         """Free the rows of readers whose processes have ended."""
         for row, state in enumerate(self._states.tolist()):
-            if state != FREE and kernel.try_lock(self._descriptor, row + 1):
+            if state != FREE and futex.try_lock(self._descriptor, row + 1):
                 self._words[ROWS + row * ROW_WORDS + ROW_STATE] = FREE
-                kernel.unlock(self._descriptor, row + 1)
+                futex.unlock(self._descriptor, row + 1)
                 self.reaped += 1
 
     def process(self, row: int) -> int:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from heliograph.errors import NoRoomForRing, RingClosed, RingDamaged, RingNotAvailable
-from heliograph.ring import kernel
+from heliograph.ring import futex
 from heliograph.ring.layout import (
     AT_INCARNATION,
     AT_LANE,
@@ -72,7 +72,7 @@ class Segment:
         descriptor = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             _set_aside(path, descriptor, file_size(slots))
-            kernel.take_part()
+            futex.take_part()
             segment = cls(path, descriptor, slots)
             for index, value in (
                 (AT_MAGIC, MAGIC),
@@ -83,7 +83,7 @@ class Segment:
                 (AT_INCARNATION, name.incarnation),
             ):
                 segment.words[index] = value
-            kernel.try_lock(descriptor, WRITER_LOCK)
+            futex.try_lock(descriptor, WRITER_LOCK)
             _give_name(descriptor, path)
         except BaseException:
             os.close(descriptor)
@@ -102,7 +102,7 @@ class Segment:
             raise RingDamaged(str(path), f"cannot be opened: {error.strerror}") from None
         try:
             slots = _checked_slots(path, descriptor)
-            kernel.take_part()
+            futex.take_part()
             return cls(path, descriptor, slots)
         except BaseException:
             os.close(descriptor)
@@ -129,7 +129,7 @@ class Segment:
 
 
 def insist_on_rings(path: Path) -> None:
-    if reason := kernel.missing():
+    if reason := futex.missing():
         raise RingNotAvailable(str(path), f"{reason}; stations on this host are linked by sockets instead")
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from heliograph.ring import kernel
+from heliograph.ring import futex
 from heliograph.ring.layout import MASK32
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ class Waiter:
     def _sleep(self, is_ready: Callable[[], object], seconds: float, on_idle: Callable[[], None]) -> bool:
         heard = self._bells[self._bell]  # 1
         self._words[self._flag] = 1  # 2
-        kernel.order_all_processes()  # 3
+        futex.order_all_processes()  # 3
         if is_ready():  # 4
             return True
         self.sleeps += 1
-        rang = kernel.sleep_on(self._address, heard, seconds)
+        rang = futex.sleep_on(self._address, heard, seconds)
         if is_ready():
             # Not if the bell was rung just as the time ran out.
             self.woken_by_timeout += not rang and self._bells[self._bell] == heard
@@ -109,9 +109,14 @@ class Waiter:
 
 def ring_bell(segment: Segment, flag: int, bell: int, value: int) -> None:
     """The flag was seen up: take it down, ring. The value must differ from all that were rung of late."""
-    segment.words[flag] = 0
-    segment.bells[bell] = value & MASK32
-    kernel.wake(segment.address_of_bell(bell))
+    address = segment.address_of_bell(bell)
+    try:
+        segment.words[flag] = 0
+        segment.bells[bell] = value & MASK32
+        futex.wake(address)
+    except BaseException:  # an interrupt: nobody else rings for a flag that is down
+        futex.wake(address)
+        raise
 
 
 def deadline(clock: Clock, timeout: float | None) -> int:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Self
 from crc32c import crc32c
 
 from heliograph.errors import EventTooLargeForRing, NotPossible, RingClosed, RingFull
-from heliograph.ring import kernel, records
+from heliograph.ring import futex, records
 from heliograph.ring.layout import (
     BELL,
     CLAIMED,
@@ -121,7 +121,8 @@ class RingWriter:
         self._waiter = Waiter(segment, WAITING, ROOM_BELL, ports.clock, wait)
         self._lease_ns = FOREVER if lease is None else int(lease * 1e9)
         self._position = 0
-        self._sequence = 0
+        self.sequence = 0
+        """Of the next event. It grows in the step in which an event can be read."""
         self._claimed = 0
         self._usable = 0  # the end of the claim or of the lap, whichever comes first
         self._claims = 0
@@ -156,13 +157,13 @@ class RingWriter:
             if end > self._usable:
                 position = self._make_room(size, timeout)
                 end = position + ((size + _ROUND) >> SLOT_BITS)
-            sequence = self._sequence
+            sequence = self.sequence
             following = sequence + 1
             at = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
             crc = crc32c(event, following & MASK32)
             _PACK_WHOLE[size](self._memory, at, position, sequence, size, 1, crc, event)
             # Ours before theirs: an interrupt in between leaves a record that the next append commits.
-            self._sequence = following
+            self.sequence = following
             self._position = end
             words = self._words
             words[COMMITTED] = end
@@ -183,7 +184,7 @@ class RingWriter:
         end = position + ((size + _ROUND) >> SLOT_BITS)
         if end > self._usable:
             return False
-        sequence = self._sequence
+        sequence = self.sequence
         following = sequence + 1
         at = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
         crc = crc32c(event, following & MASK32)
@@ -192,7 +193,7 @@ class RingWriter:
         else:
             self._memory[at + HEADER_SIZE : at + HEADER_SIZE + size] = event
             _pack_header(self._memory, at, position, sequence, size, 1, crc)
-        self._sequence = following
+        self.sequence = following
         self._position = end
         words = self._words
         words[COMMITTED] = end
@@ -233,8 +234,8 @@ class RingWriter:
                 raise NotPossible(
                     "an event in lent room", "an array or view still uses it; drop it inside of the block"
                 )
-            crc = crc32c(b"", (self._sequence + 1) & MASK32)
-            _pack_header(self._memory, start, position, self._sequence, size, LENT | 1, crc)
+            crc = crc32c(b"", (self.sequence + 1) & MASK32)
+            _pack_header(self._memory, start, position, self.sequence, size, LENT | 1, crc)
             self._commit(position, size, 1)
 
     def append_many(self, events: Sequence[Buffer], timeout: float | None = None) -> int:
@@ -246,7 +247,7 @@ class RingWriter:
         limit_ns = deadline(self._clock, timeout)
         parts = [event if type(event) is bytes else _as_bytes(event) for event in events]
         with self._locked(timeout):
-            first = self._sequence
+            first = self.sequence
             for start, end in self._cuts(parts):
                 try:
                     self._write_batch(parts[start:end], self._seconds_left(limit_ns))
@@ -258,7 +259,7 @@ class RingWriter:
         with self._locked(None):
             waiter, rows = self._waiter, self._rows
             return WriterStats(
-                events=self._sequence,
+                events=self.sequence,
                 sleeps=waiter.sleeps,
                 wakes=self._wakes,
                 woken_by_timeout=waiter.woken_by_timeout,
@@ -272,17 +273,12 @@ class RingWriter:
         """The row of the reader that keeps the ring full; -1 when there is room."""
         return self._held_up_by
 
-    @property
-    def sequence(self) -> int:
-        """Of the next event."""
-        return self._sequence
-
     def hurry(self, row: int, *, hurried: bool = True) -> None:
         """Wait no longer for the reader in that row, once it holds the writer up; or as for others."""
         if hurried:
             self._hurried.add(row)
             if not self._closed:
-                kernel.wake(self._segment.address_of_bell(ROOM_BELL))
+                futex.wake(self._segment.address_of_bell(ROOM_BELL))
         else:
             self._hurried.discard(row)
 
@@ -341,14 +337,14 @@ class RingWriter:
         """
         if not self._closed:
             self._is_closing = True
-            kernel.wake(self._segment.address_of_bell(ROOM_BELL))
+            futex.wake(self._segment.address_of_bell(ROOM_BELL))
         with self._lock:
             if self._closed:
                 return
             self._words[CLOSED] = 1
             self._wake()
             self.path.unlink(missing_ok=True)
-            kernel.unlock(self._segment.descriptor, WRITER_LOCK)  # a forked child may have a copy of it
+            futex.unlock(self._segment.descriptor, WRITER_LOCK)  # a forked child may have a copy of it
             self._let_go()
 
     def abandon(self) -> None:
@@ -376,13 +372,14 @@ class RingWriter:
 
     @contextmanager
     def _locked(self, timeout: float | None) -> Iterator[None]:
-        self._acquire(timeout)
         try:
+            self._acquire(timeout)
             if self._closed:
                 raise RingClosed(str(self.path), "this writer was closed")
             yield
         finally:
-            self._lock.release()
+            if self._lock.mine():  # an interrupt may have come before it was there
+                self._lock.release()
 
     def _seconds_left(self, limit_ns: int) -> float | None:
         return None if limit_ns == FOREVER else max(0, limit_ns - self._clock.monotonic_ns()) / 1e9
@@ -417,7 +414,7 @@ class RingWriter:
         """Write one record from its parts, with the lock held."""
         size = sum(map(len, views))
         position = self._make_room(size, timeout)
-        sequence = self._sequence
+        sequence = self.sequence
         memory = self._memory
         start = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
         at, crc = start + HEADER_SIZE, (sequence + count) & MASK32
@@ -431,10 +428,12 @@ class RingWriter:
         return sequence
 
     def _commit(self, position: int, size: int, count: int) -> None:
-        self._sequence += count
-        self._position = position + slots_for(size)
-        self._words[COMMITTED] = self._position
-        if self._words[SLEEPERS]:
+        end, words = position + slots_for(size), self._words
+        # One step: CPython looks for signals after calls only.
+        self.sequence += count
+        self._position = end
+        words[COMMITTED] = end
+        if words[SLEEPERS]:
             self._wake()
 
     def _wake(self) -> None:
@@ -453,7 +452,7 @@ class RingWriter:
         rest = self._mask + 1 - (position & self._mask)
         if filler:
             at = FIRST_SLOT + ((position & self._mask) << SLOT_BITS)
-            _pack_header(self._memory, at, position, self._sequence, 0, 0, self._sequence & MASK32)
+            _pack_header(self._memory, at, position, self.sequence, 0, 0, self.sequence & MASK32)
             self._position = position = position + filler
             rest = self._mask + 1
         self._usable = min(self._claimed, position + rest)
@@ -491,7 +490,7 @@ class RingWriter:
         self._claimed = self._words[CLAIMED] = min(wanted, free_until)
         at = MARKS + self._claims % MARK_COUNT * MARK_WORDS
         self._claims += 1
-        for i, word in enumerate((position, self._sequence, position ^ self._sequence ^ MARK_SEAL)):
+        for i, word in enumerate((position, self.sequence, position ^ self.sequence ^ MARK_SEAL)):
             self._words[at + i] = word
 
     def _free_until(self) -> int:
@@ -540,7 +539,7 @@ class RingWriter:
             cursor = self._position  # it says what cannot be, so nobody knows what it has read
         unread = self._records_from(cursor)
         # Records of a batch count as many as they hold; an owner that asks has written none.
-        first = self._sequence - len(unread)
+        first = self.sequence - len(unread)
         self._rows.settle(row, cursor, len(unread))
         if self._words[SLEEPERS]:
             self._wake()

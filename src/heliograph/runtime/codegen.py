@@ -9,7 +9,7 @@ Field names, defaults, literals and classes never stand in the text. A value is 
 the function's globals; the name of an attribute is written as a placeholder and exchanged in the compiled
 code, where a name is data and cannot become anything else.
 
-Each source has a file name of its own, such as `<heliograph push 12>`, and its text is in `linecache` for as
+Each source has a file name of its own, such as `<heliograph way 12>`, and its text is in `linecache` for as
 long as one of its functions lives: tracebacks, profilers and debuggers show the line, with the names of the
 user's fields where these are identifiers.
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _NUMBERS: Final = itertools.count(1)
 _ATTRIBUTE: Final = re.compile(r"(?<=\.)[A-Za-z_]\w*")
 _FUNCTION: Final = re.compile(r"\s*def (\w+)\(")
+GENERATED: Final = "<heliograph "
+"""How the file name of generated code begins."""
 _TEXT: Final = "__source_text__"
 """The name of the token among a function's globals whose end removes the text from `linecache`."""
 
@@ -46,7 +48,7 @@ def define(lines: Iterable[str], scope: dict[str, Any], attributes: Mapping[str,
     """
     written = list(lines)
     named = next((found[1] for line in written if (found := _FUNCTION.match(line))), "code")
-    file_name = f"<heliograph {named} {next(_NUMBERS)}>"
+    file_name = f"{GENERATED}{named} {next(_NUMBERS)}>"
     code = compile("\n".join(written) + "\n", file_name, "exec", dont_inherit=True)
     exec(_with_attribute_names(code, attributes), scope)  # noqa: S102 - the text is ours, see the module's docstring
     scope[_TEXT] = _show(file_name, written, attributes)

@@ -56,23 +56,19 @@ class Reports:
 
     def tell(self, receiver: str, header: Header | None, error: BaseException) -> None:
         """Returns when `on_error` has, or does not for `REPORT_LIMIT` seconds."""
+        number = self.post(receiver, header, error)
+        with self._changed:
+            self._changed.wait_for(lambda: self._told >= number, REPORT_LIMIT)
+
+    def post(self, receiver: str, header: Header | None, error: BaseException) -> int:
+        """Have it told, without waiting; which one it is. Where no thread is left, when one is again."""
         with self._changed:
             self._came += 1
-            number = self._came
             self._waiting.append((receiver, header, error))
-            if self._is_telling or self._starts_telling():
-                self._changed.wait_for(lambda: self._told >= number, REPORT_LIMIT)
-                return
-        self._tell_all()
-
-    def _starts_telling(self) -> bool:
-        """Whether a task tells; when no thread is left, whoever reports does. Under the lock."""
-        self._is_telling = True
-        try:
-            self._tasks.spawn("reports", self._tell_all)
-        except RuntimeError:
-            return False
-        return True
+            if not self._is_telling:
+                self._tasks.spawn_soon("reports", self._tell_all)
+                self._is_telling = True
+            return self._came
 
     def _tell_all(self) -> None:
         while True:

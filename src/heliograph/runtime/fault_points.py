@@ -6,7 +6,8 @@
 
 Dying means SIGKILL: nothing is flushed, closed or told. A process that is stopped (SIGSTOP) has written its
 id to `FILE.pid` before. The points stand where a batch on its way from Spark into a journal has just changed
-its state; `docs/spark.md` lists them. Without the variable a point costs nothing worth measuring.
+its state, and where a job has changed a table; `docs/guides/spark.md` and `docs/guides/pipeline.md` list
+them. Without the variable a point costs nothing worth measuring.
 """
 
 from __future__ import annotations
@@ -26,6 +27,16 @@ POINTS: Final = (
     "after-adoption",
     "after-unlink",
 )
+TABLE_POINTS: Final = (
+    "table-staged",
+    "table-moving",
+    "table-moved",
+    "table-committed",
+    "table-rewritten",
+    "table-replaced",
+)
+LINK_POINTS: Final = ("table-linked", "table-registered", "table-swept")
+KNOWN: Final = (*POINTS, *TABLE_POINTS, *LINK_POINTS)
 
 
 class _Armed(NamedTuple):
@@ -41,10 +52,9 @@ def _armed(text: str | None) -> _Armed | None:
     head, _, token = text.partition("@")
     point, _, passes = head.removeprefix("stop:").partition(":")
     stops = head.startswith("stop:")
-    if point not in POINTS or not (passes or "1").isdigit() or (stops and not token):
-        known = ", ".join(POINTS)
+    if point not in KNOWN or not (passes or "1").isdigit() or (stops and not token):
         raise ValueError(
-            f"{VARIABLE}={text!r}: it is [stop:]POINT[:PASSES][@FILE], and the points are {known}"
+            f"{VARIABLE}={text!r}: it is [stop:]POINT[:PASSES][@FILE], and the points are {', '.join(KNOWN)}"
         )
     return _Armed(stops, point, int(passes or "1"), token)
 

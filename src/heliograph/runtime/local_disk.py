@@ -299,6 +299,8 @@ class LocalDisk:
             self._root = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._let_go = weakref.finalize(self, os.close, self._root)
         """Closes the folder, once: with the disk at the latest, which not everybody closes."""
+        # At exit a station that was left open is closed, and writes: the system closes the folder after that.
+        self._let_go.atexit = False
 
     def _make_root(self) -> None:
         """Level by level, each name synced in the folder that holds it."""
@@ -326,8 +328,10 @@ class LocalDisk:
                 os.close(folder)
 
     def _open_folder(self, parts: tuple[str, ...]) -> int:
-        folder = os.dup(self._root)
-        for part in parts:
+        if not parts:
+            return os.dup(self._root)
+        folder = os.open(parts[0], _OPEN_FOLDER, dir_fd=self._root)
+        for part in parts[1:]:
             try:
                 inner = os.open(part, _OPEN_FOLDER, dir_fd=folder)
             finally:

@@ -5,11 +5,11 @@
         ...                              # locks that `ThreadTasks` makes meanwhile are watched
     assert not order.inversions
 
-A kind is the place in the code that makes a lock, such as `channel.queueing.queue.Lane`: all queues have one
-kind. Taking a lock while others are held says that their kinds come before its own. The checker remembers
-each such pair with the stack that showed it first, and reports an inversion as soon as a pair contradicts
-what was seen before, in whatever thread and however long ago: no deadlock has to happen. Two locks of one
-kind are compared one by one.
+A kind is the place in the code that makes a lock, such as `channel.queueing.queue.EventQueue`: all queues
+have one kind. Taking a lock while others are held says that their kinds come before its own. The checker
+remembers each such pair with the stack that showed it first, and reports an inversion as soon as a pair
+contradicts what was seen before, in whatever thread and however long ago: no deadlock has to happen. Two
+locks of one kind are compared one by one.
 
 Only waits that can last for ever count: `acquire(blocking=False)` and `acquire(timeout=...)` cannot deadlock.
 Nothing is watched unless a checker is active when a lock is made, and then a lock costs about a microsecond

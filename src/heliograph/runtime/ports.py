@@ -23,17 +23,19 @@ import threading
 import time
 from _thread import RLock
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 from weakref import ref
 
-from heliograph.errors import NotReentrant, QueueClosed
+from heliograph.errors import NoThreadLeft, NotReentrant, QueueClosed
+from heliograph.runtime.late_starts import LATE_STARTS, Stalls
 from heliograph.runtime.local_disk import LocalDisk, LocalFile, LocalLock
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
 __all__ = [
@@ -340,10 +342,29 @@ class Task(Protocol):
 
 
 class Tasks(Protocol):
-    """Starts tasks and makes what they wait on. Names appear in errors, traces and debuggers."""
+    """Starts tasks and makes what they wait on. Names appear in errors, traces and debuggers.
+
+    The host may have no thread left for a moment. What a caller needs now is started by `spawn`, and the
+    caller gets the error; everything else is started by `spawn_soon`.
+    """
+
+    stalls: Stalls
+    """What `spawn_soon` could not start at once."""
 
     def spawn(self, name: str, run: Callable[[], object]) -> Task:
-        """Start a task. It ends with the process: join it if its work must be finished."""
+        """Start a task; NoThreadLeft when that cannot be. It ends with the process: join it if its work must
+        be finished."""
+        ...
+
+    def spawn_soon(self, name: str, run: Callable[[], object]) -> None:
+        """Start a task that nobody waits for: now, or as soon as a thread is left for it.
+
+        NoThreadLeft only where nothing was started before and `prepare` was not called.
+        """
+        ...
+
+    def prepare(self) -> None:
+        """See to it that `spawn_soon` works, whatever comes; NoThreadLeft when it cannot."""
         ...
 
     def sleep(self, seconds: float) -> None: ...
@@ -749,9 +770,29 @@ class ThreadTasks:
     def __init__(self) -> None:
         self._locks: list[ref[ThreadLock]] = []
         self._clear_at = CLEAR_AT
+        self.stalls = Stalls(self.lock("stalls"))
 
     def spawn(self, name: str, run: Callable[[], object]) -> ThreadTask:
-        return ThreadTask(name, run)
+        self.prepare()
+        with _no_thread_left(name):
+            return ThreadTask(name, run)
+
+    def prepare(self) -> None:
+        with _no_thread_left("late starts"):
+            LATE_STARTS.run()
+
+    def spawn_soon(self, name: str, run: Callable[[], object]) -> None:
+        try:
+            self.spawn(name, run)
+        except NoThreadLeft as error:
+            if not LATE_STARTS.is_running:
+                raise
+            self.stalls.begin(error)
+            LATE_STARTS.add(partial(self._start_late, name, run))
+
+    def _start_late(self, name: str, run: Callable[[], object]) -> None:
+        self.spawn(name, run)
+        self.stalls.end()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))
@@ -780,6 +821,15 @@ class ThreadTasks:
 
     def holds_lock(self) -> bool:
         return any((lock := known()) is not None and lock.mine() for known in self._locks)
+
+
+@contextmanager
+def _no_thread_left(task: str) -> Iterator[None]:
+    """NoThreadLeft for what the interpreter raises when it cannot start a thread."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        raise NoThreadLeft(task, str(error) or type(error).__name__) from error
 
 
 def system_ports(folder: str | os.PathLike[str] | None = None) -> Ports:

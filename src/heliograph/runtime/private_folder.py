@@ -19,6 +19,8 @@ from typing import Final
 from heliograph.errors import NotPossible, UnsafeRuntimeFolder
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - what is made below it is private, and checked to be
+MEMORY_VARIABLE: Final = "HELIO_MEMORY_DIR"
+"""Names another folder for shared memory."""
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -46,16 +48,32 @@ def runtime_base() -> Path:
     return Path(tempfile.gettempdir()) / f"heliograph-{os.getuid()}"
 
 
+def memory_root() -> Path:
+    """The mounted memory: `/dev/shm`, or the folder that `$HELIO_MEMORY_DIR` names.
+
+    UnsafeRuntimeFolder where that is no absolute path: programs in other folders would mean another one.
+    """
+    chosen = os.environ.get(MEMORY_VARIABLE)
+    if not chosen:
+        return MEMORY
+    if not Path(chosen).is_absolute():
+        raise UnsafeRuntimeFolder(chosen, f"is no absolute path; set {MEMORY_VARIABLE} to one")
+    return Path(chosen)
+
+
 def memory_base() -> Path:
-    """`/dev/shm/heliograph-<uid>`: files there are memory, and never written to a disk."""
-    return MEMORY / f"heliograph-{os.getuid()}"
+    """`heliograph-<uid>` below `memory_root`: files there are memory, and never written to a disk."""
+    return memory_root() / f"heliograph-{os.getuid()}"
 
 
 def make_private(path: Path) -> None:
     """Make a folder that is missing; UnsafeRuntimeFolder for one that others can enter."""
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    found = path.lstat()
+    found = None
+    while found is None:
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):  # whoever tidies up has just removed it, for it was empty
+            found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise UnsafeRuntimeFolder(str(path), "is no folder; remove it")
     if found.st_uid != os.getuid():

@@ -5,9 +5,10 @@
     pool.close()                             # when what was submitted has run
 
 A task ends when nobody has wanted it for a while, but for the last `resident` ones. Calls beyond the limit
-wait in the order in which they were submitted. A call that is about to wait for something other than the
-machine, such as user code, steps aside meanwhile: its task no longer counts, so that others are served
-however long it takes, and calls that wait for each other cannot use up all tasks.
+wait in the order in which they were submitted, and so do those for which the host has no thread left. A call
+that is about to wait for something other than the machine, such as user code, steps aside meanwhile: its task
+no longer counts, so that others are served however long it takes, and calls that wait for each other cannot
+use up all tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import Closed
+from heliograph.errors import Closed, NoThreadLeft
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,12 +62,21 @@ class TaskPool:
         self._resident = resident
         self._idle_seconds = idle_seconds
         self._lock = tasks.lock(f"pool {name}")
+        self._fewer = tasks.condition(self._lock, f"pool {name}")
         self._waiting: deque[Callable[[], object]] = deque()
         self._idle: list[_Worker] = []
         """The last to become idle comes last, and is taken first: those before it may end."""
         self._workers: set[_Worker] = set()
         self._busy = 0
+        self._is_late = False
+        """Whether a task is being started for calls that wait, as soon as a thread is left."""
         self._closed = False
+
+    def start(self) -> None:
+        """Have one task there, if there is none: NoThreadLeft when that cannot be."""
+        with self._lock:
+            if not self._workers:
+                self._spawn(lambda: None)
 
     @property
     def crowded(self) -> bool:
@@ -87,10 +97,9 @@ class TaskPool:
                 worker.call = call
                 self._busy += 1
                 worker.bell.notify()
-            elif self._busy < self._limit:
-                self._start(call)
             else:
                 self._waiting.append(call)
+                self._serve_waiting()
 
     def step_aside(self) -> None:
         """Called inside a call that may wait for long: another takes its place until `step_back`."""
@@ -114,46 +123,77 @@ class TaskPool:
         for worker in workers:
             if worker.task is not None:
                 worker.task.join()
+        with self._lock:
+            self._fewer.wait_for(lambda: not self._workers)
+            left, self._waiting = self._waiting, deque()
+        for call in left:  # no thread was left for them, and here is one
+            self._run(call)
 
     # Under the lock.
 
-    def _start(self, call: Callable[[], object]) -> None:
-        """Start a task for a call. Where none can be started now, those that are there come to it later."""
+    def _spawn(self, call: Callable[[], object]) -> None:
+        worker = self._added(call)
+        try:
+            worker.task = self._tasks.spawn(self._name, lambda: self._work(worker))
+        except BaseException:
+            self._workers.discard(worker)
+            self._busy -= 1
+            raise
+
+    def _added(self, call: Callable[[], object]) -> _Worker:
         worker = _Worker(self._tasks, self._name, call)
         self._workers.add(worker)
         self._busy += 1
-        try:
-            worker.task = self._tasks.spawn(self._name, lambda: self._work(worker))
-        except BaseException as error:
-            self._workers.discard(worker)
-            self._busy -= 1
-            if not isinstance(error, RuntimeError | MemoryError) or not self._workers:
-                raise
-            log.warning("%s: no further task can be started: %s", self._name, error)
-            self._waiting.append(call)
+        return worker
+
+    def _gone(self, worker: _Worker) -> None:
+        self._workers.discard(worker)
+        self._fewer.notify_all()
 
     def _serve_waiting(self) -> None:
-        if self._waiting and self._busy < self._limit:
-            self._start(self._waiting.popleft())
+        """Start a task for the call that waits longest. Where none can be started now, those that are there
+        come to it, or one that is started later.
+        """
+        if not self._waiting or self._busy >= self._limit or self._is_late:
+            return
+        call = self._waiting.popleft()
+        try:
+            self._spawn(call)
+        except NoThreadLeft:
+            self._waiting.appendleft(call)
+            self._tasks.spawn_soon(self._name, self._work_late)
+            self._is_late = True
 
     def _is_closed(self) -> bool:
         return self._closed
 
     # In a task.
 
+    def _work_late(self) -> None:
+        with self._lock:
+            self._is_late = False
+            if not self._waiting or self._busy >= self._limit:
+                return
+            worker = self._added(self._waiting.popleft())
+            self._serve_waiting()
+        self._work(worker)
+
+    def _run(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception:
+            log.exception("%s: a call failed", self._name)
+
     def _work(self, worker: _Worker) -> None:
         call, worker.call = worker.call, None
         try:
             while call is not None:
-                try:
-                    call()
-                except Exception:
-                    log.exception("%s: a call failed", self._name)
+                self._run(call)
                 call = self._next(worker)
         except BaseException:
             # What a call raised that must not be caught ends the task; the calls that wait need another.
             with self._lock:
-                self._workers.discard(worker)
+                self._gone(worker)
                 self._busy -= 1
                 self._serve_waiting()
             raise
@@ -167,7 +207,7 @@ class TaskPool:
                 return self._waiting.popleft()
             self._busy -= 1
             if self._closed:
-                self._workers.discard(worker)
+                self._gone(worker)
                 return None
             self._idle.append(worker)
         while True:
@@ -179,5 +219,5 @@ class TaskPool:
                 if len(self._workers) > self._resident or self._is_closed():
                     if worker in self._idle:
                         self._idle.remove(worker)
-                    self._workers.discard(worker)
+                    self._gone(worker)
                     return None

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +66,8 @@ class Timers:
         self._heap: list[tuple[int, int, Timer]] = []
         self._cancelled = 0
         self._running = False
+        self._turn = 0
+        """Counts the tasks that were begun."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -109,6 +112,12 @@ class Timers:
                 log.exception("a timer's call raised")
         return called
 
+    def first_due(self) -> int | None:
+        """The instant of the monotonic clock at which the next timer is due; None when none waits."""
+        with self._lock:
+            self._drop_cancelled()
+            return self._heap[0][0] if self._heap else None
+
     def close(self) -> None:
         """Forget what waits; the task ends."""
         with self._lock:
@@ -123,13 +132,26 @@ class Timers:
                 raise Closed("timers")
             if len(self) >= self._limit and not owed:
                 raise TooManyTimers(self._limit)
-            self._push(timer)
-            if not self._running:
-                self._running = True
-                self._tasks.spawn("timers", self._run)
-            elif self._heap[0][2] is timer:
-                self._changed.notify()
+            try:
+                self._push(timer)
+                if not self._running:
+                    self._begin()
+                elif self._heap[0][2] is timer:
+                    self._changed.notify()
+            except BaseException:  # an interrupt: the timer is there, and its task is to know
+                self._changed.notify_all()
+                raise
         return timer
+
+    def _begin(self) -> None:
+        """Have a task; one whose start was interrupted may have begun, and ends when the next one has."""
+        self._turn += 1
+        try:
+            self._running = True
+            self._tasks.spawn_soon("timers", partial(self._run, self._turn))
+        except BaseException:
+            self._running = False
+            raise
 
     def _push(self, timer: Timer) -> None:
         heapq.heappush(self._heap, (timer.due, next(self._numbers), timer))
@@ -151,10 +173,12 @@ class Timers:
                 self._push(timer)
             return call
 
-    def _run(self) -> None:
+    def _run(self, turn: int) -> None:
         while True:
             self.run_due()
             with self._lock:
+                if turn != self._turn:
+                    return
                 self._drop_cancelled()
                 if not self._heap:
                     self._running = False

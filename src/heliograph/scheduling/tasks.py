@@ -33,6 +33,7 @@ from heliograph.channel.receive.subscription import QueuedReceiver, takes_header
 from heliograph.errors import InvalidTask, NotPossible
 from heliograph.qos.dispatch_order import MAX_SUB_PRIORITY
 from heliograph.qos.policies import LOWEST_PRIORITY
+from heliograph.runtime.durations import Durations
 from heliograph.scheduling.analysis import Proof, Task, admit, check_tasks
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 RUNS: Final = 1_000
 """Runs after which the cost of a task is known: fewer have no 99.9th percentile."""
-_BITS: Final = 7
-"""Leading bits of a duration that are told apart: it is known to within 1.6 %."""
 
 
 Callback = TypeVar("Callback", bound="Callable[..., object]")
@@ -74,35 +73,6 @@ class Statement(Options, total=False):
 LEAST_COST: Final = 1e-9
 """Seconds, of a task on trial as long as only its statement is checked."""
 _STATED: Final = ("period", "deadline", "importance", "after")
-
-
-class Durations:
-    """A bounded memory of durations in nanoseconds. One task at a time adds."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0
-        self.least = 0
-        self.most = 0
-        self._buckets: dict[int, int] = {}
-
-    def add(self, ns: int) -> None:
-        self.least = min(ns, self.least) if self.count else ns
-        self.most = max(ns, self.most) if self.count else ns
-        self.count += 1
-        self.total += ns
-        shift = max(0, ns.bit_length() - _BITS)
-        edge = ((max(ns, 0) >> shift) + 1 << shift) - 1
-        self._buckets[edge] = self._buckets.get(edge, 0) + 1
-
-    def percentile(self, part: float) -> int:
-        """The shortest time that so large a part of the durations did not exceed, rounded up; 0 of none."""
-        left = part * self.count
-        for edge, times in sorted(self._buckets.copy().items()):
-            left -= times
-            if left <= 0:
-                return min(edge, self.most)
-        return self.most
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -178,7 +148,7 @@ class _Member:
 
     @property
     def gone(self) -> bool:
-        return self.receiver is not None and self.receiver.lane.closed
+        return self.receiver is not None and self.receiver.queue.closed
 
     def timed(self, callback: Callable[..., object], clock: Clock) -> Callable[[Any, Header], None]:
         with_header = takes_header(callback)
@@ -298,7 +268,8 @@ class Schedule:
                 proof = self._analysed({**self._admitted(), name: member.task})
             timed = member.timed(callback, self._clock)
             said["priority"] = LOWEST_PRIORITY if cost is None else proof[name].priority
-            receiver: Any = channel.subscribe(timed, name=name, **said)
+            timed.__name__ = name  # not name=, which is durable on a persistent channel
+            receiver: Any = channel.subscribe(timed, **said)
             receiver.callback = callback  # `channel.unsubscribe` looks for it
             member.receiver = receiver
             self._members[name] = member
@@ -324,7 +295,7 @@ class Schedule:
             member.cost_ns = round(admitted.task.cost * 1e9)
             member.deadline_ns = round(admitted.deadline * 1e9)
             assert member.receiver is not None
-            member.receiver.lane.place(admitted.priority, max(0, MAX_SUB_PRIORITY - admitted.order))
+            member.receiver.queue.place(admitted.priority, max(0, MAX_SUB_PRIORITY - admitted.order))
 
     def _measured(self, member: _Member) -> Task:
         if member.costs.count < RUNS:

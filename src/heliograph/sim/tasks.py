@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from heliograph.errors import NoThreadLeft
+from heliograph.runtime.late_starts import FIRST_PAUSE, LONGEST_PAUSE, Stalls, starts
 from heliograph.runtime.ports import BoundedQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from heliograph.runtime.ports import Lock
     from heliograph.sim.scheduler import ScheduledTask, Scheduler
@@ -196,14 +198,44 @@ class SimTask:
 
 
 class SimTasks:
-    """Tasks of one simulated process."""
+    """Tasks of one simulated process.
+
+    Attributes:
+        refused: the attempts to start a task, counted from 1, for which no thread is left.
+        attempts: how many there were.
+    """
 
     def __init__(self, scheduler: Scheduler, process: object) -> None:
         self._scheduler = scheduler
         self._process = process
+        self.refused: Container[int] = ()
+        self.attempts = 0
+        self.stalls = Stalls(self.lock("stalls"))
 
     def spawn(self, name: str, run: Callable[[], object]) -> SimTask:
         self._scheduler.step("spawn", name)
+        self.attempts += 1
+        if self.attempts in self.refused:
+            raise NoThreadLeft(name, "the simulation has none")
+        return self._add(name, run)
+
+    def prepare(self) -> None:
+        """There is nothing to prepare: what starts the others is started beside them."""
+
+    def spawn_soon(self, name: str, run: Callable[[], object]) -> None:
+        try:
+            self.spawn(name, run)
+        except NoThreadLeft as error:
+            self.stalls.begin(error)
+            self._add(f"late start of {name}", lambda: self._start_late(name, run))
+
+    def _start_late(self, name: str, run: Callable[[], object]) -> None:
+        self.sleep(FIRST_PAUSE)
+        while not starts(lambda: self.spawn(name, run)):
+            self.sleep(LONGEST_PAUSE)
+        self.stalls.end()
+
+    def _add(self, name: str, run: Callable[[], object]) -> SimTask:
         return SimTask(self._scheduler, self._scheduler.add(name, run, self._process))
 
     def sleep(self, seconds: float) -> None:

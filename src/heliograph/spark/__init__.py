@@ -13,6 +13,7 @@ Importing this package does not import Spark; the first call does.
 from __future__ import annotations
 
 from heliograph.spark.patterns.matches import matches
+from heliograph.spark.progress import PartitionLag, QueryProgress, progress_listener
 from heliograph.spark.session.session import register, session
 from heliograph.spark.source.bad_records import skip_bad
 from heliograph.spark.source.damage import naming_loss
@@ -21,10 +22,13 @@ from heliograph.spark.source.read import read
 
 __all__ = [
     "Lag",
+    "PartitionLag",
+    "QueryProgress",
     "lag",
     "lag_by_partition",
     "matches",
     "naming_loss",
+    "progress_listener",
     "read",
     "register",
     "session",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from heliograph.channel.publish.options import LONGEST_WAIT
+from heliograph.runtime.timeouts import LONGEST_WAIT
 from heliograph.station import Station
 from heliograph.workers.supervisor import MAX_REPORT, MEET_LIMIT, START_LIMIT, Order, Report, resolve
 

@@ -5,7 +5,7 @@
     worker.close()                                                      # or the station does
 
 The process imports `plant.alarms` and calls `listen(station)` with a station of its own, of the same domain
-and carrier (`transport="ring"`: shared memory). What that subscribes without naming a priority is of the
+and carrier. What that subscribes without naming a priority is of the
 band. No other band can keep its interpreter; on request it has a core and a real-time priority of its own.
 
 The two processes hold the ends of a socket. The worker says there when it is ready, or why not; whoever
@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, Type
 
 import msgspec
 
-from heliograph.channel.dispatch.pools import CALLBACK_LIMIT
-from heliograph.channel.publish.options import check_timeout
+from heliograph.channel.dispatch.station_pools import CALLBACK_LIMIT
 from heliograph.channel.publish.worker_acks import ALONE
 from heliograph.errors import (
     NotPossible,
@@ -52,6 +51,7 @@ from heliograph.runtime.child_process import import_path_for, python_command
 from heliograph.runtime.error_reporting import Reports
 from heliograph.runtime.option_names import insist_on_known
 from heliograph.runtime.ports import seconds_until
+from heliograph.runtime.timeouts import check_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +67,8 @@ WINDOW: Final = 60.0
 """Seconds. A worker that dies `MOST_DEATHS` times within them is given up."""
 FIRST_PAUSE: Final = 0.1
 """Seconds before the second start in a row; each further one waits twice as long."""
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between two tries to start a process again while the host has none left."""
 START_LIMIT: Final = 10.0
 """Seconds that a worker may take to be ready."""
 END_LIMIT: Final = 5.0
@@ -116,7 +118,7 @@ class Order(msgspec.Struct, frozen=True):
 
     name: str
     domain: str
-    transport: Carrier
+    transport: Carrier | None
     setup: str
     priority: int
     fifo: int | None
@@ -305,7 +307,7 @@ class BandWorker:
 
     def _keep_alive(self) -> None:
         """One life of the process after the other."""
-        while self._start():
+        while self._start_at_last():
             reason = self._live()
             pause = self._deaths.pause_after(self._clock.monotonic_ns())
             with self._changed:
@@ -329,20 +331,44 @@ class BandWorker:
                     return
                 self._changed.wait_for(lambda: self._state == "closed", pause)
 
+    def _start_at_last(self) -> bool:
+        """As `_start`; again and again where it has been there and the host has no process or descriptor."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return self._start()
+            except OSError as error:
+                if not self._station:  # whoever opens it is told
+                    raise
+                if pause == FIRST_PAUSE:
+                    failed = WorkerFailed(
+                        self.name, f"cannot be started for now, and is tried again: {error}"
+                    )
+                    self._report(f"band worker {self.name}", None, failed)
+            with self._changed:
+                self._changed.wait_for(lambda: self._state == "closed", pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
     def _start(self) -> bool:
         """Start the process and hand it its order; False when the worker was closed meanwhile."""
         with self._changed:
             if self._state == "closed":
                 return False
-            self._restarts += self._process is not None
             self._state, self._failed = "starting", None
             self._wire, theirs = socket.socketpair()
+            restarts = self._restarts + (self._process is not None)
             with theirs:
-                self._process = subprocess.Popen(  # noqa: S603 - our own module, run by our own interpreter
-                    python_command("heliograph.workers.process", str(theirs.fileno())),
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                )
+                try:
+                    self._process = subprocess.Popen(  # noqa: S603 - our own module, run by our own interpreter
+                        python_command("heliograph.workers.process", str(theirs.fileno())),
+                        stdin=subprocess.DEVNULL,
+                        pass_fds=(theirs.fileno(),),
+                    )
+                except BaseException:
+                    self._wire.close()
+                    self._wire = None
+                    raise
+            self._restarts = restarts
             if self._order.supervisor:  # before it can have dialled
                 self._gates.supervise(self._process.pid, self._handed)
             with suppress(OSError):  # should it be dead already, its silence tells
@@ -455,7 +481,7 @@ def new_order(
     setup: str | Callable[..., object],
     *,
     domain: str | None,
-    transport: Carrier | Callable[..., object],
+    transport: Carrier | Callable[..., object] | None,
     priority: int,
     name: str | None,
     fifo: int | None,
@@ -471,7 +497,8 @@ def new_order(
     if domain is None or callable(transport):
         raise NotPossible(
             f"band worker {called}",
-            "it is a station of its own, which must find this one: hg.Station(domain=..., transport='ring')",
+            "it is a station of its own, which must find this one: hg.Station(domain=...), without a "
+            "transport= of your own",
         )
     if priority not in range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1):
         raise NotPossible(f"band worker {called}", f"a priority is 1 (low) to 5 (high), not {priority!r}")
@@ -507,7 +534,7 @@ def new_order(
 def open_worker(
     setup: str | Callable[..., object],
     mesh: Mesh | None,
-    transport: Carrier | Callable[..., object],
+    transport: Carrier | Callable[..., object] | None,
     services: ChannelContext,
     options: WorkerOptions,
 ) -> BandWorker:

@@ -293,13 +293,13 @@ def test_consumers_whom_a_supplier_does_not_serve_are_not_in_its_way(helio: Rig)
     radar, sonar = air.supplier("radar"), air.supplier("sonar")
     for i in range(5):
         air.subscribe(lambda _: None, where="speed / id > :least", params={"least": i}, sources=["ghost"])
-    assert radar._routes[Track].queued is None
+    assert not radar.entry.routes[Track].has_queue
     air.subscribe(lambda _: None, sources=["radar"], where="id > 1")
-    assert radar._routes[Track].queued is not None
-    assert sonar._routes[Track].queued is None
+    assert radar.entry.routes[Track].has_queue
+    assert not sonar.entry.routes[Track].has_queue
     late = air.supplier("late")
-    assert late._routes[Track].queued is None
-    assert late._routes is sonar._routes
+    assert not late.entry.routes[Track].has_queue
+    assert late.entry.routes is sonar.entry.routes
     air.subscribe(lambda _: None)
-    assert sonar._routes[Track].always is not None
-    assert radar._routes[Track].always is None
+    assert sonar.entry.routes[Track].always is not None
+    assert radar.entry.routes[Track].always is None

@@ -173,7 +173,7 @@ class TestSubscribing:
 
         with pytest.raises(NotPossible, match="async def"):
             tracks.subscribe(later, inline=True)
-        with pytest.raises(NotPossible, match="allowed are block"):
+        with pytest.raises(NotPossible, match="allowed is one of block"):
             tracks.subscribe(print, overflow="spill")  # type: ignore[call-overload]  # the mistake under test
         with pytest.raises(TypeError, match="has no option 'filter'; it has where, params"):
             tracks.subscribe(print, filter="id = 1")  # type: ignore[call-overload]  # likewise
@@ -181,7 +181,7 @@ class TestSubscribing:
             tracks.subscribe("id = 1")  # type: ignore[call-overload]  # likewise
         with pytest.raises(NotPossible, match="without where="):
             tracks.subscribe(print, params={"limit": 300})
-        with pytest.raises(NotPossible, match="a group has a name"):
+        with pytest.raises(NotPossible, match="a group's name"):
             tracks.consumer(group=3)  # type: ignore[arg-type]  # likewise
         with pytest.raises(NotPossible, match="priority"):
             tracks.subscribe(print, priority=6)

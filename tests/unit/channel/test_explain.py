@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import heliograph as hg
 from heliograph.channel.explain import KINDS
+from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,3 +119,63 @@ def test_it_raises_what_a_push_would_raise(air: hg.Channel[Any]) -> None:
         air.explain(Track("one"))  # type: ignore[arg-type]  # on purpose
     with air.supplier("radar", types=[Track]) as radar, pytest.raises(hg.WrongEventType):
         radar.explain(Weather())
+
+
+def test_the_generated_code_of_a_channel_can_be_seen_under_its_names_in_tracebacks(
+    air: hg.Channel[Any],
+) -> None:
+    air.subscribe(lambda _: None, where="speed > 300", types=[Track], name="fast")
+    code = air.explain(code=True)
+    by_kind = {(one.event_type, one.kind): one for one in code.functions}
+    assert {kind for _, kind in by_kind} >= {"push", "route", "filter of fast", "check"}
+    assert {name for name, _ in by_kind} == {"air.track", "air.weather"}
+    push = by_kind["air.track", "push"]
+    assert "def push(event" in push.text
+    assert "event.speed" in by_kind["air.track", "filter of fast"].text
+    assert 300.0 in map(_number, by_kind["air.track", "filter of fast"].values.values())
+    for one in code.functions:
+        assert f"# {one.event_type}, {one.kind}: {one.file}\n" in str(code)
+        assert one.text in str(code)
+    only = air.explain(Weather(), code=True)
+    assert {one.event_type for one in only.functions} == {"air.weather"}
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text.replace(".", "").isdigit() else None
+
+
+def test_a_traceback_names_a_file_that_explain_shows(helio: Rig) -> None:
+    air = helio.station.channel("air", Track)
+    frames: list[str] = []
+    air.subscribe(
+        lambda _: frames.extend(f.filename for f in traceback.extract_stack()), inline=True, name="curious"
+    )
+    air.push(Track(1))
+    generated = {name for name in frames if name.startswith("<heliograph")}
+    assert generated
+    assert generated <= {one.file for one in air.explain(code=True).functions}
+
+
+def test_explain_without_an_event_says_what_it_takes(air: hg.Channel[Any]) -> None:
+    with pytest.raises(hg.NotPossible, match="takes an event, or code=True"):
+        air.explain()  # type: ignore[call-overload] # a mistake
+    with pytest.raises(hg.WrongEventType):
+        air.explain(Other(), code=True)
+
+
+class Other(hg.Event, name="air.other"):
+    n: int = 0
+
+
+def test_a_named_function_can_be_given_another_filter(helio: Rig) -> None:
+    """On a persistent channel, where a durable consumer stands behind it."""
+    air = helio.station.channel("air", Track, qos=hg.QoS(durability="persistent"))
+    seen: list[int] = []
+    subscription = air.subscribe(lambda track: seen.append(track.id), where="speed > 300", name="display")
+    air.push(Track(1, 200.0))
+    subscription.change(where="speed > 100")
+    assert air.explain(Track(2, 200.0)).reaches == ("display",)
+    air.push(Track(2, 200.0))
+    air.push(Track(3, 50.0))
+    air.push(Track(4, 400.0))
+    assert wait_until(lambda: seen == [2, 4])

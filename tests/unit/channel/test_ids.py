@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import heliograph as hg
+from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.errors import AppendFailed, AppendTimeout, DiskFull, JournalBusy, SupplierFenced, SupplierHeld
 from heliograph.journal.store import JournalStore
 from heliograph.journal.writing import dedup_window as repeats
@@ -19,8 +21,7 @@ from heliograph.testing import Rig
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from heliograph.channel.queueing.queue import Item
-    from heliograph.journal.format.records import Record
+    from heliograph.journal.format.records import Record, Run
 
 PERSISTENT = hg.QoS(durability="persistent")
 LIMIT = 10.0
@@ -153,12 +154,26 @@ def stuck(tracks: hg.Channel[Track], monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 def test_a_push_waits_for_its_place_in_line_no_longer_than_told(stuck: hg.Channel[Track]) -> None:
     with pytest.raises(JournalBusy):
-        stuck.push(Track(2), timeout=0.01)  # type: ignore[call-arg]  # only persistent ones have it
+        stuck.push(Track(2), timeout=0.01)
+
+
+def test_so_does_one_for_asyncio(stuck: hg.Channel[Track]) -> None:
+    with pytest.raises(JournalBusy):
+        asyncio.run(stuck.apush(Track(2), timeout=0.01))
+
+
+def test_a_push_for_asyncio_says_how_long_it_has_waited_for_the_disk(
+    stuck: hg.Channel[Track], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.journal.writing.writer.MAX_WAITING", 1 << 20)
+    with pytest.raises(AppendTimeout) as caught:
+        asyncio.run(stuck.apush(Track(2), timeout=0.01))
+    assert caught.value.seconds == 0.01
 
 
 def test_the_first_push_under_an_id_waits_no_longer_than_told(stuck: hg.Channel[Track]) -> None:
     with pytest.raises(AppendTimeout) as caught:
-        stuck.push(Track(2), id="order-2", timeout=0.01)  # type: ignore[call-arg]  # as above
+        stuck.push(Track(2), id="order-2", timeout=0.01)
     assert caught.value.event == "order-2"
 
 
@@ -292,15 +307,15 @@ def test_an_append_that_its_holder_began_before_it_was_replaced_is_refused(
     radar.push(Track(1))
     store = tracks.store
     assert isinstance(store, JournalStore)
-    records, taken_over = store._records, []
+    rows, taken_over = store._rows_of, []
 
-    def held_up(items: Sequence[Item]) -> list[Record]:
+    def held_up(batch: OutgoingBatch) -> Sequence[Record] | Run:
         """Between the first look at the lease and the place in line."""
         helio.clock.advance(31)
         taken_over.append(store.supplier("radar-1", "somebody else"))
-        return records(items)
+        return rows(batch)
 
-    monkeypatch.setattr(store, "_records", held_up)
+    monkeypatch.setattr(store, "_rows_of", held_up)
     with pytest.raises(SupplierFenced):
         radar.push(Track(2))
     assert taken_over[0].last_sequence == 1
@@ -320,7 +335,7 @@ def test_an_earlier_holder_stays_fenced_after_a_restart() -> None:
     assert store is not None
     header = next(tracks.consumer().deliveries()).header
     with pytest.raises(SupplierFenced):
-        store.append([(Track(9), header, 0)], "synced")
+        store.append(OutgoingBatch.of([(Track(9), header, 0)]), "synced")
     after.station.close()
 
 

@@ -37,6 +37,8 @@ class Scene:
     pull: Callable[[], object] = lambda: None
     """Empties what has no callback."""
     got: list[int] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+    """Of what the channel's own supplier pushed, as it was delivered; where they are looked at."""
 
     def is_well(self) -> str:
         """What is wrong with it; empty when every lock is free, all is delivered and the ledger balances."""
@@ -48,12 +50,14 @@ class Scene:
             self.channel.push(Track(-1))
             self.pull()
             for receiver in self.channel.receivers():
-                lane = getattr(receiver, "lane", None)
-                if lane is not None and not lane.wait_empty(LIMIT / 2):
-                    return f"{receiver.name} keeps {lane.counts()}"
+                queue = getattr(receiver, "queue", None)
+                if queue is not None and not queue.wait_empty(LIMIT / 2):
+                    return f"{receiver.name} keeps {queue.counts()}"
             stats = self.channel.stats()
         except BaseException as error:  # noqa: BLE001 - it is what is wrong
             return repr(error)
+        if self.sequences != sorted(self.sequences):
+            return f"delivered in the order {self.sequences[-10:]}"
         return "" if stats.balanced else f"matched {stats.matched}, total {stats.total}"
 
 
@@ -173,11 +177,47 @@ def on_disk(station: hg.Station) -> Scene:
     return scene
 
 
+def on_disk_and_waited_for(station: hg.Station) -> Scene:
+    channel = station.channel("kept-waited", Track, qos=hg.QoS(durability="persistent", ack="delivered"))
+    scene = Scene(channel, lambda: channel.push(Track(1)))
+
+    def note(_: Track, header: hg.Header) -> None:
+        scene.sequences.append(header.sequence)
+
+    channel.subscribe(note)
+    return scene
+
+
 def separated(station: hg.Station) -> Scene:
     channel = station.channel("separated", Track)
+    channel.supplier().every(3600.0, lambda: None)  # so that the task of the timers is there
     scene = Scene(channel, lambda: (channel.push(Track(1)), channel.push(Track(1))))
     channel.subscribe(lambda track: scene.got.append(track.id), separation=0.001)
     return scene
+
+
+def separated_and_pulled(station: hg.Station) -> Scene:
+    channel = station.channel("separated-pulled", Track)
+    channel.supplier().every(3600.0, lambda: None)  # so that the task of the timers is there
+    consumer = channel.consumer(separation=0.001)
+
+    def act() -> None:
+        channel.push_many([Track(1), Track(1), Track(2)])
+        consumer.read(10, timeout=0)
+
+    def pull() -> None:
+        """What is held back passes in a millisecond; a key of which it does not is held for ever."""
+        channel.push_many([Track(1), Track(2)])
+        found: set[int] = set()
+        while not found >= {1, 2}:
+            track = consumer.pull(LIMIT / 4)
+            assert track is not None, f"only {found}, {consumer.counts()}"
+            found.add(track.id)
+        while consumer.counts().pending and consumer.pull(LIMIT / 4):
+            pass
+        assert consumer.pull(0) is None
+
+    return Scene(channel, act, pull)
 
 
 SCENES = (
@@ -192,10 +232,15 @@ SCENES = (
     with_acks,
     waited_for,
     on_disk,
+    on_disk_and_waited_for,
+    separated,
+    separated_and_pulled,
 )
 
 
-STRIDES: dict[Callable[[hg.Station], Scene], int] = {with_acks: 1 if EXAMPLES_FACTOR > 1 else 9}
+STRIDES: dict[Callable[[hg.Station], Scene], int] = (
+    {} if EXAMPLES_FACTOR > 1 else {with_acks: 9, separated_and_pulled: 4}
+)
 """Where there are many instants CI looks at some of them."""
 
 

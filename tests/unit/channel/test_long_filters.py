@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 import heliograph as hg
-from heliograph.channel.publish.supplier import TOGETHER
+from heliograph.channel.publish.queue_sink import TOGETHER
 from heliograph.channel.routing.filter_index import MERGED
 from heliograph.filters import python_codegen as emit
-from heliograph.filters import runtime
+from heliograph.filters import python_operations
 from heliograph.model.event import Header, info_of
 from heliograph.qos.policies import QoS
 
@@ -48,7 +48,7 @@ class LongFilter:
         if text == "slow":
             self.begun.set()
             assert self.may_end.wait(LIMIT)
-        return runtime.upper(text)
+        return python_operations.upper(text)
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_a_filter_for_which_there_is_no_memory_costs_no_event_that_is_kept(
         tries.append(text)
         if len(tries) == 1:
             raise MemoryError
-        return runtime.upper(text)
+        return python_operations.upper(text)
 
     monkeypatch.setitem(emit._RUNTIME, "upper", upper)
     channel = helio.station.channel("notes", Note, qos=QoS(durability="persistent"))

@@ -150,4 +150,4 @@ def test_without_an_observer_callbacks_are_called_as_they_are() -> None:
         subscription = ticks.subscribe(odd_fails)
         assert isinstance(subscription, Subscription)
         assert subscription._call is odd_fails
-        assert subscription.lane.watch is None
+        assert subscription.queue.watch is None

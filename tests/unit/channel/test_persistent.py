@@ -15,7 +15,7 @@ import pytest
 import heliograph as hg
 from heliograph.errors import FolderInUse, HistoryDamaged, HistoryGone, IncompatibleFormats, UnknownOption
 from heliograph.filters import python_codegen as emit
-from heliograph.filters import runtime
+from heliograph.filters import python_operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ def test_events_pushed_together_keep_their_places_among_those_of_other_channels(
     kept: Channel[Track],
 ) -> None:
     with kept.supplier("radar-1") as radar:
-        radar._next_station_seq = count(10, 3).__next__  # as if others had pushed in between
+        radar._numbering.next_station_seq = count(10, 3).__next__  # as if others had pushed in between
         radar.push_many([Track(n) for n in range(4)])
     with kept.consumer(start="earliest", until="now") as consumer:
         assert [d.header.station_seq for d in consumer.deliveries()] == [10, 13, 16, 19]
@@ -245,7 +245,7 @@ def test_who_keeps_a_receipt_keeps_nothing_of_whom_its_event_was_for(
     with kept.consumer(where=where, start="now"):
         receipt: Any = kept.push_nowait(Track(1))
         kept.push(Track(2))  # which is told of later
-        assert receipt._receipt.attachment.asked is None
+        assert receipt._stored.attachment.matches is None
 
 
 @pytest.mark.parametrize("others", [[], [Town("x"), Town("b")]])
@@ -256,7 +256,7 @@ def test_a_filter_is_asked_once_about_each_event_that_is_pushed_with_others(
 
     def upper(text: str) -> str:
         asked.append(text)
-        return runtime.upper(text)
+        return python_operations.upper(text)
 
     monkeypatch.setitem(emit._RUNTIME, "upper", upper)
     pushed = [Weather("a"), Weather("b"), *others, Weather("c"), Weather("a")]
@@ -527,7 +527,7 @@ def test_a_misspelled_option_is_named_with_what_was_meant(kept: Channel[Track]) 
 @pytest.mark.parametrize("name", ["", "x" * 300, 3, "a\x00b"])
 def test_a_name_that_is_none_is_refused_with_what_is_one(kept: Channel[Track], name: Any) -> None:
     for call in (kept.consumer, kept.supplier, lambda name: kept.subscribe(print, name=name)):
-        with pytest.raises(hg.NotPossible, match="a name is text of 1 to"):
+        with pytest.raises(hg.NotPossible, match="allowed is text of 1 to"):
             call(name=name)
 
 

@@ -188,8 +188,8 @@ class Taken(ThreadTasks):
     """Remembers which thread took which of the locks that have a name."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.taken: set[tuple[str, str]] = set()
+        super().__init__()
 
     def lock(self, name: str = "lock", *, outer: bool = False) -> Lock:
         inner, taken = super().lock(name, outer=outer), self.taken

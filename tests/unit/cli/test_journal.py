@@ -10,6 +10,7 @@ import pytest
 import heliograph as hg
 from heliograph.cli import history as histories
 from heliograph.cli import run
+from heliograph.cli.journal import _print_histories
 from heliograph.errors import HistoryDamaged
 from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
 
@@ -64,6 +65,23 @@ def ids(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Any]:
     return [event["id"] for event in lines(capsys, *arguments)]
 
 
+def test_files_are_those_that_are_the_history_now_and_no_others(
+    kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stray = kept.place / "sealed" / "00000000000000000000-00000000000000000005-00000099.parquet"
+    stray.write_bytes(b"what a merge has left")
+    found = json.loads(output(capsys, "journal", "files", tmp_path, "air.tracks", "--json"))
+    assert [(file["kind"], file["first"], file["next"]) for file in found] == [
+        ("sealed", 0, 5),
+        ("head", 5, 8),
+    ]
+    sealed = output(capsys, "journal", "files", tmp_path, "air.tracks", "--paths").splitlines()
+    assert sealed == [found[0]["path"]]
+    assert pq.read_table(sealed, columns=["id"]).column("id").to_pylist() == list(range(5))
+    assert "sealed" in output(capsys, "journal", "files", tmp_path, "air.tracks")
+    assert "air.tracks" in failure(capsys, "journal", "files", tmp_path, "air.trucks")
+
+
 def test_ls_says_how_much_of_each_channel_there_is(
     kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,9 +112,27 @@ def test_ls_says_how_much_of_each_channel_there_is(
             "retired": 0,
         },
     ]
-    header, row, _ = output(capsys, "journal", "ls", tmp_path).splitlines()
-    assert header.split()[:5] == ["channel", "partition", "earliest", "watermark", "events"]
-    assert row.split()[:5] == ["air.tracks", "p1", "0", "8", "8"]
+    title, header, row = output(capsys, "journal", "ls", tmp_path).splitlines()[:3]
+    assert title == "partition p1"
+    assert header.split() == ["channel", "events", "offsets", "size", "files", "sealed", "retired"]
+    assert row.split()[:3] == ["air.tracks", "8", "0..7"]
+
+
+def test_the_tables_of_a_long_history_fit_into_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: Any = {"partition": "f" * 16, "earliest": 1_000_000_000, "watermark": 1_100_000_000}
+    rows |= {"channel": "weather.north", "events": 99_000_000, "bytes": 9 << 30}
+    rows |= {"files": 99, "sealed": 98, "retired": 12}
+    _print_histories([rows])
+    with hg.Station(tmp_path, name="control tower") as station:
+        channel = station.channel("weather.north", Track, qos=hg.QoS(durability="persistent"))
+        channel.push(Track(1))
+        with channel.consumer(group="accounting-workers", start="earliest") as worker:
+            worker.pull(timeout=10.0)
+    assert run(["journal", "consumers", str(tmp_path)]) == 0
+    assert run(["journal", "ls", str(tmp_path)]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_ls_of_a_station_that_has_kept_nothing_says_so(
@@ -193,7 +229,7 @@ def test_what_cannot_be_read_or_understood_fails_in_one_line(
     assert "it holds that of air.tracks" in failure(capsys, "journal", "verify", tmp_path, "air.trucks")
     cat = ("journal", "cat", tmp_path, "air.tracks")
     assert "sped" in failure(capsys, *cat, "--where", "sped > 3")
-    assert "is no place in a history" in failure(capsys, *cat, "--start", "yesterday")
+    assert "is no position in a history" in failure(capsys, *cat, "--start", "yesterday")
     assert "write 2026-01-01T00:00:00Z" in failure(capsys, *cat, "--start", "2026-01-01T00:00:00")
 
 
@@ -358,8 +394,8 @@ def test_a_damaged_place_of_a_consumer_is_reported_refused_and_repaired(
             assert all(delivery.redelivered for delivery in consumer.deliveries())
 
 
-def test_consumers_says_who_is_how_far_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with hg.Station(tmp_path) as station:
+def test_consumers_says_how_far_behind_each_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with hg.Station(tmp_path, name="tower") as station:
         tracks = station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
         assert output(capsys, "journal", "consumers", tmp_path) == "no durable consumers yet\n"
         tracks.push_many([Track(n) for n in range(6)])
@@ -367,12 +403,18 @@ def test_consumers_says_who_is_how_far_behind(tmp_path: Path, capsys: pytest.Cap
             next(iter(consumer.deliveries(timeout=0))).ack()
         with tracks.consumer(group="workers", start="earliest", until=2) as worker:
             assert len(list(worker)) == 2
-        titles, billing, workers = output(capsys, "journal", "consumers", tmp_path, "air.tracks").splitlines()
-    assert titles.split()[:7] == ["channel", "consumer", "kind", "partition", "acknowledged", "end", "lag"]
-    assert billing.split()[:3] + billing.split()[4:7] == ["air.tracks", "billing", "consumer", "1", "6", "5"]
-    assert workers.split()[:3] + workers.split()[4:7] == ["air.tracks", "workers", "group", "2", "6", "4"]
+        lines = output(capsys, "journal", "consumers", tmp_path, "air.tracks").splitlines()
+    title, titles, billing, workers = lines
+    assert title.startswith("air.tracks, partition ")
+    assert titles.split() == ["consumer", "acked", "lag", "oldest", "tries", "seen", "owner"]
+    assert billing.split()[:3] == ["billing", "1", "5"]
+    assert workers.split()[:4] == ["group", "workers", "2", "4"]
+    assert billing.endswith("tower")
     found = json.loads(output(capsys, "journal", "consumers", tmp_path, "--json"))
-    assert [(one["consumer"], one["lag"]) for one in found] == [("billing", 5), ("workers", 4)]
+    assert [(one["consumer"], one["kind"], one["acknowledged"], one["end"], one["lag"]) for one in found] == [
+        ("billing", "consumer", 1, 6, 5),
+        ("workers", "group", 2, 6, 4),
+    ]
     cursors = tmp_path / "consumers" / "air.tracks" / "cursors"
     content = bytearray(cursors.read_bytes())
     content[20] ^= 1
@@ -392,7 +434,7 @@ def test_ls_lists_what_it_can_and_names_what_it_cannot(
     manifest.write_bytes(b"nonsense")
     assert run(["journal", "ls", str(tmp_path / "data")]) == 1
     captured = capsys.readouterr()
-    assert [line.split()[0] for line in captured.out.splitlines()[1:]] == ["air.tracks", "weather"]
+    assert [line.split()[0] for line in captured.out.splitlines()[2:]] == ["air.tracks", "weather"]
     assert f"helio: bad/{manifest.parent.name} cannot be listed: " in captured.err
     assert run(["journal", "ls", str(tmp_path / "data"), "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from heliograph.cli.output import print_json, print_json_line, print_table, printable
+from heliograph.cli.output import age_text, print_json, print_json_line, print_table, printable, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,28 @@ def test_a_table_that_is_wider_than_the_terminal_is_printed_value_by_value(
         "",
     ]
     assert all(one in printed for one in ids)
+
+
+def test_a_table_that_fits_without_a_frame_is_printed_in_plain_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(["a", "b"], [("x" * 40, "y" * 38)])
+    assert capsys.readouterr().out == f"a{' ' * 41}b\n{'x' * 40}  {'y' * 38}\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1 << 20, "1.0 MiB"), (3 << 39, "1.5 TiB")]
+)
+def test_sizes_are_short(size: int, text: str) -> None:
+    assert size_text(size) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(-5, "0 s"), (59, "59 s"), (61, "1 min"), (90_000, "1 d")])
+def test_ages_are_in_their_largest_unit(seconds: int, text: str) -> None:
+    assert age_text(0, seconds * 1_000_000_000) == text
 
 
 HOSTILE = "nbsp\xa0 del\x7f csi\x9b31m osc\x9d bidi\u202e line\u2028 tag\U000e0041 größe 日本"

@@ -254,6 +254,22 @@ def test_all_but_arrays_can_be_read_as_any() -> None:
     assert loose == Loose({"lat": 1.0, "extra": "y"}, [{"lat": 2.0, "extra": "z"}], 1)
 
 
+def test_what_is_read_as_any_is_held_to_the_type_of_the_wire() -> None:
+    class Narrow(hg.Event, name="reading"):
+        level: hg.u8
+        label: str
+
+    class Loose(hg.Event, name="reading"):
+        level: hg.Any
+        label: str
+
+    decode = codec.decoder(hg.format_of(Narrow), Loose)
+    assert decode(msgspec.msgpack.encode([7, "x"])) == Loose(7, "x")
+    for wrong in (-1, 256, None, "7"):
+        with pytest.raises(hg.DecodeError, match=r"\$\.level"):
+            decode(msgspec.msgpack.encode([wrong, "x"]))
+
+
 def test_a_constructor_that_refuses_the_values_is_a_decode_error() -> None:
     class Picky(hg.Event, name="track", strict=True):
         id: int

@@ -5,17 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from functools import partial
+from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
 import heliograph as hg
-from heliograph.channel.publish.delivered_ack import (
-    MonitoredPersistentSupplier,
-    MonitoredReceipt,
-    MonitoredRemotePersistentSupplier,
-)
+from heliograph.channel.publish.acks import Receipt
+from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier
 from heliograph.delivery import ack_watch as watch
 from heliograph.delivery.ack_watch import Watching
 from heliograph.errors import DeliveryTimeout, GivenUp, QueueFull
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.testing import Rig
 
 LIMIT = 20.0
@@ -233,7 +232,7 @@ def test_push_waits_for_the_function_of_a_group_that_has_it(station: hg.Station,
 def test_a_callback_cannot_wait_for_itself(durability: Any, errors: list[BaseException]) -> None:
     with rig(on_error=lambda _, __, error: errors.append(error)) as helio:
         tracks = opened(helio.station, durability, resends=0)
-        tracks.subscribe(lambda _: tracks.push(Track(2)), where="id = 1", name="loop")
+        tracks.subscribe(lambda _: tracks.push(Track(2)), where="id = 1")
         receipt = tracks.push_nowait(Track(1))
         assert wait_until(lambda: errors)
         helio.clock.advance(30.0)
@@ -241,6 +240,15 @@ def test_a_callback_cannot_wait_for_itself(durability: Any, errors: list[BaseExc
         tracks.monitor.tick()
         assert receipt.result(LIMIT) is False
     assert [type(error) for error in errors] == [hg.WouldDeadlock, GivenUp]
+
+
+def test_a_durable_function_cannot_wait_for_itself(errors: list[BaseException]) -> None:
+    with rig(on_error=lambda _, __, error: errors.append(error)) as helio:
+        tracks = opened(helio.station, "persistent", resends=0)
+        tracks.subscribe(lambda _: tracks.push(Track(2)), where="id = 1", name="loop")
+        tracks.push_nowait(Track(1))
+        assert wait_until(lambda: errors)
+    assert isinstance(errors[0], hg.WouldDeadlock)
 
 
 def test_what_cannot_acknowledge_is_refused(station: hg.Station, durability: Any) -> None:
@@ -338,8 +346,8 @@ class OneTypeFeed:
     def read_as_pushed(self, _partition: str, _offset: int) -> None:
         """Nobody here wants another version of a class."""
 
-    def durable(self, _partition: str, items: list[Any], _next_offset: int) -> None:
-        for item in items:
+    def durable(self, _partition: str, batches: list[OutgoingBatch], _next_offset: int) -> None:
+        for item in chain.from_iterable(batches):
             if isinstance(item[0], Track):
                 self._watching.passing(item, ["consumer"])
 
@@ -352,7 +360,7 @@ def test_events_that_a_keeper_sent_and_nobody_is_passed_are_not_watched(
     watching = Watching(
         ports, "air.tracks", timeout=30.0, resends=0, resend=lambda *_: None, add_dead_letter=lambda *_: None
     )
-    intake = MonitoredRemotePersistentSupplier(cast("Any", OneTypeFeed(watching)), watching, lambda _: None)
+    intake = RemotePersistentSupplier(cast("Any", OneTypeFeed(watching)), watching, lambda _: None)
 
     def arrived(at: int, event: Any, partition: str) -> Any:
         return event, Header("air.tracks", "t", "s", 1, at, 0, b"x" * 12, 3, (), 0, 0, partition, at), 0
@@ -389,12 +397,17 @@ def test_the_time_of_a_push_is_one_for_the_disk_and_for_all_acknowledgements(
         return True
 
     monkeypatch.setattr(store, "append", append_slowly)
-    monkeypatch.setattr("heliograph.channel.publish.delivered_ack.outcome", acknowledged_late)
+    monkeypatch.setattr("heliograph.channel.publish.acks.outcome", acknowledged_late)
     supplier = tracks.supplier()
-    assert isinstance(supplier, MonitoredPersistentSupplier)
     assert supplier.push(Track(1), timeout=2.0)
     assert supplier.push_many([Track(2), Track(3), Track(4)], timeout=2.0)
     assert waits == [1.5, 1.5, 1.25, 1.0]
+
+
+def test_a_batch_that_is_not_acknowledged_in_time_says_so(helio: Rig) -> None:
+    tracks = opened(helio.station, "volatile")
+    with tracks.consumer(), pytest.raises(hg.DeliveryTimeout):
+        tracks.supplier().push_many([Track(1), Track(2)], timeout=0.0)
 
 
 def test_a_receipt_waits_for_the_disk_and_for_acknowledgements_in_one_time() -> None:
@@ -411,7 +424,7 @@ def test_a_receipt_waits_for_the_disk_and_for_acknowledgements_in_one_time() -> 
             return True
 
     header = Header("c", "t", "s", 1, 1, 0, b"")
-    receipt = MonitoredReceipt(header, cast("Any", Acknowledged()), clock, cast("Any", Stored()))
+    receipt = Receipt(lambda: header, cast("Any", Stored()), cast("Any", Acknowledged()), clock)
     assert receipt.result(2.0)
     assert receipt.result()
     assert waits == [2.0, 1.5, None, None]

@@ -208,14 +208,14 @@ def test_closing_with_events_out_keeps_the_ledger_in_balance(tracks: hg.Channel[
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"ack": "never"}, "allowed are auto, manual, before"),
+        ({"ack": "never"}, "allowed is one of auto, manual, before"),
         ({"lease": 0}, "lease"),
         ({"max_in_flight": 0}, "max_in_flight=0"),
         ({"max_deliveries": True}, "max_deliveries=True"),
         ({"dead_letter": "air.dead"}, "only with max_deliveries"),
         ({"dead_letter": "air.tracks", "max_deliveries": 1}, "another channel"),
         ({"ack": "before", "lease": 1.0}, "nothing comes again"),
-        ({"order": "size"}, "allowed are arrival, key"),
+        ({"order": "size"}, "allowed is one of arrival, key"),
     ],
 )
 def test_what_cannot_be_agreed_is_refused(

@@ -1,4 +1,4 @@
-"""The desk by itself: a lane with events in it, and a cursor that does as a test says."""
+"""The desk by itself: a queue with events in it, and a cursor that does as a test says."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import heliograph as hg
-from heliograph.channel.queueing.queue import BATCH, Lane
-from heliograph.channel.receive.ack_protocol import AckOptions
+from heliograph.channel.queueing.queue import BATCH, EventQueue
+from heliograph.channel.receive.ack_protocol import AckOptions, Spot
 from heliograph.delivery.coordinator import Coordinator
 from heliograph.delivery.in_flight_window import MAX_OUT
 from heliograph.errors import CursorFenced, HeliographError, QueryFailed
@@ -31,6 +31,12 @@ PORTS = Ports(SystemClock(), ThreadTasks(), SystemRandom(), None)
 
 class Track(hg.Event, name="air.track"):
     id: int
+
+
+def number_of(desk: Coordinator, partition: str, offset: int) -> int:
+    number = desk.number_of(Spot(partition, offset))
+    assert number is not None
+    return number
 
 
 class Late:
@@ -135,9 +141,9 @@ class Memory:
     def close(self) -> None: ...
 
 
-def lane_of(count: int, key: tuple[str, ...] = ()) -> Lane:
-    lane = Lane(
-        "lane",
+def queue_of(count: int, key: tuple[str, ...] = ()) -> EventQueue:
+    queue = EventQueue(
+        "queue",
         clock=PORTS.clock,
         tasks=PORTS.tasks,
         limit=1 << 30,
@@ -146,18 +152,18 @@ def lane_of(count: int, key: tuple[str, ...] = ()) -> Lane:
     )
     for at in range(count):
         header = Header("c", "air.track", "s", 1, at + 1, 0, b"x" * 12, 3, key, 0, 0, "p", at)
-        lane.put((Track(at), header, 0))
-    return lane
+        queue.put((Track(at), header, 0))
+    return queue
 
 
-def two_partitions(each: int) -> Lane:
+def two_partitions(each: int) -> EventQueue:
     """First what another station keeps."""
-    lane = lane_of(0)
+    queue = queue_of(0)
     for at in range(2 * each):
         partition = "q" if at < each else "p"
         header = Header("c", "air.track", "s", 1, at + 1, 0, b"x" * 12, 3, (), 0, 0, partition, at % each)
-        lane.put((Track(at), header, 0))
-    return lane
+        queue.put((Track(at), header, 0))
+    return queue
 
 
 def buried(_item: Item, _attempts: int) -> None: ...
@@ -165,7 +171,7 @@ def buried(_item: Item, _attempts: int) -> None: ...
 
 def desk_of(count: int, terms: AckOptions, cursor: Memory | None = None) -> Coordinator:
     return Coordinator(
-        PORTS, "desk", lane_of(count), terms, cursors=cast("Any", cursor), add_dead_letter=buried
+        PORTS, "desk", queue_of(count), terms, cursors=cast("Any", cursor), add_dead_letter=buried
     )
 
 
@@ -274,7 +280,7 @@ def test_what_a_dead_event_held_back_is_announced() -> None:
     clock = HandClock()
     terms = AckOptions(ack="manual", lease=1.0, max_deliveries=1, order="key")
     desk = Coordinator(
-        replace(PORTS, clock=clock), "desk", lane_of(2, key=("north",)), terms, add_dead_letter=buried
+        replace(PORTS, clock=clock), "desk", queue_of(2, key=("north",)), terms, add_dead_letter=buried
     )
     one, two = desk.sit("one", lambda: rung.append("one")), desk.sit("two", lambda: rung.append("two"))
     assert [*numbers(one), *numbers(two)] == [0]
@@ -292,7 +298,11 @@ def test_dead_events_may_be_buried_by_several_who_ask_at_once() -> None:
         other.take()
 
     desk = Coordinator(
-        PORTS, "desk", lane_of(2), AckOptions(ack="manual", max_deliveries=1), add_dead_letter=add_dead_letter
+        PORTS,
+        "desk",
+        queue_of(2),
+        AckOptions(ack="manual", max_deliveries=1),
+        add_dead_letter=add_dead_letter,
     )
     one, other = desk.sit("one", lambda: None), desk.sit("other", lambda: None)
     assert numbers(one) == [0, 1]
@@ -345,7 +355,7 @@ def test_what_was_handed_out_in_an_earlier_life_can_be_acknowledged_before_it_co
     cursor = Memory(0, [], reach=3)
     desk = desk_of(5, AckOptions(ack="manual"), cursor)
     seat = desk.sit("a", lambda: None)
-    assert seat.ack(desk.number_of("p", 2))
+    assert seat.ack(number_of(desk, "p", 2))
     assert not seat.ack(2)
     assert not seat.ack(3), "nobody can have had it"
     assert cursor.acks == {2}
@@ -369,7 +379,7 @@ def test_how_often_an_event_came_again_outlives_the_process_where_that_has_an_en
         desk = Coordinator(
             PORTS,
             "desk",
-            lane_of(2),
+            queue_of(2),
             AckOptions(ack="manual", max_deliveries=2),
             cursors=cast("Any", cursor),
             add_dead_letter=lambda item, attempts: given_away.append((item[1].offset or 0, attempts)),
@@ -434,11 +444,11 @@ def test_what_could_not_be_acknowledged_can_be_once_more_without_taking_it_again
 
 def test_by_key_nothing_overtakes_an_event_whose_acknowledgement_failed() -> None:
     cursor = Memory()
-    lane = lane_of(3, key=("a",))
+    queue = queue_of(3, key=("a",))
     desk = Coordinator(
         PORTS,
         "desk",
-        lane,
+        queue,
         AckOptions(ack="manual", order="key"),
         cursors=cast("Any", cursor),
         add_dead_letter=buried,
@@ -473,7 +483,7 @@ def test_a_keeper_that_did_not_answer_in_time_is_told_that_the_event_comes_again
         return len(got) == 3
 
     assert wait_until(keeper_answers)
-    second = desk.number_of("q", 1)
+    second = number_of(desk, "q", 1)
     with pytest.raises(QueryFailed):
         seat.ack(second)
     assert cursors.there.acks == frozenset(), "taken back"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,22 @@ def test_a_delivery_within_its_lifespan_is_told_from_one_behind_it() -> None:
         ticks.push(Tick(2), source_ts=1)  # long ago, by its source
         consumer.read(2, LIMIT)
         assert [record.in_time for record in taken(deliveries, 2)] == [True, False]
+
+
+def test_a_delivery_within_the_latency_asked_for_is_told_from_a_later_one() -> None:
+    with hg.Station() as station:
+        deliveries, _ = listening(station)
+        qos = hg.QoS(delivery_records="all", lifespan=1e6, dispatch="deadline", latency=30.0)
+        ticks = station.channel("ticks", Tick, qos=qos)
+        consumer = ticks.consumer()
+        long_ago = time.time_ns() - 60 * 10**9  # within the lifespan
+        ticks.push(Tick(1))
+        ticks.push(Tick(2), source_ts=long_ago)
+        ticks.push(Tick(3), source_ts=long_ago, latency=3_600.0)  # what a push says comes first
+        for _ in range(3):
+            consumer.pull(LIMIT)
+        found = {record.sequence: (record.in_time, record.latency_ns) for record in taken(deliveries, 3)}
+        assert found == {1: (True, 30 * 10**9), 2: (False, 30 * 10**9), 3: (True, 3_600 * 10**9)}
 
 
 def test_on_a_durable_channel_records_say_where_the_event_is(tmp_path: Path) -> None:

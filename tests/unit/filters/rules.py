@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import numpy as np
 
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
 
 MAX = (1 << 63) - 1
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-PARAMS = {"nan": math.nan, "inf": math.inf, "null": None, "max": MAX}
+REFERENCE = UUID("12345678-90ab-cdef-1234-567890abcdef")
+PARAMS = {
+    "nan": math.nan,
+    "inf": math.inf,
+    "null": None,
+    "max": MAX,
+    "ref": REFERENCE,
+    "day": date(2026, 11, 18),
+}
 
 _VALUES: dict[str, Any] = {
     "i": 7,
@@ -39,6 +48,11 @@ _VALUES: dict[str, Any] = {
     "raw_n": None,
     "t": NOON,
     "t_n": None,
+    "day": date(2026, 11, 18),
+    "day_n": None,
+    "ref": REFERENCE,
+    "ref_n": None,
+    "days": [date(1, 1, 1), date(9999, 12, 31)],
     "mode": 1,
     "band": "low",
     "pos": {"lat": 48.1, "lon": None, "tag": "a\nb"},
@@ -228,6 +242,24 @@ RULES: list[tuple[str, Any]] = [
     ("t = TIMESTAMP '2026-01-31T13:00:00+01:00'", True),
     ("t < TIMESTAMP '2026-01-31T12:00:00.000001Z'", True),
     ("header.source_ts = TIMESTAMP '2026-01-31T12:00:00.000001Z'", True),
+    ("day = DATE '2026-11-18'", True),
+    ("day = :day", True),
+    ("day <> date '2026-11-18'", False),
+    ("day < DATE '2026-11-19' AND day >= DATE '0001-01-01'", True),
+    ("day BETWEEN DATE '2026-11-01' AND DATE '2026-11-17'", False),
+    ("day IN (DATE '2026-01-01', DATE '2026-11-18')", True),
+    ("day_n < DATE '2026-11-19'", None),
+    ("coalesce(day_n, DATE '1970-01-01')", date(1970, 1, 1)),
+    ("days[0] < days[1]", True),
+    ("days[2] IS NULL", True),
+    ("ref = '12345678-90ab-cdef-1234-567890abcdef'", True),
+    ("ref = '12345678-90AB-CDEF-1234-567890ABCDEF'", True),
+    ("ref = :ref", True),
+    ("ref > '12345678-90ab-cdef-1234-567890abcdee'", True),
+    ("ref IN ('00000000-0000-0000-0000-000000000000', NULL)", None),
+    ("ref NOT IN ('00000000-0000-0000-0000-000000000000')", True),
+    ("ref_n = '00000000-0000-0000-0000-000000000000'", None),
+    ("CASE ref WHEN '12345678-90ab-cdef-1234-567890abcdef' THEN 1 ELSE 2 END", 1),
     ("header.append_ts IS NULL", True),
     ("t_n > t", None),
     # Rounding

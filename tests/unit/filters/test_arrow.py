@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from heliograph.errors import ExpressionError
-from heliograph.filters import arrow, runtime, typed
+from heliograph.filters import arrow, python_operations, typed
 from heliograph.filters import spark_sql as spark
 from heliograph.filters.check import check_projection, check_value
 from heliograph.filters.parser import parse, parse_projection
@@ -120,7 +120,7 @@ def test_rounding_agrees_with_the_exact_one_near_ties() -> None:
     numbers += [number + 2.0**-30 for number in numbers[:500]] + [-number for number in numbers[:500]]
     batch = pa.record_batch({"speed": pa.array(numbers)})
     for digits in (0, 1, 2, 5, 6, 15):
-        expected = [runtime.rounded(number, digits) for number in numbers]
+        expected = [python_operations.rounded(number, digits) for number in numbers]
         assert arrow.evaluate(value(f"round(speed, {digits})"), batch).to_pylist() == expected
 
 

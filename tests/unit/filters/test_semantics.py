@@ -1,4 +1,4 @@
-"""Each rule of docs/filters.md, one case at a time, in every engine that runs without a JVM.
+"""Each rule of docs/reference/filters.md, one case at a time, in every engine that runs without a JVM.
 
 `tests/spark/test_filters_in_spark.py` holds Spark to the same table.
 """

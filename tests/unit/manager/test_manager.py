@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.channel.publish.persistent_supplier import PersistentSupplier
+from heliograph.channel.publish.store_sink import StoreSink
 from heliograph.errors import (
     AppendFailed,
     EventChannelNotFound,
@@ -445,7 +445,7 @@ def test_what_was_accepted_for_later_waits_while_the_channel_is_suspended(
     manager.suspend(WING, by="anna")
     with bert.consumer() as consumer:
         helio.clock.advance(61.0)
-        assert wing.delayed.lane.wait_empty(LIMIT)
+        assert wing.delayed.queue.wait_empty(LIMIT)
         assert consumer.pull(0) is None
         assert wing.stats().delayed == 2
         manager.restart(WING, by="anna")
@@ -463,7 +463,7 @@ def test_what_fell_due_while_a_channel_was_suspended_comes_in_the_next_life_once
     wing.push(Drawing("flap", 1), deliver_after=60.0)
     manager.suspend(WING, by="anna")
     lost.clock.advance(61.0)
-    assert wing.delayed.lane.wait_empty(LIMIT)
+    assert wing.delayed.queue.wait_empty(LIMIT)
     after = Rig(disk=lost.disk.crash(), seed=1)
     after.clock.advance(100.0)
     wing = after.station.channel(WING, Drawing)
@@ -471,7 +471,7 @@ def test_what_fell_due_while_a_channel_was_suspended_comes_in_the_next_life_once
         wing.push(Drawing("flap", 2))
     manager = after.station.manager
     with manager.member(WING, bert).consumer() as consumer:
-        assert wing.delayed.lane.wait_empty(LIMIT)
+        assert wing.delayed.queue.wait_empty(LIMIT)
         assert consumer.pull(0) is None
         manager.restart(WING, by="anna")
         assert consumer.pull(LIMIT) == Drawing("flap", 1)
@@ -482,7 +482,7 @@ def test_what_fell_due_while_a_channel_was_suspended_comes_in_the_next_life_once
 def test_a_batch_that_a_suspension_cuts_says_how_much_of_it_is_kept(
     helio: Rig, monkeypatch: pytest.MonkeyPatch, ack: Any
 ) -> None:
-    manager, asked = helio.station.manager, PersistentSupplier._ask_all
+    manager, asked = helio.station.manager, StoreSink.match_all
     qos = hg.QoS(durability="persistent", ack=ack)
     wing = manager.create(WING, Drawing, owner="anna", access="supply", qos=qos)
     store: Any = wing.store
@@ -497,7 +497,7 @@ def test_a_batch_that_a_suspension_cuts_says_how_much_of_it_is_kept(
         return asked(supplier, events, said)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PersistentSupplier, "_ask_all", suspended_between)
+        patch.setattr(StoreSink, "match_all", suspended_between)
         with pytest.raises(
             Suspended, match=r"first 10000 of the batch are pushed; push \[10000:\]"
         ) as raised:

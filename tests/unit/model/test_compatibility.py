@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import enum
 import struct
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import product
 from typing import Annotated, Any
+from uuid import UUID
 
 import msgspec
 import numpy as np  # noqa: TC002 - event classes read their annotations at run time
@@ -47,6 +48,8 @@ def extremes(name: str) -> list[Any]:
         "str": ["x"],
         "bytes": [b"x"],
         "datetime": [datetime(2026, 1, 1, tzinfo=UTC)],
+        "date": [date(2026, 1, 1)],
+        "uuid": [UUID(int=1)],
     }[name]
 
 
@@ -55,7 +58,8 @@ def survives(value: Any, name: str) -> bool:
     codes = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
     codes |= {"f32": "f", "f64": "d"}
     if name not in codes:
-        return type(value) is {"bool": bool, "str": str, "bytes": bytes, "datetime": datetime}[name]
+        plain = {"bool": bool, "str": str, "bytes": bytes, "datetime": datetime, "date": date, "uuid": UUID}
+        return type(value) is plain[name]
     if type(value) not in (int, float):
         return False
     try:
@@ -313,3 +317,9 @@ def test_of_many_unknown_enum_values_the_first_are_named_and_the_rest_counted() 
     assert "does not know M1 ('vvv" in sentence
     assert sentence.endswith("and 291 more")
     assert len(sentence) < 1_000
+
+
+@pytest.mark.parametrize("name", ["date", "uuid"])
+def test_any_holds_no_date_and_no_uuid_so_none_is_read_as_any(name: Any) -> None:
+    for kind in (scalar(name), ft.Optional(scalar(name)), ft.List(scalar(name))):
+        assert str(problem(kind, ft.Anything())).endswith("any holds no arrays, dates and UUIDs")

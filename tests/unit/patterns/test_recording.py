@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
@@ -278,3 +279,23 @@ def test_rows_without_their_connect_are_refused(helio: Rig) -> None:
     inputs.push(Input("tick", 1))
     with pytest.raises(HistoryGone):
         list(helio.station.matches(hg.any_of(t=tracks), name="storms"))
+
+
+class Order(hg.Event, name="shop.order"):
+    order: UUID
+    day: date
+
+
+@pytest.mark.parametrize("by", ["order", "day"])
+def test_dates_and_uuids_are_keys_that_are_found_again(helio: Rig, by: str) -> None:
+    orders = helio.station.channel("orders", Order, qos=PERSISTENT)
+    bills = helio.station.channel("bills", Order, qos=PERSISTENT)
+    pattern = hg.all_of(o=orders, b=bills, by=by)
+    seen: list[Any] = []
+    helio.station.subscribe(pattern, seen.append, name="billed", replayable=True)
+    for number in (1, 2):
+        orders.push(Order(UUID(int=number), date(2026, 11, number)))
+    bills.push(Order(UUID(int=2), date(2026, 11, 2)))
+    helio.settle()
+    assert [getattr(match.o, by) for match in seen] == [seen[0].key] == [getattr(seen[0].b, by)]
+    assert [match.key for match in helio.station.matches(pattern, name="billed")] == [seen[0].key]

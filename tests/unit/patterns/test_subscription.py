@@ -156,7 +156,7 @@ def test_a_callback_that_raises_is_reported_and_the_next_match_comes() -> None:
         together = station.subscribe(hg.any_of(t=tracks), take)
         tracks.push_many([Track(0), Track(1)])
         tracks.settle(LIMIT)
-        assert together.lane.wait_empty(LIMIT)
+        assert together.queue.wait_empty(LIMIT)
         counts = together.stats().matches
     assert seen == [0, 1]
     assert errors == [("take", "no")]

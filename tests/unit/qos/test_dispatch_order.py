@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.queueing.coalesce import CoalescingLane
-from heliograph.channel.queueing.queue import Lane, LanePolicy
+from heliograph.channel.queueing.coalesce import LatestByKey
+from heliograph.channel.queueing.queue import FIFO, EventQueue, QueuePolicy
 from heliograph.model.event import LATENCY, SUB_PRIORITY, Header
 from heliograph.qos.dispatch_order import FACTS, NEVER, SLACK, Ranking, Waiting, order_named
 from heliograph.runtime.ports import ThreadTasks
@@ -61,24 +61,29 @@ def item(number: int, said: dict[str, Any], expires: int = 0) -> Item:
     return Reading(number, sensor), header, expires
 
 
-def lane(
-    order: OrderName | Order, clock: HandClock, *, policy: LanePolicy = "block", limit: int = 1000, **own: Any
-) -> Lane:
+def new_queue(
+    order: OrderName | Order,
+    clock: HandClock,
+    *,
+    policy: QueuePolicy = "block",
+    limit: int = 1000,
+    **own: Any,
+) -> EventQueue:
     chosen = order_named(order)
     ranking = None if chosen is None else Ranking(chosen, clock.monotonic_ns, **own)
-    kind = CoalescingLane if policy == "coalesce" else Lane
-    return kind(
+    return EventQueue(
         "test",
         clock=clock,
         tasks=ThreadTasks(),
         limit=limit,
         policy=policy,
         ranking=ranking,
+        storage=LatestByKey() if policy == "coalesce" else FIFO,
         on_ready=lambda _: None,
     )
 
 
-def numbers(queue: Lane, most: int = 64) -> list[int]:
+def numbers(queue: EventQueue, most: int = 64) -> list[int]:
     return [event.number for event, _, _ in queue.take(most) if isinstance(event, Reading)]
 
 
@@ -130,7 +135,7 @@ STEPS = st.lists(st.one_of(SAID, st.integers(1, 20), st.just("take")), max_size=
 def test_the_next_is_what_the_order_says_of_all_that_waits(order: OrderName, steps: list[Any]) -> None:
     """Steps are events that come, nanoseconds that pass, and takes."""
     clock, model = HandClock(), Model(MODELS[order])
-    queue = lane(order, clock)
+    queue = new_queue(order, clock)
     for number, step in enumerate([*steps, *["take"] * len(steps)]):
         if step == "take":
             assert numbers(queue, 1) == model.next(clock.now)
@@ -149,7 +154,7 @@ def test_events_of_one_supplier_that_are_alike_keep_their_order(
     order: OrderName | Order, steps: list[Any]
 ) -> None:
     clock = HandClock()
-    queue = lane(order, clock)
+    queue = new_queue(order, clock)
     seen: dict[Any, list[int]] = {}
     for number, step in enumerate([*steps, *["take"] * len(steps)]):
         clock.now += 1
@@ -177,20 +182,20 @@ MORE_STEPS = st.lists(
     ),
     max_size=60,
 )
-POLICIES: tuple[LanePolicy, ...] = ("block", "drop_oldest", "drop_soonest", "drop_newest", "coalesce")
+POLICIES: tuple[QueuePolicy, ...] = ("block", "drop_oldest", "drop_soonest", "drop_newest", "coalesce")
 
 
 @pytest.mark.parametrize("order", ["ranked", "deadline"])
 @settings(max_examples=examples(150))
 @given(MORE_STEPS, st.sampled_from(POLICIES), st.integers(1, 8))
 def test_a_heap_of_heads_chooses_what_a_look_at_all_of_them_chooses(
-    order: OrderName, steps: list[Any], policy: LanePolicy, limit: int
+    order: OrderName, steps: list[Any], policy: QueuePolicy, limit: int
 ) -> None:
     """Steps are events, nanoseconds, takes, and another priority and sub-priority of the consumer."""
 
     def run(*, heap: bool) -> list[Any]:
         clock = HandClock()
-        queue = lane(order, clock, policy=policy, limit=limit)
+        queue = new_queue(order, clock, policy=policy, limit=limit)
         assert queue._ranking is not None
         if not heap:
             queue._ranking.heads = None
@@ -221,7 +226,7 @@ def test_a_heap_of_heads_chooses_what_a_look_at_all_of_them_chooses(
 
 def test_what_is_given_back_goes_before_what_was_next_meanwhile() -> None:
     clock = HandClock()
-    queue = lane("deadline", clock)
+    queue = new_queue("deadline", clock)
     for number, (now, latency) in enumerate([(0, 10), (6, 5), (8, 10)]):  # due at 10, 11 and 18
         clock.now = now
         queue.put(item(number, {"latency": latency}))
@@ -235,7 +240,7 @@ def test_what_is_given_back_goes_before_what_was_next_meanwhile() -> None:
 def test_a_heap_of_heads_holds_little_more_than_there_are_lines() -> None:
     """Though each event has a latency of its own, and goes before its line was ever the least."""
     clock = HandClock()
-    queue = lane("deadline", clock, policy="drop_oldest", limit=10)
+    queue = new_queue("deadline", clock, policy="drop_oldest", limit=10)
     queue.put(item(0, {"latency": 1, "priority": 5}))
     for number in range(1, 2_000):
         queue.put(item(number, {"latency": 10**9 + number}))
@@ -247,7 +252,7 @@ def test_a_heap_of_heads_holds_little_more_than_there_are_lines() -> None:
 
 def test_aged_lets_the_high_go_first_on_arrival_and_the_low_never_starve() -> None:
     clock = HandClock()
-    queue = lane("aged", clock)
+    queue = new_queue("aged", clock)
     queue.put(item(0, {"priority": 1}))
     queue.put(item(1, {"priority": 5}))
     assert numbers(queue) == [1]
@@ -262,7 +267,7 @@ def test_aged_lets_the_high_go_first_on_arrival_and_the_low_never_starve() -> No
 
 def test_what_a_consumer_says_takes_the_place_of_what_the_event_says() -> None:
     clock = HandClock()
-    queue = lane("deadline", clock, priority=2, sub_priority=9, latency_ns=50, default_latency_ns=70)
+    queue = new_queue("deadline", clock, priority=2, sub_priority=9, latency_ns=50, default_latency_ns=70)
     queue.put(item(0, {"priority": 5, "sub_priority": 1, "latency": 3}))
     head = queue.head()
     assert head is not None
@@ -270,7 +275,7 @@ def test_what_a_consumer_says_takes_the_place_of_what_the_event_says() -> None:
 
 
 def test_without_a_latency_of_its_own_an_event_has_the_channels() -> None:
-    queue = lane("deadline", HandClock(), default_latency_ns=70)
+    queue = new_queue("deadline", HandClock(), default_latency_ns=70)
     queue.put(item(0, {}))
     queue.put(item(1, {"latency": 60}))
     assert numbers(queue) == [1]
@@ -279,7 +284,7 @@ def test_without_a_latency_of_its_own_an_event_has_the_channels() -> None:
 @pytest.mark.parametrize("text", ["", "-1", "x", "9" * 5000, "1e3", "٣"])
 def test_numbers_that_a_header_cannot_mean_are_passed_over(text: str) -> None:
     event, header, _ = item(0, {"latency": text, "sub_priority": text})
-    queue = lane("deadline", HandClock())
+    queue = new_queue("deadline", HandClock())
     queue.put((event, header, 0))
     head = queue.head()
     assert head is not None
@@ -289,7 +294,7 @@ def test_numbers_that_a_header_cannot_mean_are_passed_over(text: str) -> None:
 
 def test_an_expired_head_is_passed_over_and_counted() -> None:
     clock = HandClock()
-    queue = lane("deadline", clock)
+    queue = new_queue("deadline", clock)
     queue.put(item(0, {"latency": 1}, expires=5))
     queue.put(item(1, {"latency": 9}))
     clock.now = 6
@@ -297,8 +302,8 @@ def test_an_expired_head_is_passed_over_and_counted() -> None:
     assert queue.counts().expired == 1
 
 
-def test_a_full_lane_drops_the_oldest_of_the_lowest_priority() -> None:
-    queue = lane("aged", HandClock(), policy="drop_oldest", limit=2)
+def test_a_full_queue_drops_the_oldest_of_the_lowest_priority() -> None:
+    queue = new_queue("aged", HandClock(), policy="drop_oldest", limit=2)
     for number, priority in enumerate([5, 1, 5]):
         queue.put(item(number, {"priority": priority}))
     assert [numbers(queue), numbers(queue), numbers(queue)] == [[0], [2], []]
@@ -306,7 +311,7 @@ def test_a_full_lane_drops_the_oldest_of_the_lowest_priority() -> None:
 
 
 def test_what_is_due_first_makes_room_where_that_is_asked_for() -> None:
-    queue = lane("deadline", HandClock(), policy="drop_soonest", limit=3)
+    queue = new_queue("deadline", HandClock(), policy="drop_soonest", limit=3)
     for number, latency in enumerate([5, 9, None, 7, 1]):
         queue.put(item(number, {"latency": latency}))
     assert [numbers(queue), numbers(queue), numbers(queue)] == [[4], [1], [2]]
@@ -327,7 +332,7 @@ def test_only_deadlines_say_what_is_due_first() -> None:
 
 def test_a_coalesced_event_is_as_old_as_the_one_whose_place_it_takes() -> None:
     clock = HandClock()
-    queue = lane("aged", clock, policy="coalesce")
+    queue = new_queue("aged", clock, policy="coalesce")
     queue.put(item(0, {"priority": 2}))
     clock.now = 10
     queue.put(item(1, {"priority": 2}))
@@ -351,7 +356,7 @@ def test_an_order_that_cannot_say_lets_the_oldest_go_on(
                 raise answer
             return answer
 
-    queue = lane(Lost(), HandClock())
+    queue = new_queue(Lost(), HandClock())
     queue.put(item(0, {"priority": 1}))
     queue.put(item(1, {"priority": 5}))
     assert numbers(queue) == [0]
@@ -368,7 +373,7 @@ def test_no_lock_is_held_while_an_order_chooses() -> None:
             queue.put(item(9, {"priority": 5}))
             return len(heads) - 1
 
-    queue = lane(Looking(), HandClock())
+    queue = new_queue(Looking(), HandClock())
     queue.put(item(0, {"priority": 1}))
     queue.put(item(1, {"priority": 2}))
     assert numbers(queue) == [1]
@@ -383,7 +388,7 @@ def test_every_fact_can_make_lines() -> None:
             del heads, now_ns
             return 0
 
-    queue = lane(ByAll(), HandClock())
+    queue = new_queue(ByAll(), HandClock())
     queue.put(item(0, {}))
     queue.put(item(1, {"supplier": "b", "latency": 4}))
     assert [numbers(queue), numbers(queue)] == [[0], [1]]
@@ -430,7 +435,7 @@ def test_a_latency_of_a_channel_needs_an_order_that_goes_by_it() -> None:
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({"sub_priority": 256}, "sub_priority is 0 .low. to 255"),
+        ({"sub_priority": 256}, "sub_priority is a whole number from 0 .low. to 255"),
         ({"latency": float("nan")}, "latency is seconds from 0"),
         ({"headers": {"latency-ns": "1"}}, "say latency="),
     ],

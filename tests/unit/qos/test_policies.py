@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
-import msgspec
 import pytest
 
 import heliograph as hg
-from heliograph.qos import policies as qos
-from heliograph.qos.policies import POLICIES, QoS, mismatches
+from heliograph.qos.policies import QoS, policies
+from heliograph.runtime.declared_options import rows_of
 
 
 def test_the_defaults_never_drop_silently() -> None:
@@ -86,21 +85,4 @@ def test_what_a_value_needs_is_said(values: dict[str, Any], needed: str) -> None
 
 
 def test_every_policy_is_a_field_and_every_field_a_policy() -> None:
-    assert [policy.field for policy in POLICIES] == list(QoS.__struct_fields__)
-
-
-@pytest.mark.parametrize("policy", ["reliability", "durability"])
-def test_an_offer_meets_a_request_when_it_is_at_least_as_strong(policy: str) -> None:
-    order = get_args(getattr(qos, policy.capitalize()))
-    for i, offered in enumerate(order):
-        for j, requested in enumerate(order):
-            found = mismatches(
-                msgspec.structs.replace(QoS(), **{policy: offered}),
-                msgspec.structs.replace(QoS(), **{policy: requested}),
-            )
-            assert [mismatch.policy for mismatch in found] == ([] if i >= j else [policy])
-
-
-def test_a_mismatch_says_both_sides() -> None:
-    (found,) = mismatches(QoS(reliability="best-effort"), QoS())
-    assert str(found) == "reliability: offered 'best-effort', requested 'reliable'"
+    assert list(rows_of(QoS)) == list(policies()) == list(QoS.__struct_fields__)

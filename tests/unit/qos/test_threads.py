@@ -130,7 +130,7 @@ def test_on_an_inline_channel_callbacks_run_inside_push_unless_they_say_otherwis
     [
         ({"kind": "fibres"}, "one of pool, bands, inline"),
         ({"workers": 0}, "a whole number from 1 to 64"),
-        ({"kind": "bands", "workers": 2}, "None with threads 'bands'"),
+        ({"kind": "bands", "workers": 2}, "None unless threads are a 'pool'"),
         ({"os_priorities": True}, "False unless threads are 'bands'"),
         ({"kind": "bands", "os_priorities": 1}, "True or False"),
         ({"kind": "bands", "core": 1}, "None unless os_priorities=True"),

@@ -428,7 +428,7 @@ def test_whenever_a_reader_is_ended_nothing_is_lost_that_was_not_told(folder: Ri
             reading.join(LIMIT)
             written = seen + (told[0][1] if told else [])
             assert written == sorted(written, key=int)
-            assert len(written) == writer._sequence
+            assert len(written) == writer.sequence
 
 
 def test_a_pinned_event_stays_where_it_is_until_it_is_released(folder: RingFolder) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heliograph.errors import NoRoomForRing, RingClosed, RingDamaged, RingNotAvailable, UnsafeRuntimeFolder
-from heliograph.ring import RingFolder, RingName, kernel
+from heliograph.ring import RingFolder, RingName, futex
 from heliograph.ring.layout import MAX_SLOTS, VERSION
 from heliograph.runtime.private_folder import domain_folder
 from tests.ring_support import (
@@ -94,24 +94,24 @@ def test_where_there_can_be_no_ring_the_answer_says_why(
     folder: RingFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    kernel.missing.cache_clear()
+    futex.missing.cache_clear()
     try:
         with pytest.raises(RingNotAvailable, match=r"aarch64.*sockets instead"):
             RingFolder("elsewhere")
         with pytest.raises(RingNotAvailable):
             small_writer(folder)
     finally:
-        kernel.missing.cache_clear()
+        futex.missing.cache_clear()
 
 
 def test_a_kernel_without_membarrier_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "_SYS_MEMBARRIER", 9999)
-    kernel.missing.cache_clear()
+    monkeypatch.setattr(futex, "_SYS_MEMBARRIER", 9999)
+    futex.missing.cache_clear()
     try:
-        assert "membarrier" in (kernel.missing() or "")
+        assert "membarrier" in (futex.missing() or "")
     finally:
         monkeypatch.undo()
-        kernel.missing.cache_clear()
+        futex.missing.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_two_openings_in_one_process_exclude_each_other(folder: RingFolder) -> N
     with small_writer(folder) as writer:
         first = os.open(writer.path, os.O_RDWR)
         second = os.open(writer.path, os.O_RDWR)
-        assert kernel.try_lock(first, 60)
-        assert not kernel.try_lock(second, 60)
-        assert kernel.is_locked(second, 60)
-        assert not kernel.is_locked(first, 60)  # one's own lock is no obstacle
+        assert futex.try_lock(first, 60)
+        assert not futex.try_lock(second, 60)
+        assert futex.is_locked(second, 60)
+        assert not futex.is_locked(first, 60)  # one's own lock is no obstacle
         os.close(first)
-        assert kernel.try_lock(second, 60)
+        assert futex.try_lock(second, 60)
         os.close(second)

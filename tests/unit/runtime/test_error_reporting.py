@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
+from heliograph.runtime import error_reporting
 from heliograph.runtime.error_reporting import Reports, reporter, run_all
-from heliograph.runtime.ports import ThreadTasks, system_ports
+from heliograph.runtime.ports import system_ports
 from tests.e2e.link_support import wait_until
+from tests.support import ScarceTasks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,12 +115,17 @@ def test_a_channel_that_cannot_be_closed_does_not_keep_the_folder(
     hg.Station(tmp_path).close()
 
 
-def test_who_reports_tells_itself_when_no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_reported_while_no_thread_is_left_is_told_when_one_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(error_reporting, "REPORT_LIMIT", 0.01)
     told: list[str] = []
-    reports = Reports(system_ports().tasks, lambda receiver, *_: told.append(receiver))
-    with monkeypatch.context() as starved:
-        starved.setattr(ThreadTasks, "spawn", raising)
-        reports.tell("first", None, ValueError("first"))
-    assert told == ["first"]
-    reports.tell("second", None, ValueError("second"))
+    tasks = ScarceTasks()
+    tasks.prepare()
+    reports = Reports(tasks, lambda receiver, *_: told.append(receiver))
+    tasks.left = 0
+    reports.tell("first", None, ValueError("first"))
+    reports.post("second", None, ValueError("second"))
+    assert not told
+    tasks.left = 1
     assert wait_until(lambda: told == ["first", "second"])

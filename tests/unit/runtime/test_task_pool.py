@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
-from heliograph.errors import Closed
+from heliograph.errors import Closed, NoThreadLeft
 from heliograph.runtime.ports import ThreadTasks
 from heliograph.runtime.task_pool import TaskPool
 from heliograph.sim import Simulation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from heliograph.runtime.ports import Task
+from tests.support import ScarceTasks
 
 
 @pytest.mark.parametrize("limit", [1, 3])
@@ -116,24 +111,61 @@ def test_calls_that_wait_are_served_though_the_task_has_been_ended() -> None:
 
 
 def test_where_no_task_can_be_started_the_call_waits_for_one_that_is_there() -> None:
-    class Scarce(ThreadTasks):
-        scarce = False
-
-        def spawn(self, name: str, run: Callable[[], object]) -> Task:  # type: ignore[override]  # any task will do
-            if self.scarce:
-                raise RuntimeError("can't start new thread")
-            return super().spawn(name, run)
-
-    tasks = Scarce()
+    tasks = ScarceTasks()
     pool = TaskPool(tasks, "pool", limit=2)
     go_on, called = threading.Event(), threading.Event()
     pool.submit(lambda: go_on.wait(10.0))
-    tasks.scarce = True
+    tasks.left = 0
     pool.submit(called.set)
     assert not called.is_set()
     go_on.set()
     assert called.wait(10.0)
     pool.close()
+
+
+def test_where_no_task_can_be_started_at_all_the_call_is_run_when_one_can() -> None:
+    tasks = ScarceTasks()
+    tasks.prepare()
+    pool = TaskPool(tasks, "pool", limit=1)
+    called: list[int] = []
+    both = threading.Event()
+    tasks.left = 0
+    pool.submit(partial(called.append, 1))
+    pool.submit(partial(called.append, 2))
+    pool.submit(both.set)
+    assert not called
+    tasks.left = 1
+    assert both.wait(10.0)
+    assert called == [1, 2], "the first that was submitted goes first"
+    assert tasks.stalls.counts == {"pool": 1}
+    pool.close()
+
+
+def test_a_pool_that_never_had_a_task_has_run_what_was_submitted_when_it_is_closed() -> None:
+    tasks = ScarceTasks()
+    tasks.prepare()
+    pool = TaskPool(tasks, "pool", limit=2)
+    called: list[int] = []
+    tasks.left = 0
+    pool.submit(partial(called.append, 1))
+    pool.close()
+    assert called == [1]
+
+
+def test_a_pool_that_is_started_needs_no_other_thread() -> None:
+    tasks = ScarceTasks()
+    pool = TaskPool(tasks, "pool", limit=2, resident=1)
+    tasks.left = 0
+    with pytest.raises(NoThreadLeft):
+        pool.start()
+    tasks.left = 1
+    pool.start()
+    pool.start()
+    called: list[int] = []
+    for n in range(20):
+        pool.submit(partial(called.append, n))
+    pool.close()
+    assert called == list(range(20))
 
 
 def test_a_closed_pool_has_run_what_was_submitted_and_takes_no_more() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import heliograph as hg
 from heliograph.errors import InvalidTask, NotPossible, NotSchedulable, UnknownOption
-from heliograph.scheduling.tasks import RUNS, Durations
+from heliograph.runtime.durations import Durations
+from heliograph.scheduling.tasks import RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,13 +56,13 @@ def test_the_shorter_period_gets_the_higher_priority_also_later(
 ) -> None:
     schedule = helio.station.schedule()
     slow = schedule.task(tracks, nothing, name="slow", period=0.040, cost=0.005)
-    assert slow.lane.priority == 5
+    assert slow.queue.priority == 5
     fast = schedule.task(tracks, nothing, name="fast", period=0.010, cost=0.002)
-    assert (fast.lane.priority, slow.lane.priority) == (5, 4)
+    assert (fast.queue.priority, slow.queue.priority) == (5, 4)
     assert [admitted.task.name for admitted in schedule.proof.tasks] == ["fast", "slow"]
     fast.close()
     assert [admitted.task.name for admitted in schedule.admit().tasks] == ["slow"]
-    assert slow.lane.priority == 5
+    assert slow.queue.priority == 5
 
 
 def test_a_task_that_does_not_fit_is_refused_with_the_numbers_and_nothing_changes(
@@ -76,7 +77,7 @@ def test_a_task_that_does_not_fit_is_refused_with_the_numbers_and_nothing_change
     assert refused.value.deadline == 0.040
     assert refused.value.utilisation == pytest.approx(1.1)
     assert schedule.proof is proof
-    assert slow.lane.priority == 5
+    assert slow.queue.priority == 5
     assert list(tracks.stats().consumers) == ["slow"]
 
 
@@ -85,7 +86,7 @@ def test_a_cost_that_is_not_stated_is_measured_as_its_99_9th_percentile(
 ) -> None:
     schedule = helio.station.schedule()
     receiver = schedule.task(tracks, taking(helio, 0.002), name="measured", period=0.010)
-    assert receiver.lane.priority == 1
+    assert receiver.queue.priority == 1
     push(helio, tracks, 10)
     with pytest.raises(InvalidTask, match="has run 10 times"):
         schedule.admit()
@@ -96,7 +97,7 @@ def test_a_cost_that_is_not_stated_is_measured_as_its_99_9th_percentile(
     (admitted,) = schedule.admit().tasks
     assert admitted.task.cost == pytest.approx(0.002, rel=0.016)
     assert admitted.task.cost >= 0.002
-    assert receiver.lane.priority == 5
+    assert receiver.queue.priority == 5
 
 
 def test_what_was_measured_stands_beside_what_was_proved(helio: Rig, tracks: hg.Channel[Track]) -> None:
@@ -169,12 +170,12 @@ def test_a_callback_that_raises_has_run(helio: Rig, tracks: hg.Channel[Track]) -
 def test_the_more_important_of_one_rate_goes_first_where_sub_priorities_count(helio: Rig) -> None:
     tracks = helio.station.channel("ranked", Track, qos=hg.QoS(dispatch="ranked"))
     schedule = helio.station.schedule()
-    lanes = {}
+    queues = {}
     for name, importance in (("minor", 0), ("major", 7), ("middle", 3)):
         receiver = schedule.task(tracks, nothing, name=name, period=0.1, cost=0.01, importance=importance)
-        lanes[name] = receiver.lane
+        queues[name] = receiver.queue
     header = hg.Header("ranked", "air.track", "s", 1, 1, 0, b"")
-    waiting = {name: lane._ranking.waiting(Track(1), header, 0) for name, lane in lanes.items()}  # type: ignore[union-attr]
+    waiting = {name: queue._ranking.waiting(Track(1), header, 0) for name, queue in queues.items()}  # type: ignore[union-attr]
     assert {head.priority for head in waiting.values()} == {5}
     assert sorted(waiting, key=lambda name: -waiting[name].sub_priority) == ["major", "middle", "minor"]
 
@@ -246,12 +247,12 @@ def test_what_waits_keeps_its_order_when_its_task_gets_another_priority(helio: R
 
     one = schedule.task(tracks, slow, period=1.0, cost=0.001, dispatch=dispatch)
     other = schedule.task(fast, nothing, period=0.01, cost=0.001)
-    assert one.lane.priority == 4
+    assert one.queue.priority == 4
     for i in range(200):
         tracks.push(Track(i))
     other.close()
     schedule.admit()
-    assert one.lane.priority == 5
+    assert one.queue.priority == 5
     for i in range(200, 210):
         tracks.push(Track(i))
     gate.set()

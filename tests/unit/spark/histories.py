@@ -7,12 +7,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from heliograph.codec import encoder
+from heliograph.journal.folders import make_folder
 from heliograph.journal.format.folder import partition_folder
 from heliograph.journal.format.records import Record
 from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.seal import seal
 from heliograph.journal.names import CHANNELS, escaped
-from heliograph.journal.writing.recovery import make_folder
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.model.event import format_of
 from heliograph.model.formats import FormatRegistry

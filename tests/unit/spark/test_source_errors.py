@@ -10,7 +10,7 @@ import pytest
 import heliograph as hg
 from heliograph.errors import FormatError, HistoryDamaged
 from heliograph.journal.format.folder import StationFolder
-from heliograph.spark.source.lag import _behind
+from heliograph.spark.source.lag import behind
 from heliograph.spark.source.source import HeliographSource
 from tests.unit.spark.histories import Keeper
 
@@ -67,5 +67,5 @@ def test_lag_leaves_out_what_retention_has_removed(tmp_path: Path) -> None:
         keeper.drop_sealed()
         with StationFolder(tmp_path).reader("air.tracks", "p1") as reader:
             assert reader.earliest == 10
-            assert _behind(reader, 3).events == 5
-            assert _behind(reader, 12).events == 3
+            assert behind(reader, 3).events == 5
+            assert behind(reader, 12).events == 3

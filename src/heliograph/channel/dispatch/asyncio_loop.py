@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from heliograph.errors import NoThreadLeft
+
 if TYPE_CHECKING:
     from heliograph.runtime.ports import Task, Tasks
 
@@ -21,7 +23,12 @@ class AsyncioLoop:
         with self._lock:
             if self._running is None:
                 loop = asyncio.new_event_loop()
-                self._running = loop, self._tasks.spawn("asyncio callbacks", lambda: _run(loop))
+                try:
+                    task = self._tasks.spawn("asyncio callbacks", lambda: _run(loop))
+                except NoThreadLeft:
+                    loop.close()
+                    raise
+                self._running = loop, task
             return self._running[0]
 
     def stop(self, timeout: float) -> None:

@@ -1,15 +1,15 @@
 """The pool of dispatch threads that call queued callbacks, and the watch over callbacks that do not return.
 
-A lane with something to take is *ready*. Ready lanes wait by priority; a worker takes the first of the
-highest, delivers one batch and puts it back if more waits. A lane is ready once at most, so one callback
-never runs twice at the same time and its events keep their order. When a lane gets ready that is higher than
+A queue with something to take is *ready*. Ready queues wait by priority; a worker takes the first of the
+highest, delivers one batch and puts it back if more waits. A queue is ready once at most, so one callback
+never runs twice at the same time and its events keep their order. When a queue gets ready that is higher than
 one that is being delivered, and every worker is busy, that one stops after its callback and waits again.
 With an order other than `strict` (`heliograph.qos.dispatch_order`) that chooses among the heads of all ready
-lanes.
+queues.
 
-Few workers are best under CPython's one interpreter lock. The watch adds one when ready lanes wait while
+Few workers are best under CPython's one interpreter lock. The watch adds one when ready queues wait while
 every worker is inside a callback (a sleep, a slow request), and reports and detaches a subscription whose
-callback has not come back for `callback_limit` seconds. Before that, if the lane of one is full, what comes
+callback has not come back for `callback_limit` seconds. Before that, if the queue of one is full, what comes
 for it is dropped and counted until it returns, so that the other receivers of its channel go on. When nothing
 is ready nothing runs at all.
 
@@ -26,6 +26,7 @@ from threading import get_ident  # only to know a thread again; threads themselv
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from heliograph.channel.dispatch.reader_handover import HAND_OVER_NS, LOOK_EVERY, SLOW_NS, HandedOver, Worker
+from heliograph.channel.dispatch.station_pools import SUSPEND_AFTER
 from heliograph.errors import QueueClosed
 from heliograph.qos.dispatch_order import choose
 from heliograph.qos.policies import HIGHEST_PRIORITY
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.dispatch.reader_handover import Reader
-    from heliograph.channel.queueing.queue import Lane
-    from heliograph.qos.dispatch_order import Order
+    from heliograph.channel.queueing.queue import EventQueue
+    from heliograph.qos.dispatch_order import Order, Waiting
     from heliograph.runtime.ports import Clock, Queue, Tasks
 
 WORKERS: Final = 2
@@ -43,19 +44,37 @@ WORKERS: Final = 2
 MAX_WORKERS: Final = 256
 """Workers when callbacks block; each is a thread that mostly sleeps."""
 WATCH_EVERY: Final = 0.02
-"""Seconds: how long ready lanes wait behind blocked callbacks before a worker is added."""
-SUSPEND_AFTER: Final = 1.0
-"""Seconds after which a callback that has not returned, and whose lane is full, holds up nobody any more."""
+"""Seconds: how long ready queues wait behind blocked callbacks before a worker is added."""
 LINGER: Final = 5.0
 """Seconds that an extra worker waits for work before it ends."""
 LOOKS_IN_VAIN: Final = 20
 """Looks at threads that read, none of which runs a callback, after which the watch rests."""
 
 
-class Runnable(Protocol):
-    """What the pool runs: a subscription whose lane is ready."""
+class ReadyQueue(Protocol):
+    """What the pool asks of the queue of what it runs."""
 
-    lane: Lane
+    announced: bool
+    halted: bool
+    level: int
+
+    @property
+    def suspended(self) -> bool: ...
+
+    def highest(self) -> int: ...
+
+    def head(self) -> Waiting | None: ...
+
+    def suspend(self) -> bool: ...
+
+    def resume(self) -> None: ...
+
+
+class Runnable(Protocol):
+    """What the pool runs: a subscription whose queue is ready."""
+
+    @property
+    def queue(self) -> ReadyQueue: ...
 
     @property
     def progress(self) -> int:
@@ -71,12 +90,12 @@ class Runnable(Protocol):
         ...
 
     def suspended(self, seconds: float) -> None:
-        """The same while its lane was full, and so its lane takes nothing in for now: report."""
+        """The same while its queue was full, and so its queue takes nothing in for now: report."""
         ...
 
 
 class _ByPriority:
-    """Ready lanes, those of the highest priority first."""
+    """Ready queues, those of the highest priority first."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._lock = tasks.lock("ready")
@@ -85,7 +104,7 @@ class _ByPriority:
     def add(self, run: Runnable, priority: int) -> None:
         append = self._bands[priority].append
         # An interrupt finds both done, or neither: it comes after a call at the earliest.
-        run.lane.announced = True
+        run.queue.announced = True
         append(run)
 
     def remove(self, run: Runnable) -> bool:
@@ -94,12 +113,12 @@ class _ByPriority:
             for band in self._bands:
                 with suppress(ValueError):
                     band.remove(run)
-                    run.lane.announced = False
+                    run.queue.announced = False
                     return True
         return False
 
     def raise_to(self, run: Runnable, priority: int) -> None:
-        """Something higher waits in a lane that may be ready."""
+        """Something higher waits in a queue that may be ready."""
         with self._lock:
             for band in self._bands[:priority]:
                 if run in band:
@@ -127,7 +146,7 @@ class _ByPriority:
 
 
 class _ByOrder:
-    """Ready lanes, of which an order chooses by what stands first in each."""
+    """Ready queues, of which an order chooses by what stands first in each."""
 
     def __init__(self, order: Order, clock: Clock, tasks: Tasks) -> None:
         self._order = order
@@ -138,11 +157,11 @@ class _ByOrder:
     def add(self, run: Runnable, priority: int) -> None:  # noqa: ARG002 - the order decides
         with self._lock:
             append = self._runs.append
-            run.lane.announced = True
+            run.queue.announced = True
             append(run)
 
     def raise_to(self, run: Runnable, priority: int) -> None:
-        """The order looks at each lane when it chooses."""
+        """The order looks at each queue when it chooses."""
 
     def remove(self, run: Runnable) -> bool:
         """Whether it was there."""
@@ -150,7 +169,7 @@ class _ByOrder:
             found = run in self._runs
             if found:
                 self._runs.remove(run)
-                run.lane.announced = False
+                run.queue.announced = False
         return found
 
     def pop(self) -> Runnable | None:
@@ -167,10 +186,10 @@ class _ByOrder:
                     return chosen
 
     def _chosen(self, runs: list[Runnable]) -> Runnable:
-        """A lane that was emptied meanwhile, or has to read the journal, goes first: it is no work."""
+        """A queue that was emptied meanwhile, or has to read the journal, goes first: it is no work."""
         heads = []
         for run in runs:
-            head = run.lane.head()
+            head = run.queue.head()
             if head is None:
                 return run
             heads.append((head, run))
@@ -183,7 +202,7 @@ class Band(NamedTuple):
 
     priority: int
     schedule: Callable[[Runnable, int], object]
-    """Gives a lane back whose priority may have changed."""
+    """Gives a queue back whose priority may have changed."""
     enter: Callable[[], object]
     """Called by each worker when it begins, and `leave` when it ends."""
     leave: Callable[[], object]
@@ -204,6 +223,7 @@ class DispatchPool:
         band: Band | None = None,
         readers: dict[int, Reader] | None = None,
     ) -> None:
+        tasks.prepare()  # whoever subscribes is told that there is no thread, and no push is
         self._clock = clock
         self._tasks = tasks
         self._name = name
@@ -215,7 +235,7 @@ class DispatchPool:
         self._ready = _ByPriority(tasks) if order is None else _ByOrder(order, clock, tasks)
         self.raise_to = self._ready.raise_to
         # One token per ready entry, or more when one was withdrawn.
-        self._tokens: Queue[int] = tasks.queue("ready lanes", 1 << 30)
+        self._tokens: Queue[int] = tasks.queue("ready queues", 1 << 30)
         self._workers: list[Worker] = []
         self._readers: dict[int, Reader] = {} if readers is None else readers
         self._relieved: list[Worker] = []
@@ -238,7 +258,7 @@ class DispatchPool:
         if reader is not None and reader.is_taking and self.is_free_for(run):
             self._claim(reader, run)
             return
-        if not run.lane.announced:
+        if not run.queue.announced:
             self._ready.add(run, priority)
         try:
             self._tokens.put(1)
@@ -259,16 +279,16 @@ class DispatchPool:
         It looks for a token when it has stopped. So one that goes on with its next batch at this very instant
         finds this one.
         """
-        running = [run.lane for worker in self._running() if (run := worker.running) is not None]
-        lowest = min(running, key=lambda lane: lane.level, default=None)
+        running = [run.queue for worker in self._running() if (run := worker.running) is not None]
+        lowest = min(running, key=lambda queue: queue.level, default=None)
         if lowest is not None and lowest.level < priority:
             lowest.halted = True
 
-    def runs_here(self, lane: Lane) -> bool:
-        """Whether the calling thread is just delivering from this lane."""
+    def runs_here(self, queue: EventQueue) -> bool:
+        """Whether the calling thread is just delivering from this queue."""
         here = get_ident()
         return any(
-            w.thread == here and w.running is not None and w.running.lane is lane for w in self._running()
+            w.thread == here and w.running is not None and w.running.queue is queue for w in self._running()
         )
 
     # For threads that read links
@@ -317,8 +337,8 @@ class DispatchPool:
                     self.end_run(worker)
                 finally:
                     if again:
-                        run.lane.announced = False
-                        self.schedule(run, run.lane.highest())
+                        run.queue.announced = False
+                        self.schedule(run, run.queue.highest())
 
     def _claim(self, reader: Reader, run: Runnable) -> None:
         if not reader.claims:
@@ -337,7 +357,7 @@ class DispatchPool:
         with self._lock:
             is_first, self._watching = not self._watching and not self._closed, True
         if is_first:
-            self._tasks.spawn(f"{self._name}-watch", self._watch)
+            self._tasks.spawn_soon(f"{self._name}-watch", self._watch)
 
     def _running(self) -> list[Worker]:
         """Everybody who may be inside a callback."""
@@ -370,7 +390,7 @@ class DispatchPool:
             self._workers.append(worker)
             number = len(self._workers)
         extra = number > (self._at_rest or WORKERS)
-        self._tasks.spawn(f"{self._name}-{number}", lambda: self._work(worker, extra))
+        self._tasks.spawn_soon(f"{self._name}-{number}", lambda: self._work(worker, extra))
         self._start_watch()
 
     def _work(self, worker: Worker, extra: bool) -> None:
@@ -396,11 +416,11 @@ class DispatchPool:
             again = run.run_batch()  # nobody else waits: going round by the queue would only cost
         worker.running = None
         if again:
-            run.lane.announced = False
-            self._again(run, run.lane.highest())
+            run.queue.announced = False
+            self._again(run, run.queue.highest())
 
     def _is_mine(self, run: Runnable) -> bool:
-        return self._band is None or run.lane.highest() == self._band.priority
+        return self._band is None or run.queue.highest() == self._band.priority
 
     def _next_token(self, extra: bool) -> bool:
         with self._lock:
@@ -476,7 +496,7 @@ class DispatchPool:
             reader.relieve()
 
     def _look(self) -> None:
-        now = self._clock.monotonic_ns()
+        now, are_blocked = self._clock.monotonic_ns(), True
         with self._lock:
             workers = list(self._running())
         for worker in workers:
@@ -484,15 +504,19 @@ class DispatchPool:
             seen = None if run is None else (run, run.progress)
             seconds = (now - worker.since_ns) / 1e9
             if run is None or seen != worker.seen:
-                if worker.seen is not None and worker.seen[0].lane.suspended:
-                    worker.seen[0].lane.resume()
+                are_blocked = False
+                if worker.seen is not None and worker.seen[0].queue.suspended:
+                    worker.seen[0].queue.resume()
                 worker.seen, worker.since_ns = seen, now
             elif seconds > self._callback_limit:
                 self._give_up(worker, run, seconds)
-            elif seconds > SUSPEND_AFTER and run.lane.suspend():
+            elif seconds > SUSPEND_AFTER and run.queue.suspend():
                 run.suspended(seconds)
-        if len(self._tokens) and self._idle == 0:
-            self._add_worker(MAX_WORKERS)
+        # One that has not begun waits for a thread; more of them would help nobody.
+        if len(self._tokens) and self._idle == 0 and all(worker.thread for worker in workers):
+            # Where all of them are inside of one call since the last look, many more may be about to be.
+            for _ in range(min(len(self._tokens), len(workers)) if are_blocked else 1):
+                self._add_worker(MAX_WORKERS)
 
     def _give_up(self, worker: Worker, run: Runnable, seconds: float) -> None:
         """Leave a worker to its callback: it ends when that returns, if ever."""
@@ -506,6 +530,6 @@ class DispatchPool:
 
 def _highest_of(claims: deque[Runnable]) -> Runnable:
     """Taken from what is claimed; ValueError when the watch was faster."""
-    run = max(tuple(claims), key=lambda one: one.lane.highest())
+    run = max(tuple(claims), key=lambda one: one.queue.highest())
     claims.remove(run)
     return run

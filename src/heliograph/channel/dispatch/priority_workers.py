@@ -11,12 +11,12 @@ from heliograph.qos.policies import HIGHEST_PRIORITY, LOWEST_PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.queueing.queue import Lane
+    from heliograph.channel.queueing.queue import EventQueue
     from heliograph.runtime.realtime import RealTime
 
 
 class BandPools:
-    """A pool of one worker for each priority: a lane goes to that of the highest that waits in it."""
+    """A pool of one worker for each priority: a queue goes to that of the highest that waits in it."""
 
     def __init__(self, new_pool: Callable[[str, Band], DispatchPool], real_time: RealTime | None) -> None:
         self._real_time = real_time
@@ -29,22 +29,22 @@ class BandPools:
         self._pools[priority].schedule(run, priority)
 
     def raise_to(self, run: Runnable, priority: int) -> None:
-        """Something higher waits in a lane that may be ready in a lower band."""
+        """Something higher waits in a queue that may be ready in a lower band."""
         try:
             for lower in range(LOWEST_PRIORITY, priority):
                 if self._pools[lower].withdraw(run):
                     self.schedule(run, priority)
                     return
         except BaseException:
-            if not run.lane.announced:  # interrupted between the two
+            if not run.queue.announced:  # interrupted between the two
                 self.schedule(run, priority)
             raise
 
     def withdraw(self, run: Runnable) -> bool:
         return any(pool.withdraw(run) for pool in self._pools.values())
 
-    def runs_here(self, lane: Lane) -> bool:
-        return any(pool.runs_here(lane) for pool in self._pools.values())
+    def runs_here(self, queue: EventQueue) -> bool:
+        return any(pool.runs_here(queue) for pool in self._pools.values())
 
     def busy_ns(self) -> int:
         return max(pool.busy_ns() for pool in self._pools.values())

@@ -145,7 +145,7 @@ class Reader:
         """By the watch, after it took the mark: have another thread read on."""
         self._readers.pop(self.worker.thread, None)
         self.release_claims()
-        self._tasks.spawn(self.name, self.go_on)
+        self._tasks.spawn_soon(self.name, self.go_on)
 
     def release_claims(self) -> None:
         """Leave what is claimed to workers; from any thread."""
@@ -155,7 +155,7 @@ class Reader:
             except IndexError:  # its own thread was faster
                 return
             assert self.pool is not None
-            self.pool.schedule(run, run.lane.highest())
+            self.pool.schedule(run, run.queue.highest())
 
 
 class NewReader(Protocol):

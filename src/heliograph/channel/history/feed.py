@@ -2,7 +2,7 @@
 
 On a journalled channel nobody sees an event before it is on disk, and no consumer ever blocks a supplier. The
 history is a set of partitions, one per station that keeps the channel. The feed gets each batch of each
-partition when it has been synced and offers it to the lanes that want it. In each partition a lane is
+partition when it has been synced and offers it to the queues that want it. In each partition a queue is
 
     live      it takes what the feed offers, from the offset `position` on
     behind    it reads the journal from `position`: because it starts in the past, because it was full, or
@@ -12,22 +12,23 @@ A partition whose disk or keeper does not answer for now stays behind, and is lo
 others go on. What another station keeps is read in a task of its own: who takes waits for it a moment, and is
 rung when it has come.
 
-A live lane without room falls behind at the event it could not take. A lane that has read everything becomes
-live again while the feed is held still, so between the two no event is lost or taken twice: the seam.
+A live queue without room falls behind at the event it could not take. A queue that has read everything
+becomes live again while the feed is held still, so between the two no event is lost or taken twice: the seam.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from functools import partial
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
-from heliograph.channel.history.positions import FairQueue, Place
-from heliograph.channel.queueing.queue import BATCH, Item, Lane
+from heliograph.channel.history.positions import TURNS, FairQueue, Place
+from heliograph.channel.queueing.queue import BATCH, EventQueue, Item
+from heliograph.channel.routing.compiler import Matches, changes_of
 from heliograph.channel.routing.conditions import Condition
+from heliograph.codec.sizes import size_of
 from heliograph.errors import (
     CursorHeld,
     DiskError,
@@ -38,41 +39,45 @@ from heliograph.errors import (
     QueryFailed,
 )
 from heliograph.model.event import info_of
-from heliograph.model.lives import parted_at
+from heliograph.model.history_epochs import parted_at
 from heliograph.runtime.task_pool import TaskPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.history.positions import Begin
-    from heliograph.channel.history.store import Answered, Partition
-    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.history.store import Partition
+    from heliograph.channel.ledger import QueueCounts
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.receive.options import InOwnClass
-    from heliograph.channel.routing.compiler import Found, Route
+    from heliograph.channel.routing.compiler import Route
     from heliograph.channel.routing.conditions import AnyOf
     from heliograph.model.event import Event
+    from heliograph.model.history_epochs import Epochs
     from heliograph.runtime.ports import Tasks
 
 log = logging.getLogger(__name__)
 
-Offers: TypeAlias = "tuple[Mapping[type, Route], Iterable[tuple[Item, Found | None]]]"
-"""Routes, and events with what `Route.early` has found by them."""
+Offer: TypeAlias = "tuple[OutgoingBatch, Matches | None]"
+"""Events, and the queues that they are for; None: those that their route always gives."""
+Lots: TypeAlias = "defaultdict[EventQueue, list[Item]]"
+"""Events by queue."""
 
 GAPS: Final = 1000
-"""Gaps that a lane remembers."""
+"""Gaps that a queue remembers."""
 READ_AHEAD: Final = 512
-"""Events read from the journal at once by a lane that is behind; and how many it hands out from its queue
+"""Events read from the journal at once by a queue that is behind; and how many it hands out from its queue
 before it reads on in a partition that is behind, while others keep it busy."""
 MOMENT: Final = 0.1
 """Seconds that who takes waits for a page of another station's partition, before it looks at the others."""
 READERS: Final = 64
 """Pages of a channel that are read at the same time: a keeper that is away keeps each of them waiting."""
 READ_AGAIN: Final = 0.25
-"""Seconds between two attempts of a lane to read what cannot be read for now."""
+"""Seconds between two attempts of a queue to read what cannot be read for now."""
 
 
 class Feed:
-    """Offers durable events to lanes, each partition in the order of its offsets."""
+    """Offers durable events to queues, each partition in the order of its offsets."""
 
     def __init__(self, tasks: Tasks) -> None:
         self.lock = tasks.lock("feed")
@@ -85,8 +90,8 @@ class Feed:
         self._arriving: Mapping[type, Route] = {}
         self._matched = 0
         self._next: dict[str, int] = {}
-        self._bounded: set[tuple[JournalLane, str]] = set()
-        self._lanes: WeakSet[JournalLane] = WeakSet()
+        self._bounded: set[tuple[JournalQueue, str]] = set()
+        self._queues: WeakSet[JournalQueue] = WeakSet()
         self.passing: Callable[[Item, list[str]], object] | None = None
         """Told to which receivers an event is passed, before it is, where `push` waits for them."""
 
@@ -96,50 +101,29 @@ class Feed:
         self.partitions[own.partition] = own
         self._next[own.partition] = own.watermark
 
-    def durable(
-        self,
-        partition: str,
-        items: Iterable[Item] | None,
-        next_offset: int,
-        asked: Answered = (),
-    ) -> None:
+    def durable(self, partition: str, batches: Sequence[OutgoingBatch] | None, next_offset: int) -> None:
         """These events of a partition, up to an offset, are on disk. Called by who synced or received them.
 
         They are not even looked at while nobody is there. None stands for events that did not come through
-        this process: every lane reads them for itself. `asked` says whom each is for, as far as its supplier
-        has found out; the others are asked about here, before the lock is taken.
+        this process: every queue reads them for itself. Where the supplier of a batch has not found the
+        queues of its events, or routes have changed since, they are found here, before the lock is taken.
         """
-        events: Offers | None = None
+        offers: list[Offer] | None = None
         try:
-            if items is not None:
-                events = self._ask(partition, items, asked)
+            if batches is not None:
+                routes = self._routes_of(partition)
+                offers = [(batch, _find(routes, batch)) for batch in batches]
         finally:
-            self._pass_all_on(partition, events, next_offset)
-
-    def _ask(self, partition: str, items: Iterable[Item], asked: Answered) -> Offers:
-        routes = self._routes_of(partition)
-        if all(route.early is None for route in routes.values()):
-            return routes, zip(items, repeat(None), strict=False)
-        known = [answers[1] for _, answers in asked if answers is not None and answers[0] is routes]
-        if asked and len(known) == len(asked):
-            return routes, zip(items, chain.from_iterable(known), strict=True)
-        items = list(items)
-        found: list[Found | None] = []
-        for how_many, answers in asked or ((len(items), None),):
-            if answers is not None and answers[0] is routes:
-                found += answers[1]
-            else:
-                found += [_find(routes, item) for item in items[len(found) : len(found) + how_many]]
-        return routes, zip(items, found, strict=True)
+            self._pass_all_on(partition, offers, next_offset)
 
     def read_as_pushed(self, partition: str, offset: int) -> None:
         """Events that another station keeps come in this station's class, which is another version.
 
-        Lanes that hand them on as they were pushed read them from there on.
+        Queues that hand them on as they were pushed read them from there on.
         """
-        rings: list[JournalLane] = []
+        rings: list[JournalQueue] = []
         with self.lock:
-            for reader in self._lanes:
+            for reader in self._queues:
                 if reader.as_kept:
                     reader.fall_behind(partition, offset, rings)
         ring_all(rings)
@@ -148,12 +132,12 @@ class Feed:
         # What another station keeps was sent to the others by that one.
         return self._routes if partition == self._own else self._arriving
 
-    def _pass_all_on(self, partition: str, events: Offers | None, next_offset: int) -> None:
-        rings: list[JournalLane] = []
+    def _pass_all_on(self, partition: str, offers: list[Offer] | None, next_offset: int) -> None:
+        rings: list[JournalQueue] = []
         try:
             with self.lock:
                 try:
-                    self._pass_on(partition, events, rings)
+                    self._pass_on(partition, offers, rings)
                 except Exception:
                     # What was not offered to all is on disk: they read it.
                     self._pass_on(partition, None, rings)
@@ -161,49 +145,71 @@ class Feed:
                 finally:
                     self._next[partition] = max(next_offset, self.next_offset(partition))
                     for bounded in tuple(self._bounded):
-                        lane, where = bounded
-                        if where == partition and lane.passed(partition, next_offset, rings):
+                        queue, where = bounded
+                        if where == partition and queue.passed(partition, next_offset, rings):
                             self._bounded.discard(bounded)
         finally:
-            # Without the lock: who is rung may take at once, in this task, and a lane that takes may rejoin.
+            # Without the lock: who is rung may take at once, in this task, and a queue that takes may rejoin.
             ring_all(rings)
 
-    def _pass_on(self, partition: str, events: Offers | None, rings: list[JournalLane]) -> None:
-        """Under the lock: offer events one by one; `_next` is the first that not every lane was offered."""
-        following, routes = self._next, self._routes_of(partition)
-        # What is sent again, or was asked about for so long that a newer link was faster, takes nobody back.
-        reached = following.get(partition, 0)
-        if events is None:
-            for reader in self._lanes:
-                reader.fall_behind(partition, following.get(partition, 0), rings)
+    def _pass_on(self, partition: str, offers: list[Offer] | None, rings: list[JournalQueue]) -> None:
+        """Under the lock: give every queue its share of these events, or have it read them itself."""
+        routes = self._routes_of(partition)
+        if offers is None:
+            for reader in self._queues:
+                reader.fall_behind(partition, self.next_offset(partition), rings)
         elif self.passing is not None or any(route.has_queue for route in routes.values()):
-            asked, offered = events
-            if asked is not routes:
-                offered = ((item, None) for item, _ in offered)
-            for item, found in offered:
-                event, header, _ = item
-                route = routes.get(event.__class__)
-                offset = header.offset
-                assert offset is not None
-                if offset >= reached:
-                    following[partition] = offset
-                if route is None:
-                    # Another version of a class: who hands it on has it as it was pushed, others read it.
-                    for reader in self._lanes:
-                        self._matched += reader.accept_version(item, rings)
-                    following[partition] = max(reached, offset + 1)
-                    continue
-                # Not by a call where what was found is lanes only: as most of it is, of most events.
-                lanes: Any = found
-                if found is None or route.late is not None:
-                    lanes = route.lanes(event, header, found)
+            lots: Lots = defaultdict(list)
+            for batch, found in offers:
+                self._allot(routes, batch, found, lots, rings)
+            self._put(lots, rings)
+
+    def _allot(
+        self,
+        routes: Mapping[type, Route],
+        batch: OutgoingBatch,
+        found: Matches | None,
+        lots: Lots,
+        rings: list[JournalQueue],
+    ) -> None:
+        """Under the lock: add what each queue is to get of a batch to its lot.
+
+        A header is made only for an event that somebody gets.
+        """
+        if found is None or not found.hold(routes):
+            found = _find_again(routes, batch)
+        if found is None:
+            route = routes[batch.events[0].__class__]
+            if route.always and self.passing is None:
+                items = list(batch)
+                for queue in route.always:
+                    lots[queue] += items
+                return
+            found = Matches(routes, 0, [route.always or ()] * len(batch))
+        # All at once is faster by far than one by one; few of many are not worth it.
+        is_for_most = 2 * sum(map(bool, found.queues)) > len(batch) > 1
+        item_at = list(batch).__getitem__ if is_for_most else batch.item
+        for place, queues in enumerate(found.queues):
+            event = batch.events[place]
+            to = routes.get(event.__class__)
+            if to is None:
+                # Another version of a class: who hands it on has it as it was pushed, others read it.
+                self._put(lots, rings)
+                for reader in self._queues:
+                    self._matched += reader.accept_version(item_at(place), rings)
+            elif queues or self.passing is not None:
+                item = item_at(place)
+                entered = to.entered(queues, event, item[1])
                 if self.passing is not None:
-                    self.passing(item, [lane.name for lane in lanes])
-                for lane in lanes:
-                    assert isinstance(lane, JournalLane)
-                    self._matched += lane.accept(item, rings)
-                if offset >= reached:
-                    following[partition] = offset + 1
+                    self.passing(item, [queue.name for queue in entered])
+                for queue in entered:
+                    lots[queue].append(item)
+
+    def _put(self, lots: Lots, rings: list[JournalQueue]) -> None:
+        for queue, items in lots.items():
+            assert isinstance(queue, JournalQueue)
+            self._matched += queue.accept(items, rings)
+        lots.clear()
 
     # While still, that is, under the lock:
 
@@ -219,60 +225,75 @@ class Feed:
         """The routes from the next event on: of those kept here, and of those that other stations keep."""
         self._routes, self._arriving = routes, arriving
 
-    def meet(self, partition: Partition, watermark: int, rings: list[JournalLane]) -> bool:
+    def meet(self, partition: Partition, watermark: int, rings: list[JournalQueue]) -> bool:
         """A keeper is there, or there again; whether its partition is a new one.
 
-        Live events may have been missed since it was last there: lanes read on from the last that came.
+        Live events may have been missed since it was last there: queues read on from the last that came.
         """
         name = partition.partition
         if name not in self.partitions:
             self.partitions[name] = partition
             self._next[name] = watermark
-            for lane in self._lanes:
-                lane.meet(partition, watermark, rings)
+            for queue in self._queues:
+                queue.meet(partition, watermark, rings)
             return True
         known = self.partitions[name]
-        parted = parted_at(known.lives, partition.lives, self._next[name])
-        known.met_again(partition.lives)
+        parted = parted_at(known.epochs, partition.epochs, self._next[name])
         if parted is not None:
             self._next[name] = parted
-        for lane in self._lanes:
-            if parted is not None:
-                lane.set_back(name, parted, rings)
-            lane.fall_behind(name, self._next[name], rings)
+            for queue in self._queues:
+                queue.set_back(name, parted, rings)
+        # After they are set back: what a coordinator hands out till then it marks with the epochs of before.
+        known.met_again(partition.epochs)
+        for queue in self._queues:
+            queue.fall_behind(name, self._next[name], rings)
         return False
 
-    def join(self, lane: JournalLane) -> None:
-        """Another lane is there from now on, for as long as somebody has it."""
-        self._lanes.add(lane)
+    def join(self, queue: JournalQueue) -> None:
+        """Another queue is there from now on, for as long as somebody has it."""
+        self._queues.add(queue)
         for name, partition in self.partitions.items():
-            lane.meet(partition, self._next[name], [])
+            queue.meet(partition, self._next[name], [])
 
     def count_again(self) -> None:
-        """An event was put into a lane a second time."""
+        """An event was put into a queue a second time."""
         self._matched += 1
 
-    def watch(self, lane: JournalLane, partition: str) -> None:
-        """Tell this lane when its end there has been passed: the last events may not be for it."""
-        self._bounded.add((lane, partition))
+    def watch(self, queue: JournalQueue, partition: str) -> None:
+        """Tell this queue when its end there has been passed: the last events may not be for it."""
+        self._bounded.add((queue, partition))
 
 
-def _find(routes: Mapping[type, Route], item: Item) -> Found | None:
-    route = routes.get(item[0].__class__)
-    return None if route is None or route.early is None else route.early(item[0], item[1])
+def _find(routes: Mapping[type, Route], batch: OutgoingBatch) -> Matches | None:
+    """The queues that the events of a batch are for: those that its supplier has found, if they still are."""
+    found, batch.matches = batch.matches, None  # whoever keeps the receipt keeps no queues
+    return found if found is not None and found.hold(routes) else _find_again(routes, batch)
 
 
-def ring_all(lanes: Iterable[JournalLane]) -> None:
+def _find_again(routes: Mapping[type, Route], batch: OutgoingBatch) -> Matches | None:
+    """None: those that a route always gives."""
+    route = routes.get(batch.events[0].__class__)
+    if batch.given is None and route is not None and route.always is not None:
+        return None
+    changes = changes_of(routes)
+    queues = [
+        () if (to := routes.get(event.__class__)) is None else to.find(event, header)
+        for event, header, _ in batch
+    ]
+    return Matches(routes, changes, queues)
+
+
+def ring_all(queues: Iterable[JournalQueue]) -> None:
     """Whatever comes of one, the others are rung too."""
-    for lane in lanes:
+    for queue in queues:
         try:
-            lane.ring()
+            queue.ring()
         except Exception:
-            log.exception("%s could not be told that events wait", lane.name)
+            log.exception("%s could not be told that events wait", queue.name)
 
 
-class JournalLane(Lane):
-    """A lane that reads the journal where it is behind; see the module.
+class JournalQueue(EventQueue):
+    """A queue that reads the journal where it is behind; see the module.
 
     Args:
         places: where it is in each partition.
@@ -285,6 +306,7 @@ class JournalLane(Lane):
     """
 
     _is_shared = False
+    is_plain = False
     as_kept = False
     """Whether it hands events on in the versions in which they were pushed, as gateways and groups do."""
 
@@ -300,9 +322,9 @@ class JournalLane(Lane):
         of_version: Callable[[type[Event]], Condition | AnyOf | InOwnClass | None] = lambda _: None,
         on_gap: Callable[[HeliographError], object],
         tasks: Tasks,
-        **lane: Any,
+        **queue: Any,
     ) -> None:
-        super().__init__(name, policy="drop_newest", tasks=tasks, **lane)
+        super().__init__(name, policy="drop_newest", tasks=tasks, **queue)
         self._tasks = tasks
         self._feed = feed
         self._conditions = conditions
@@ -311,7 +333,7 @@ class JournalLane(Lane):
         self._begin = begin
         self._on_gap = on_gap
         self._places = {place.partition.partition: place for place in places}
-        self._is_shared = len(self._places) > 1
+        self._share()
         self._turns = deque(self._places.values())
         self._ends = ends
         self._watched = any(place.behind for place in self._turns)
@@ -361,6 +383,17 @@ class JournalLane(Lane):
         """Whether it has read up to its end everywhere."""
         return self._ends and not self.waiting and all(place.ended for place in self._places.values())
 
+    @property
+    def failed_with(self) -> HeliographError | None:
+        return self.failure
+
+    @property
+    def history_gaps(self) -> Sequence[HistoryGone | HistoryDamaged | HistoryReset]:
+        return self.gaps
+
+    def raise_gaps(self) -> None:
+        self.raises_gaps = True
+
     def joined(self) -> None:
         """It is among the receivers from now on. While still."""
         self._feed.join(self)
@@ -370,13 +403,22 @@ class JournalLane(Lane):
         if self._watched:
             self.ring()
 
+    def unread(self) -> int:
+        with self._lock:
+            places = [
+                (place.partition.partition, place.position)
+                for place in self._turns
+                if place.behind and place.position is not None
+            ]
+        return sum(max(0, self._feed.next_offset(partition) - position) for partition, position in places)
+
     def ring(self) -> None:
         """Tell whoever delivers to look. Never under the feed's lock, which the look may need."""
         self._on_ready(self)
 
-    # What the feed says. A lane that must be rung for it adds itself to `rings`.
+    # What the feed says. A queue that must be rung for it adds itself to `rings`.
 
-    def meet(self, partition: Partition, watermark: int, rings: list[JournalLane]) -> None:
+    def meet(self, partition: Partition, watermark: int, rings: list[JournalQueue]) -> None:
         """There is another partition: where to begin in it is found by who takes, since that may ask."""
         with self._lock:
             if self._begin is None or partition.partition in self._places or self.closed:
@@ -384,22 +426,19 @@ class JournalLane(Lane):
             place = Place(partition, None, behind=True, met=watermark)
             self._places[partition.partition] = place
             self._turns.append(place)
-            if not self._is_shared and len(self._places) > 1:
-                self._is_shared = True
-                for priority, band in list(self._bands.items()):
-                    self._bands[priority] = FairQueue(band)
+            self._share()
             self._watch(rings)
 
-    def fall_behind(self, partition: str, position: int, rings: list[JournalLane]) -> None:
+    def fall_behind(self, partition: str, position: int, rings: list[JournalQueue]) -> None:
         """Read on from an offset, because live events may have been missed from there on."""
         with self._lock:
             place = self._places.get(partition)
             if place is None or place.behind or self.closed:
                 return
-            place.behind, place.position = True, max(place.position or 0, position)
+            place.behind, place.position = True, max(place.position or 0, position, place.taken)
             self._watch(rings)
 
-    def set_back(self, partition: str, offset: int, rings: list[JournalLane]) -> None:
+    def set_back(self, partition: str, offset: int, rings: list[JournalQueue]) -> None:
         """A history went back in time: whoever reads is told what is gone, and reads on at the offset."""
         with self._lock:
             place = self._places.get(partition)
@@ -408,14 +447,18 @@ class JournalLane(Lane):
             reset = HistoryReset(partition, offset, place.position)
             waiting = self._pop_all()
             gone = [item for item in waiting if item[1].partition == partition and item[1].offset >= offset]  # type: ignore[operator]  # what is durable has one
-            self._drop_each(gone, "set back")
+            self.drop_each(gone, "set back")
             self._enter_again(item for item in waiting if item not in gone)
-            place.position, place.behind = offset, True
+            place.position, place.behind, place.taken = offset, True, 0
             if self.numbers_offsets:
                 place.held = True
                 self.parted[partition] = min(offset, self.parted.get(partition, offset))
             self._untold.append(reset)  # not told here: the feed is held still
             self._watch(rings)
+
+    def epochs(self) -> dict[str, Epochs]:
+        """Of each partition: which writers wrote it, as far as is known here."""
+        return {name: partition.epochs for name, partition in tuple(self._feed.partitions.items())}
 
     def go_on_at(self, partition: str, offset: int) -> None:
         """Its taker has begun anew in a partition that went back in time."""
@@ -431,40 +474,56 @@ class JournalLane(Lane):
         else:
             self._on_gap(gap)
 
-    def accept(self, item: Item, rings: list[JournalLane]) -> bool:
-        """Take a live event; False when the lane will read it itself, or has."""
-        header = item[1]
-        offset = header.offset
-        assert offset is not None
+    def accept(self, items: Sequence[Item], rings: list[JournalQueue]) -> int:
+        """Take live events of one partition; how many, as the queue will read the others itself, or has."""
+        taken = 0
         with self._lock:
-            place = self._places.get(header.partition)  # type: ignore[arg-type]  # what is durable has one
+            place = self._places.get(items[0][1].partition)  # type: ignore[arg-type]  # what is durable has one
             if place is None or place.behind or self.closed:
-                return False
-            if offset < place.position or (place.until is not None and offset >= place.until):  # type: ignore[operator]  # of what is live it is known
-                return False
-            if self.waiting >= self.limit or place.held:
-                place.behind, place.position = True, offset
-                return False
-            self._append_extra(item)
-            self._watch(rings)
-            return True
+                return 0
+            if self._takes_all(items, place) and self._extend(items):
+                place.taken, taken = items[-1][1].offset + 1, len(items)  # type: ignore[operator]
+                items = ()
+            for item in items:
+                offset: Any = item[1].offset  # what is durable has one
+                if offset < place.position or (place.until is not None and offset >= place.until):
+                    continue
+                if self._is_full() or place.held:
+                    place.behind, place.position = True, offset
+                    break
+                self._admit(item, beyond=True)
+                place.taken = offset + 1
+                taken += 1
+            if taken:
+                self._watch(rings)
+        return taken
 
-    def accept_version(self, item: Item, rings: list[JournalLane]) -> bool:
+    def _takes_all(self, items: Sequence[Item], place: Place) -> bool:
+        """Under the lock: whether it wants all of these, if it has room for them, in one line."""
+        first, last = items[0][1], items[-1][1]
+        return (
+            not (place.held or self._is_shared)
+            and first.offset >= place.position  # type: ignore[operator]  # what is durable has one
+            and (place.until is None or last.offset < place.until)  # type: ignore[operator]
+            and (self.priority is not None or len({item[1].priority for item in items}) == 1)
+        )
+
+    def accept_version(self, item: Item, rings: list[JournalQueue]) -> int:
         """The same for a live event of a version that the channel has no class of.
 
-        A lane that hands events on as they were pushed takes it, unless a filter is to be asked, which may be
-        slow, and whoever calls this holds the feed. Others read it.
+        A queue that hands events on as they were pushed takes it, unless a filter is to be asked, which may
+        be slow, and whoever calls this holds the feed. Others read it.
         """
         cls = item[0].__class__
         condition = self._versions.get(cls) or self._wanted_version(cls) if self.as_kept else None
         if isinstance(condition, Condition) and condition.is_open:
-            return self.accept(item, rings)
+            return self.accept((item,), rings)
         assert item[1].offset is not None
         self.fall_behind(str(item[1].partition), item[1].offset, rings)
-        return False
+        return 0
 
-    def passed(self, partition: str, offset: int, rings: list[JournalLane]) -> bool:
-        """The feed has come to this offset; True when that was all the lane waits for, or it is closed."""
+    def passed(self, partition: str, offset: int, rings: list[JournalQueue]) -> bool:
+        """The feed has come to this offset; True when that was all the queue waits for, or it is closed."""
         with self._lock:
             place = self._places[partition]
             assert place.until is not None
@@ -487,7 +546,7 @@ class JournalLane(Lane):
 
     def let_go(self, partition: str) -> None:
         """Go on where it was held."""
-        rings: list[JournalLane] = []
+        rings: list[JournalQueue] = []
         with self._lock:
             place = self._places.get(partition)
             if place is not None and not self.closed:
@@ -496,7 +555,7 @@ class JournalLane(Lane):
         ring_all(rings)
 
     def take(self, most: int = BATCH) -> list[Item]:
-        """As in any lane. May raise HistoryGone or HistoryDamaged at a gap; the next call goes on."""
+        """As in any queue. May raise HistoryGone or HistoryDamaged at a gap; the next call goes on."""
         return super().take(most)
 
     def _take(self, most: int) -> Sequence[Item]:
@@ -524,7 +583,7 @@ class JournalLane(Lane):
                 self._handed_out = 0
             self._look_at(place)
 
-    def counts(self) -> LaneCounts:
+    def counts(self) -> QueueCounts:
         with self._lock:
             return self._counts(self._from_history)
 
@@ -611,7 +670,7 @@ class JournalLane(Lane):
             if place.position != position:
                 return True  # it was set back meanwhile
             for item in wanted:
-                self._append_extra(item)
+                self._admit(item, beyond=True)
             self._from_history += len(wanted)
             place.position = reached
         if reached == position:
@@ -619,7 +678,7 @@ class JournalLane(Lane):
         return True
 
     def _find(self, place: Place) -> None:
-        """Where to begin in a partition that was met after this lane was opened."""
+        """Where to begin in a partition that was met after this queue was opened."""
         assert self._begin is not None
         position = self._begin(place.partition, place.met)
         with self._lock:
@@ -646,14 +705,16 @@ class JournalLane(Lane):
         """It may be read again, after so long."""
         if seconds:
             self._tasks.sleep(seconds)
-        rings: list[JournalLane] = []
+        rings: list[JournalQueue] = []
         with self._lock:
             place.pausing = False
-            if not self.closed:
+            if self.failure is not None:
+                rings.append(self)  # who waits for events is told why none come
+            elif not self.closed:
                 self._watch(rings)
         ring_all(rings)
 
-    def _watch(self, rings: list[JournalLane]) -> None:
+    def _watch(self, rings: list[JournalQueue]) -> None:
         """Under the lock: there is something to look at."""
         if not self._watched:
             self.announced, self._watched = False, True
@@ -670,7 +731,18 @@ class JournalLane(Lane):
             self._versions[cls] = condition
         return condition
 
+    def _size_function(self, types: tuple[type[Event], ...]) -> Callable[[Any], int]:  # noqa: ARG002 - there may be other versions of them
+        return size_of
+
     # Bands: of one partition they are in the order of offsets.
+
+    def _share(self) -> None:
+        """With several partitions, have them take turns from now on."""
+        if not self._is_shared and len(self._places) > 1:
+            self._is_shared = True
+            self._storage = TURNS
+            for priority, band in list(self._bands.items()):
+                self._bands[priority] = FairQueue(band)
 
     def _first(self, partition: str) -> int | None:
         """Under the lock: the first offset of a partition that waits."""
@@ -680,15 +752,3 @@ class JournalLane(Lane):
         else:
             found = [band[0][1].offset for band in bands]
         return min(found, default=None)
-
-    def _new_band(self) -> Any:
-        return FairQueue() if self._is_shared else super()._new_band()
-
-    def _in_lines(self) -> bool:
-        return not self._is_shared  # there partitions take turns
-
-    def _head_of(self, band: Any) -> Any:
-        return band.head if self._is_shared else super()._head_of(band)
-
-    def _pop_held(self, band: Any, most: int) -> list[Any]:
-        return band.pop(most) if self._is_shared else super()._pop_held(band, most)

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from heliograph.channel.history.feed import Feed, JournalLane
+from heliograph.channel.history.feed import Feed, JournalQueue
 from heliograph.channel.history.positions import NOW, Cursors, OffsetRange, Place, Point
 from heliograph.channel.receive.options import for_version
 from heliograph.errors import NotPossible, QueryFailed
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.store import Partition, Store, SupplierLease
-    from heliograph.channel.queueing.queue import Lane
+    from heliograph.channel.queueing.queue import EventQueue
     from heliograph.channel.receive.options import Selection
     from heliograph.model.event import Event
     from heliograph.qos.dispatch_order import Ranking
@@ -138,13 +138,13 @@ class Journalled:
             lease.close()
         self.store.close()
 
-    def lane(
-        self, name: str, selection: Selection, on_ready: Callable[[Lane], None], ranking: Ranking | None
-    ) -> JournalLane:
-        """A receiver's lane. Without a span, a gateway's, it has what is kept here, from now on."""
+    def queue(
+        self, name: str, selection: Selection, on_ready: Callable[[EventQueue], None], ranking: Ranking | None
+    ) -> JournalQueue:
+        """A receiver's queue. Without a span, a gateway's, it has what is kept here, from now on."""
         span = selection.span
         places = [self._place(partition, span) for partition in self.feed.partitions.values()]
-        return JournalLane(
+        return JournalQueue(
             name,
             places=[place for place in places if place is not None],
             ends=span.ends is not None,
@@ -156,13 +156,15 @@ class Journalled:
             clock=self._services.ports.clock,
             tasks=self._services.ports.tasks,
             limit=selection.queue or self._qos.queue,
+            byte_limit=selection.queue_bytes or self._qos.queue_bytes,
+            types=selection.conditions,
             priority=selection.priority,
             ranking=ranking,
             on_ready=on_ready,
         )
 
     def _place(self, partition: Partition, span: OffsetRange) -> Place | None:
-        """Where a lane is in a partition; None: it does not want it, or finds out when it has met it."""
+        """Where a queue is in a partition; None: it does not want it, or finds out when it has met it."""
         name = partition.partition
         if span.ends is not None and name not in span.ends:
             return None

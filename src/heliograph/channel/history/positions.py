@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 from heliograph.errors import NotPossible, QueryFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from heliograph.channel.history.store import Cursor, Partition
@@ -46,7 +47,7 @@ class OffsetRange(msgspec.Struct, frozen=True):
 
 
 class Place:
-    """Where a lane is in one partition.
+    """Where a queue is in one partition.
 
     Args:
         partition: what is read.
@@ -56,7 +57,18 @@ class Place:
         met: the partition's watermark when it was met.
     """
 
-    __slots__ = ("behind", "failing", "held", "met", "partition", "pausing", "position", "slow", "until")
+    __slots__ = (
+        "behind",
+        "failing",
+        "held",
+        "met",
+        "partition",
+        "pausing",
+        "position",
+        "slow",
+        "taken",
+        "until",
+    )
 
     def __init__(
         self,
@@ -72,6 +84,8 @@ class Place:
         self.behind = behind
         self.until = until
         self.met = met
+        self.taken = 0
+        """The offset behind the last event that it took from the feed."""
         self.pausing = False
         """Whether somebody reads it, or waits to do so, elsewhere."""
         self.held = False
@@ -117,6 +131,9 @@ class FairQueue:
         queue.appendleft(item)
         self._size += 1
 
+    def __iter__(self) -> Iterator[Item]:
+        return chain.from_iterable(self._queues.values())
+
     @property
     def head(self) -> Item:
         """What would be popped next; there is something."""
@@ -141,6 +158,37 @@ class FairQueue:
         """The first offset that waits of a partition."""
         queue = self._queues.get(partition)
         return queue[0][1].offset if queue else None
+
+
+class InTurns:
+    """The storage (`heliograph.channel.queueing.storage`) of queues that read several partitions."""
+
+    is_plain = True
+    oldest_first = False
+
+    def new_band(self) -> Any:
+        return FairQueue()
+
+    def swap(self, band: Any | None, held: Any) -> None:  # noqa: ARG002 - none takes another's place
+        return None
+
+    def add(self, band: Any, held: Any) -> None:
+        band.append(held)
+
+    def add_first(self, band: Any, held: Any) -> None:
+        band.appendleft(held)
+
+    def head(self, band: Any) -> Any:
+        return band.head
+
+    def items(self, band: Any) -> Iterable[Any]:
+        return band  # type: ignore[no-any-return]  # a FairQueue
+
+    def pop(self, band: Any, most: int) -> list[Any]:
+        return band.pop(most)  # type: ignore[no-any-return]
+
+
+TURNS: Final = InTurns()
 
 
 class Cursors:

@@ -11,20 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.receive.ack_protocol import Acking, Coordinator, JoinRequest
     from heliograph.channel.receive.options import Selection
-    from heliograph.channel.routing.compiler import Answers
     from heliograph.errors import HeliographError
     from heliograph.model.event import Event
-    from heliograph.model.lives import Lives
+    from heliograph.model.history_epochs import Epochs
 
 Level: TypeAlias = Literal["journal", "synced"]
-Answered: TypeAlias = "Sequence[tuple[int, Answers | None]]"
-"""Of events that were pushed together, how many there are and whom each is for, as far as that was asked."""
-OnDurable: TypeAlias = "Callable[[str, Iterable[Item] | None, int, Answered], object]"
-"""Told of a partition what has become durable, the offset behind it, and whom that is for. None in place of
-events: they are to be read from it."""
+OnDurable: TypeAlias = "Callable[[str, Sequence[OutgoingBatch] | None, int], object]"
+"""Told of a partition what has become durable, and the offset behind it. None in place of batches: events are
+to be read from it."""
 
 
 class StoreReceipt(Protocol):
@@ -175,11 +173,11 @@ class Partition(Protocol):
         ...
 
     @property
-    def lives(self) -> Lives:
+    def epochs(self) -> Epochs:
         """Which writers wrote it, as far as this station has met them."""
         ...
 
-    def met_again(self, lives: Lives) -> None:
+    def met_again(self, epochs: Epochs) -> None:
         """Its keeper is there again, and says which writers wrote it."""
         ...
 
@@ -238,11 +236,8 @@ class Store(Partition, Protocol):
         """
         ...
 
-    def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:
-        """Keep events, whole or not at all. In the order of calls.
-
-        What is `asked` of them, in a `OutgoingBatch` or `Pushed`, comes back when they are durable.
-        """
+    def append(self, batch: OutgoingBatch, level: Level, timeout: float | None = None) -> StoreReceipt:
+        """Keep events, whole or not at all, in the order of calls. What is durable comes back."""
         ...
 
     def forget(self, gone: Tombstone, level: Level) -> StoreReceipt:
@@ -250,7 +245,7 @@ class Store(Partition, Protocol):
         ...
 
     def append_once(
-        self, items: Sequence[Item], push_id: str, level: Level, timeout: float | None = None
+        self, batch: OutgoingBatch, push_id: str, level: Level, timeout: float | None = None
     ) -> StoreReceipt:
         """Keep one event, unless one of that id is among the last that are kept; then the receipt is its."""
         ...

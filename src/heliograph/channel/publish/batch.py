@@ -1,10 +1,8 @@
 """A batch of events that were pushed together; headers are made only where a receiver needs them.
 
 A journal keeps what such headers share once, a link sends it once, and nobody may be there to receive the
-events; then a million headers would be made for nothing. `OutgoingBatch` goes out, `IncomingBatch` has come
-over a link.
-
-What filters said of events before a journal had them goes with them, in a `OutgoingBatch` or in `Pushed`.
+events; then a million headers would be made for nothing. `OutgoingBatch` goes out, to a queue or to a store;
+`IncomingBatch` has come over a link.
 """
 
 from __future__ import annotations
@@ -14,95 +12,132 @@ from itertools import count, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
 
+import msgspec
+
 from heliograph.model.event import Event, Header, info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.routing.compiler import Answers
+    from heliograph.channel.routing.compiler import Matches
 
 
-class Pushed(list["Item"]):
-    """Items, and whom each is for, as far as that could be asked when they were pushed."""
+class OutgoingBatch(msgspec.Struct, eq=False):
+    """Events of one class, supplier and instant: one event, or those of a `push_many`.
 
-    __slots__ = ("asked",)
-
-    def __init__(self, items: Iterable[Item], asked: Answers | None) -> None:
-        super().__init__(items)
-        self.asked = asked
-
-
-class OutgoingBatch(Sequence["Item"]):
-    """Events of one class, supplier and instant.
-
-    Args:
-        events: at least one.
-        first: the header of the first.
-        places: the place of each in the station's order, which only go up.
-        deadline: when their lifespan ends on the monotonic clock; 0: it does not.
-        sequences: of each, where they do not follow the first one's.
-        asked: as in `Pushed`.
+    A store that has kept them adds where (`keep`), and the headers that are made from then on say it.
     """
 
-    __slots__ = ("asked", "deadline", "events", "first", "places", "sequences")
+    events: Sequence[Event]
+    """At least one."""
+    shared: Header
+    """What their headers have in common."""
+    sequence: int
+    """Of the first; those of the others follow it, unless there are `sequences`."""
+    source_ts: int
+    places: Sequence[int]
+    """The place of each in the station's order, which only go up."""
+    deadline: int = 0
+    """When their lifespan ends on the monotonic clock; 0: it does not."""
+    sequences: Sequence[int] | None = None
+    given: Sequence[Item] | None = None
+    """Of events that have headers already, or are of several classes: these, in place of what is above."""
+    matches: Matches | None = None
+    """The queues that each is for, as far as its supplier has found them."""
+    largest: int | None = None
+    """What each event takes at most (`heliograph.codec.sizes`), where that is known."""
+    partition: str | None = None
+    first_offset: int | None = None
+    append_ts: int | None = None
 
-    def __init__(
-        self,
-        events: Sequence[Event],
-        first: Header,
-        places: Sequence[int],
-        deadline: int,
-        sequences: list[int] | None = None,
-        *,
-        asked: Answers | None = None,
-    ) -> None:
-        self.events = events
-        self.first = first
-        self.places = places
-        self.deadline = deadline
-        self.sequences = sequences
-        self.asked = asked
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> OutgoingBatch:
+        """A batch of events of one supplier that have their headers; at least one."""
+        events, first = [item[0] for item in items], items[0][1]
+        return cls(events, first, first.sequence, first.source_ts, (), given=items)
+
+    def keep(self, partition: str, first_offset: int, append_ts: int) -> None:
+        """A store has them."""
+        self.partition, self.first_offset, self.append_ts = partition, first_offset, append_ts
+
+    @property
+    def first(self) -> Header:
+        """The header of the first event."""
+        return self.item(0)[1]
+
+    def as_pushed(self) -> Header:
+        """The same without what a store adds, whether it has or not."""
+        return msgspec.structs.replace(self, partition=None, first_offset=None, append_ts=None).first
 
     def __len__(self) -> int:
         return len(self.events)
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Item]: ...
-
-    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
-        return (self.events[0], self.first, self.deadline) if index == 0 else list(self)[index]
-
     def __iter__(self) -> Iterator[Item]:
-        return self._items(None, None, repeat(None))
+        if self.given is not None:
+            return iter(self.given) if self.partition is None else map(self.item, range(len(self)))
+        return iter((self.item(0),)) if len(self.events) == 1 else self._items()
 
-    def kept(self, partition: str, first_offset: int, append_ts: int) -> Iterator[Item]:
-        """The items as they are once a journal has them."""
-        return self._items(append_ts, partition, count(first_offset))
+    def item(self, place: int) -> Item:
+        """One event with its header."""
+        offset = None if self.first_offset is None else self.first_offset + place
+        if self.given is not None:
+            event, header, deadline = self.given[place]
+            if offset is None:
+                return self.given[place]
+            sequence, source_ts = header.sequence, header.source_ts
+            key, station_seq = header.key, header.station_seq
+        else:
+            event, header, deadline = self.events[place], self.shared, self.deadline
+            sequence = self.sequence + place if self.sequences is None else self.sequences[place]
+            source_ts, key = self.source_ts, info_of(event.__class__).key_of(event)
+            station_seq = self.places[place]
+        # Positional: `replace` would cost four times as much.
+        whole = Header(
+            header.channel,
+            header.type,
+            header.supplier,
+            header.epoch,
+            sequence,
+            source_ts,
+            header.format_id,
+            header.priority,
+            key,
+            station_seq,
+            self.append_ts,
+            self.partition,
+            offset,
+            header.lifetime_ns,
+            header.hops,
+            header.correlation_id,
+            header.headers,
+        )
+        return event, whole, deadline
 
-    def _items(
-        self, append_ts: int | None, partition: str | None, offsets: Iterable[int | None]
-    ) -> Iterator[Item]:
-        first = self.first
+    def _items(self) -> Iterator[Item]:
+        """All of them, without a call for each."""
+        shared = self.shared
+        kept: list[Iterable[Any]] = []
+        if self.first_offset is not None or shared.lifetime_ns is not None:  # else they are as by default
+            kept = [
+                repeat(self.append_ts),
+                repeat(self.partition),
+                repeat(None) if self.first_offset is None else count(self.first_offset),
+                repeat(shared.lifetime_ns),
+            ]
         headers = map(
             Header,
-            repeat(first.channel),
-            repeat(first.type),
-            repeat(first.supplier),
-            repeat(first.epoch),
-            count(first.sequence) if self.sequences is None else self.sequences,
-            repeat(first.source_ts),
-            repeat(first.format_id),
-            repeat(first.priority),
+            repeat(shared.channel),
+            repeat(shared.type),
+            repeat(shared.supplier),
+            repeat(shared.epoch),
+            count(self.sequence) if self.sequences is None else self.sequences,
+            repeat(self.source_ts),
+            repeat(shared.format_id),
+            repeat(shared.priority),
             self._keys(),
             self.places,
-            repeat(append_ts),
-            repeat(partition),
-            offsets,
-            repeat(first.lifetime_ns),
+            *kept,
         )
         return zip(self.events, headers, repeat(self.deadline))
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from heliograph.channel.history.store import Tombstone
-from heliograph.channel.publish.options import PLAIN
-from heliograph.channel.publish.supplier import Supplier
-from heliograph.channel.queueing.queue import Lane
+from heliograph.channel.publish.batch import OutgoingBatch
+from heliograph.channel.publish.entry import Entry, Source
+from heliograph.channel.queueing.queue import EventQueue
 from heliograph.codec import decoder, encoder
 from heliograph.errors import Closed, HeliographError, IncompatibleFormats, NotPossible, QueueFull
 from heliograph.model.compatibility import defaults_of, why_apart
@@ -34,20 +34,16 @@ from heliograph.model.formats import Format
 from heliograph.runtime.timers import MAX_TIMERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.store import KeepingStore, Level, Store, StoreReceipt
-    from heliograph.channel.publish.options import Stamp
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.routing.compiler import Found, Route
     from heliograph.errors import HistoryDamaged
     from heliograph.runtime.timers import Timer
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T", bound=Event)
 
 ATTEMPT: Final = 0.5
 """Seconds that a worker waits for room in a full queue before it looks whether the channel is still open."""
@@ -73,7 +69,7 @@ class LaterStore(Protocol):
 
     def append_once(
         self,
-        items: Sequence[Item],
+        batch: OutgoingBatch,
         push_id: str,
         level: Level,
         timeout: float | None = None,
@@ -110,35 +106,19 @@ class Waiting(Event, name="helio.waiting", key="push_id"):
     body: bytes
 
 
-class _Due(Supplier[T]):
-    """The way in of events whose time has come, whoever pushed them."""
+class _Due(Source):
+    """The way in of events whose time has come, whoever pushed them: they were counted then."""
 
     names_itself = False
-    _whole: Header
-    on_taken: Callable[[], object]
-    """Called when it is in the queues, in the same instant for whoever looks at the ledger."""
 
-    @property
-    def pushed(self) -> int:
-        """They were counted when they were pushed."""
-        return 0
+    def __init__(self, channel: Channel[Any], name: str) -> None:
+        self.on_taken: Callable[[], object] = lambda: None
+        """Called when it enters the queues, in the same instant for whoever looks at the ledger."""
+        super().__init__(name, 1, Entry(channel, name, lambda *_: self.on_taken()))
 
-    def deliver(self, event: T, header: Header) -> None:
+    def deliver(self, event: Event, header: Header) -> None:
         """QueueFull when a receiver that must not lose it has no room for a while."""
-        self._whole = header
-        self._push_slowly(event, PLAIN, ATTEMPT)
-
-    def _header(self, route: Route, event: T, said: Stamp, number: int) -> Header:  # noqa: ARG002 - it has been stamped
-        return self._whole
-
-    def _known(self, route: Route, said: Stamp) -> Header:  # noqa: ARG002 - as above
-        return self._whole
-
-    def _enqueue(self, route: Route, event: T, header: Header, found: Found | None) -> Lane | None:
-        full = super()._enqueue(route, event, header, found)
-        if full is None:
-            self.on_taken()
-        return full
+        self.entry.push(event, lambda _: header, lambda _: header, ATTEMPT)
 
 
 class _Entry:
@@ -171,8 +151,8 @@ class Delayed:
         """What no receiver was given yet: by itself, or by the id of a durable push."""
         self._closed = False
         self._rounds = 0
-        self._due: _Due[Any] | None = None
-        self.lane = Lane(
+        self._due: _Due | None = None
+        self.queue = EventQueue(
             f"delayed events of {channel.name}",
             clock=self._clock,
             tasks=services.ports.tasks,
@@ -180,7 +160,7 @@ class Delayed:
             policy="drop_newest",
             on_ready=partial(services.pools.run_timed, self),
         )
-        channel.timed.add(self.lane)
+        channel.timed.add(self.queue)
 
     @property
     def waiting(self) -> int:
@@ -190,7 +170,7 @@ class Delayed:
     @property
     def still_to_come(self) -> int:
         """How many wait or are just being handed on; 0 only when all are in the queues, or the history."""
-        return self.waiting or int(not self.lane.wait_empty(0.0))
+        return self.waiting or int(not self.queue.wait_empty(0.0))
 
     def put(self, item: Item, due: int, next_sequence: Callable[[], int]) -> None:
         """Have an event delivered at an instant of the monotonic clock.
@@ -199,7 +179,7 @@ class Delayed:
         """
         with self._lock:
             if self._due is None:
-                self._due = _Due(self._channel, self._services.new_supplier_name(), 1)
+                self._due = _Due(self._channel, self._services.new_supplier_name())
                 self._channel.add_supplier(self._due)
         entry = _Entry(item[0], item[1])
         entry.next_sequence = next_sequence
@@ -250,18 +230,18 @@ class Delayed:
             timers, self._timers = list(self._timers.values()), {}
         for timer in timers:
             timer.cancel()
-        self.lane.wait_empty(timeout)
-        self.lane.close()
+        self.queue.wait_empty(timeout)
+        self.queue.close()
         return self.waiting
 
     # For the workers
 
     def run_batch(self) -> bool:
-        items = self.lane.take()
+        items = self.queue.take()
         if items:
             self._hand_on(items)
-            self.lane.done += len(items)
-            self.lane.settle()
+            self.queue.done += len(items)
+            self.queue.settle()
         return bool(items)
 
     @property
@@ -272,7 +252,7 @@ class Delayed:
         """No supplier waits for it."""
 
     def stuck(self, seconds: float) -> None:
-        log.error("%s: nothing could be handed on for %.1f s", self.lane.name, seconds)
+        log.error("%s: nothing could be handed on for %.1f s", self.queue.name, seconds)
 
     # Inside
 
@@ -294,7 +274,7 @@ class Delayed:
             self._ready(entry)
 
     def _ready(self, entry: _Entry) -> None:
-        self.lane.put((entry, entry.header, 0))  # type: ignore[arg-type]  # no event yet
+        self.queue.put((entry, entry.header, 0))  # type: ignore[arg-type]  # no event yet
 
     def _hand_on(self, items: list[Any]) -> None:
         assert self._due is not None
@@ -305,7 +285,7 @@ class Delayed:
             while not self._handed_on_one(self._due, entry.event, whole):
                 self._rounds += 1
 
-    def _handed_on_one(self, due: _Due[Any], event: Event, header: Header) -> bool:
+    def _handed_on_one(self, due: _Due, event: Event, header: Header) -> bool:
         try:
             due.deliver(event, header)
         except QueueFull:
@@ -344,7 +324,7 @@ class DurableDelayed(Delayed):
 
     def _damaged(self, gap: HistoryDamaged) -> None:
         """The others go on, and `helio journal repair` says what is lost."""
-        self._channel.report(self.lane.name, None, gap)
+        self._channel.report(self.queue.name, None, gap)
 
     def meet_types(self) -> None:
         """What waited for them can be read."""
@@ -368,7 +348,7 @@ class DurableDelayed(Delayed):
                 raise IncompatibleFormats(fmt.name, own.name, apart)  # noqa: TRY301 - as when it is pushed
             event = decoder(fmt, version_class(fmt, cls))(row.body)
         except Exception as error:  # noqa: BLE001 - whatever is in that row, the others go on
-            self._channel.report(self.lane.name, header, error)
+            self._channel.report(self.queue.name, header, error)
             return False
         entry = _Entry(event, _as_pushed(header, event, self._channel.name), row.push_id)
         self._waiting[row.push_id] = entry
@@ -385,7 +365,8 @@ class DurableDelayed(Delayed):
         info = info_of(type(event))
         body = encoder(type(event)).encode(event)
         waiting = Waiting(later.push_id, later.due_ns, info.name, info.format.description, body)
-        row = (waiting, msgspec.structs.replace(header, format_id=info_of(Waiting).format.id), 0)
+        whole = msgspec.structs.replace(header, format_id=info_of(Waiting).format.id)
+        row = OutgoingBatch.of([(waiting, whole, 0)])
         with self._keeping:
             if self._closed:
                 raise Closed(f"channel {self._channel.name}")
@@ -393,13 +374,13 @@ class DurableDelayed(Delayed):
                 self._later = self._open(create=True)
             assert self._later is not None
             if later.push_id in self._waiting or later.push_id in self._cancelled:
-                return self._later.append_once([row], later.push_id, level, timeout, check)
+                return self._later.append_once(row, later.push_id, level, timeout, check)
             entry = _Entry(event, header, later.push_id)
             entry.kept = _refused
             # The timer comes first: there may be no room for it.
             self._wait(self._clock.monotonic_ns() + later.wait_ns, entry)
             try:
-                receipt = self._later.append_once([row], later.push_id, level, timeout, check)
+                receipt = self._later.append_once(row, later.push_id, level, timeout, check)
             except BaseException:
                 self._cancel(entry)
                 raise
@@ -500,7 +481,7 @@ class DurableDelayed(Delayed):
         """It stays in the journal in which it waits, whatever happens."""
         with self._keeping:
             self._waiting[entry.push_id] = entry
-        log.warning("%s: %s is not in the history yet: %s", self.lane.name, entry.header.id, error)
+        log.warning("%s: %s is not in the history yet: %s", self.queue.name, entry.header.id, error)
         with suppress(HeliographError):  # closed: the next life goes on with it
             self._wait(self._clock.monotonic_ns() + round(TRY_AGAIN * 1e9), entry, owed=True)
 
@@ -510,7 +491,7 @@ class DurableDelayed(Delayed):
             self._later.forget(self._tombstone(entry), "journal")
         except HeliographError as error:
             # The next life finds it in the history.
-            log.warning("%s: that %s was delivered is not noted: %s", self.lane.name, entry.header.id, error)
+            log.warning("%s: that %s was delivered is not noted: %s", self.queue.name, entry.header.id, error)
 
     def _tombstone(self, entry: _Entry) -> Tombstone:
         """Says that it waits no more."""

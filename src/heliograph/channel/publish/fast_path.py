@@ -1,10 +1,10 @@
 """The shortest way from a push to another process: events without headers, written singly or in batches.
 
-Where a lane that can (`Lane.takes_rows`) is the only target of a route, and nothing needs the header of an
-event, a push makes none. It adds a row to what its supplier has waiting in that lane. If something came back
-since a record was last written, somebody may wait for this one: the push writes it at once. So it does if the
-last record was written some time ago, with all that has come since. Else it makes sure that somebody will
-soon. `heliograph.channel.publish.codegen` makes that code.
+Where a queue that can (`EventQueue.takes_rows`) is the only target of a route, and nothing needs the header
+of an event, a push makes none. It adds a row to what its supplier has waiting in that queue. If something
+came back since a record was last written, somebody may wait for this one: the push writes it at once. So
+it does if the last record was written some time ago, with all that has come since. Else it makes sure that
+somebody will soon. `heliograph.channel.publish.codegen` makes that code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Line(Protocol):
 
 
 class Rows(Protocol):
-    """What one supplier has waiting in a lane. Whoever adds holds the lock of the channel's entry."""
+    """What one supplier has waiting in a queue. Whoever adds holds the lock of the channel's entry."""
 
     rows: list[Any]
     """See `ROW`."""
@@ -48,12 +48,12 @@ class Rows(Protocol):
         ...
 
 
-class RowLane(Protocol):
-    """A lane that takes rows."""
+class RowQueue(Protocol):
+    """A queue that takes rows."""
 
     line: Line
     waiting: int
 
     def rows_of(self, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader) -> Rows:
-        """What a supplier has waiting here; the same for as long as the lane is there."""
+        """What a supplier has waiting here; the same for as long as the queue is there."""
         ...

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 
 from heliograph.channel.publish.options import stamp
-from heliograph.channel.queueing.queue import Lane
+from heliograph.channel.queueing.queue import EventQueue
 from heliograph.errors import Closed, ForkedStation, NotPossible
 from heliograph.model.event import Event
 
@@ -77,7 +77,7 @@ class Periodic(Generic[T]):
         self._said: dict[str, Any] = {} if priority is None else {"priority": priority}
         self._clock = channel.ports.clock
         self._pushed = self._empty = self._failed = self._skipped = 0
-        self.lane = Lane(
+        self.queue = EventQueue(
             self.name,
             clock=self._clock,
             tasks=channel.ports.tasks,
@@ -86,7 +86,7 @@ class Periodic(Generic[T]):
             priority=priority or channel.qos.priority,
             on_ready=partial(channel.pools.run_timed, self),
         )
-        channel.timed.add(self.lane)
+        channel.timed.add(self.queue)
         self._period = round(period * 1e9)
         now, wall = self._clock.monotonic_ns(), self._clock.time_ns()
         self._next = now + self._period - wall % self._period
@@ -96,12 +96,12 @@ class Periodic(Generic[T]):
     def cancel(self) -> bool:
         """Make no more; False when it had been cancelled before."""
         cancelled = self._timer.cancel()
-        self.lane.close()
+        self.queue.close()
         self._supplier.forget_periodic(self)
         return cancelled
 
     def stats(self) -> PeriodicStats:
-        dropped = sum(self.lane.counts().dropped.values())
+        dropped = sum(self.queue.counts().dropped.values())
         return PeriodicStats(self._pushed, self._empty, self._failed, self._skipped + dropped)
 
     def _ring(self) -> None:
@@ -111,12 +111,12 @@ class Periodic(Generic[T]):
         self._skipped += missed
         instant = self._next + missed * self._period
         self._next = instant + self._period
-        self.lane.put((instant, None, 0))  # type: ignore[arg-type]  # an instant, no event yet
+        self.queue.put((instant, None, 0))  # type: ignore[arg-type]  # an instant, no event yet
 
     # For the workers
 
     def run_batch(self) -> bool:
-        items: Sequence[Any] = self.lane.take()
+        items: Sequence[Any] = self.queue.take()
         for instant, _, _ in items:
             try:
                 event = self._make()
@@ -130,14 +130,14 @@ class Periodic(Generic[T]):
             except BaseException as error:  # noqa: BLE001 - whatever user code raises stays with it
                 self._failed += 1
                 self._channel.report(self.name, None, error)
-            self.lane.done += 1
+            self.queue.done += 1
         if items:
-            self.lane.settle()
+            self.queue.settle()
         return bool(items)
 
     @property
     def progress(self) -> int:
-        return self.lane.progress
+        return self.queue.progress
 
     def suspended(self, seconds: float) -> None:
         """No supplier waits for it."""

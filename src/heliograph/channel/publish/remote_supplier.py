@@ -9,26 +9,33 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from threading import get_ident  # only to know a thread again
-from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
-from heliograph.channel.publish.batch import IncomingBatch
-from heliograph.channel.publish.supplier import TOGETHER, Supplier
+from heliograph.channel.publish.acks import expect_for
+from heliograph.channel.publish.batch import IncomingBatch, OutgoingBatch
+from heliograph.channel.publish.entry import Entry, Source
+from heliograph.channel.publish.queue_sink import TOGETHER
+from heliograph.channel.publish.worker_acks import expected_by, take_in_settled
 from heliograph.channel.queueing.queue import BATCH
+from heliograph.channel.routing.compiler import Matches, changes_of
 from heliograph.errors import Closed, ForkedStation
 from heliograph.model.event import Event, info_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from heliograph.channel.channel import Channel
     from heliograph.channel.history.feed import Feed
-    from heliograph.channel.queueing.queue import Item, Lane
-    from heliograph.channel.routing.compiler import CallOne, Found, Route
+    from heliograph.channel.publish.acks import Ticket, Watching
+    from heliograph.channel.publish.entry import Entering
+    from heliograph.channel.publish.worker_acks import Settling
+    from heliograph.channel.queueing.queue import EventQueue, Item
+    from heliograph.channel.routing.compiler import CallOne, Route
     from heliograph.channel.routing.conditions import AnyOf, Condition
-    from heliograph.model.event import Header
+    from heliograph.model.event import EventId, Header
 
-T = TypeVar("T", bound=Event)
 
 ROOM_LIMIT = 0.5
 """Seconds between two looks at whether the channel is still there, while a queue is full."""
@@ -44,10 +51,23 @@ NO_HEADER: Final = cast("Header", None)
 
 
 class RemotePersistentSupplier:
-    """The way in on a persistent channel for what another station keeps: it has its offset already."""
+    """The way in on a persistent channel for what another station keeps: it has its offset already.
 
-    def __init__(self, feed: Feed) -> None:
+    Args:
+        feed: of the channel.
+        watching: the monitor, where receivers acknowledge to the station in which an event was pushed.
+        tell: told of each event that all of them have acknowledged.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        watching: Watching | None = None,
+        tell: Callable[[EventId], object] = lambda _: None,
+    ) -> None:
         self._feed = feed
+        self._watching = watching
+        self._tell = tell
         self.pushed = 0
         self.let_go = 0
 
@@ -59,6 +79,20 @@ class RemotePersistentSupplier:
         """
         if not arrived:
             return 0
+        tickets: list[Ticket] = []
+        try:
+            if self._watching is not None:
+                for item in arrived:
+                    tickets.append(expect_for(self._watching, item, self._tell))  # noqa: PERF401 - if one fails, those before it are known
+            self._feed_all(arrived)
+        finally:
+            # Those of a partition or a type that is not known here are nobody's.
+            for ticket in tickets:
+                ticket.forget_unpassed()
+        self.pushed += len(arrived)
+        return len(arrived)
+
+    def _feed_all(self, arrived: Sequence[Any]) -> None:
         partition = arrived[0][1].partition
         if self._comes_from_elsewhere(partition):
             items = [i for i in arrived if i[1].partition == partition and i[1].offset is not None]
@@ -66,9 +100,7 @@ class RemotePersistentSupplier:
                 event, header, _ = items[0]  # all are of one format: a run is
                 if header.format_id != info_of(event.__class__).format.id:
                     self._feed.read_as_pushed(partition, header.offset)
-                self._feed.durable(partition, items, items[-1][1].offset + 1)
-        self.pushed += len(arrived)
-        return len(arrived)
+                self._feed.durable(partition, (OutgoingBatch.of(items),), items[-1][1].offset + 1)
 
     def reads_on(self, arrived: Sequence[Any], refused: Sequence[tuple[Header, object]]) -> bool:
         """Some events of a run cannot be read here: receivers read from the first of them on by themselves.
@@ -103,24 +135,46 @@ class RemotePersistentSupplier:
         """It stands in no list."""
 
 
-class RemoteSupplier(Supplier[T]):
-    """Stands among the suppliers of a channel for everything that one link brings."""
+class RemoteSupplier(Source):
+    """Stands among the suppliers of a channel for everything that one link brings.
+
+    Args:
+        channel: where to.
+        name: of the link.
+        entering: as in `Entry`. With it every event is queued: nothing is called past its queue.
+        settling: what acknowledges each event to the supervising station, if that is at the other end.
+    """
 
     forwards = False
+    _some = TOGETHER
+    """Events whose filters are asked before the lock is taken; few while queues are full."""
+
+    def __init__(
+        self,
+        channel: Channel[Any],
+        name: str,
+        entering: Entering | None = None,
+        settling: Settling | None = None,
+    ) -> None:
+        entering = entering if settling is None else expected_by(settling)
+        super().__init__(name, 1, Entry(channel, name, entering))
+        self._channel = channel
+        self._clock = channel.ports.clock
+        self._settling = settling
+        self._calls_directly = entering is None
+        self._taken_in = 0
+        self.let_go = 0
+        """Events that nobody gets, because the channel was closed when they came."""
+        self._calls: dict[type, CallOne | None] = {}
+        """What `call` needs, by event type, as long as the routes are these."""
 
     @property
     def pushed(self) -> int:
         return self._taken_in
 
-    _taken_in = 0
-    let_go = 0
-    """Events that nobody gets, because the channel was closed when they came."""
-    _some = TOGETHER
-    """Events whose filters are asked before the lock is taken; few while queues are full."""
-    _calls: dict[type, CallOne | None]
-    """What `call` needs, by event type, as long as the routes are these."""
-    calls_directly = True
-    """Whether an event may go past the queue of its only receiver: nobody is told of each by the queues."""
+    def close(self) -> None:
+        """Nothing more comes by it."""
+        self._channel.drop_supplier(self)
 
     def take_in(self, arrived: Sequence[Item], *, wait: bool = False, until: int = 0) -> int:
         """Queue events for all receivers that want them.
@@ -130,8 +184,13 @@ class RemoteSupplier(Supplier[T]):
         may be slow. With `wait`, waits for room; events for a channel that has been closed are let go, and
         counted as if they had been queued.
         """
-        done, is_closed = self._queue_all(arrived, wait=wait, until=until)
-        return len(arrived) if is_closed else done
+        queue = partial(self._queue_all, wait=wait, until=until)
+        if self._settling is None:
+            done, is_closed = queue(arrived)
+            return len(arrived) if is_closed else done
+        done, untried = take_in_settled(self._settling, queue, arrived, wait=wait)
+        self.let_go += untried
+        return done
 
     def _queue_all(self, arrived: Sequence[Item], *, wait: bool, until: int) -> tuple[int, bool]:
         """See `take_in`: how many were really queued, and whether the rest never will be."""
@@ -141,7 +200,7 @@ class RemoteSupplier(Supplier[T]):
             while done < len(arrived):
                 if until and self._is_late(until):
                     return done, False
-                routes = self._routes
+                routes = self.entry.routes
                 route = routes.get(arrived[done][0].__class__)
                 if route is not None and not route.has_queue and route.inline is not None:
                     done = self._call_from(arrived, done, routes, route, some)
@@ -177,34 +236,38 @@ class RemoteSupplier(Supplier[T]):
 
     def shows(self, cls: type | None) -> bool:
         """Whether all that an event of a class is for asks for views: see `show`."""
-        route = None if cls is None else self._routes.get(cls)
-        return route is not None and route.shows is not None
+        route = None if cls is None else self.entry.routes.get(cls)
+        return route is not None and route.shows
 
     def show(self, event: Event, header_of: Callable[[Any], Header], said: Any) -> bool:
         """As `call`, for an event whose arrays hold during the call only; False if somebody may keep it."""
-        route = self._routes.get(event.__class__)
-        if route is None or route.shows is None or not route.shows(event, header_of, said):
+        route = self.entry.routes.get(event.__class__)
+        if route is None or not route.shows or route.call_one is None:
             return False
+        route.call_one(event, header_of, said)
         self._taken_in += 1
         return True
 
     def use(self, routes: Mapping[type, Route]) -> None:
-        super().use(routes)
+        self.entry.use(routes)
         self._calls = {}
 
     def _caller(self, cls: type) -> CallOne | None:
-        route = self._routes.get(cls)
+        route = self.entry.routes.get(cls)
         if route is None:
             return None
-        return self._direct_caller(route) if route.has_queue else route.inline_one
+        if route.has_queue:
+            return self._direct_caller(route)
+        return None if route.calls_need_header else route.call_one
 
     def _direct_caller(self, route: Route) -> CallOne | None:
         """What calls the only receiver of an event, where that has a queue in which nothing waits."""
         sole = self._sole_of(route)
         if sole is None or sole[1].needs_header:
             return None
-        (lane, _), routes, readers, lock = sole, self._routes, self._channel.pools.readers, self._lock
-        caller, wants = lane.caller, route.wants[0]
+        (queue, _), entry, readers = sole, self.entry, self._channel.pools.readers
+        routes, lock = entry.routes, entry.lock
+        caller, wants = queue.caller, route.wants
         assert caller is not None
 
         def call(event: Any, header_of: Callable[[Any], Header], said: Any) -> bool:
@@ -212,20 +275,20 @@ class RemoteSupplier(Supplier[T]):
             if reader is None or reader.now() >= reader.direct_until or not caller.is_free():
                 return False
             if wants is not None and not wants(event, NO_HEADER):
-                return self._routes is routes
+                return entry.routes is routes
             with lock:
-                is_current = self._gone is None and self._routes is routes
-                if not (is_current and lane.take_directly(1, said[PRIORITY])):
+                is_current = entry.gone is None and entry.routes is routes
+                if not (is_current and queue.take_directly(1, said[PRIORITY])):
                     return False
-                self.matched += 1
+                entry.matched += 1
             caller.call_one(event, header_of, said, reader)
             return True
 
         return call
 
-    def _sole_of(self, route: Route) -> tuple[Lane, Condition | AnyOf] | None:
-        """The lane that is the only target, if its receiver can be called past it."""
-        sole = route.sole if self.calls_directly else None
+    def _sole_of(self, route: Route) -> tuple[EventQueue, Condition | AnyOf] | None:
+        """The queue that is the only target, if its receiver can be called past it."""
+        sole = route.sole if self._calls_directly else None
         return None if sole is None or sole[0].caller is None or route.lifetime_ns is not None else sole
 
     def _call_directly(self, lot: IncomingBatch, route: Route) -> int:
@@ -233,8 +296,8 @@ class RemoteSupplier(Supplier[T]):
         sole, reader = self._sole_of(route), self._channel.pools.readers.get(get_ident())
         if reader is None or sole is None or route.choose is None:
             return 0
-        (lane, condition), routes = sole, self._routes
-        caller = lane.caller
+        (queue, condition), routes = sole, self.entry.routes
+        caller = queue.caller
         assert caller is not None
         while lot.done < len(lot) and reader.now() < reader.direct_until and caller.is_free():
             first = lot.done
@@ -243,12 +306,12 @@ class RemoteSupplier(Supplier[T]):
             if not condition.is_open:
                 chosen = route.choose(events, lot.first)
                 places, events = [first + at for at in chosen], [events[at] for at in chosen]
-            with self._lock:
-                if self._gone is not None or self._routes is not routes:
+            with self.entry.lock:
+                if self.entry.gone is not None or self.entry.routes is not routes:
                     break
-                if events and not lane.take_directly(len(events), lot.first.priority):
+                if events and not queue.take_directly(len(events), lot.first.priority):
                     break
-                self.matched += len(events)
+                self.entry.matched += len(events)
             # Before they are called: who is relieved of the reading does not come back here.
             lot.done = min(first + BATCH, len(lot))
             self._taken_in += lot.done - first
@@ -258,11 +321,11 @@ class RemoteSupplier(Supplier[T]):
 
     def _call_for_all(self, lot: IncomingBatch, until: int) -> int:
         """Call inline callbacks, if that is all and none needs the header of each event; how far it came."""
-        route = self._routes.get(lot.events[0].__class__)
-        if route is None or route.inline_many is None or route.has_queue:
+        route = self.entry.routes.get(lot.events[0].__class__)
+        if route is None or route.call_many is None or route.has_queue:
             return 0 if route is None or not route.has_queue else self._call_directly(lot, route)
-        turns = self._turns(len(lot), until) if until else (len(lot),)
-        done = route.inline_many(lot.events, turns, lot.first, lot.header_of)
+        turns = self._turns(len(lot), until) if until else self._turns_while_open(len(lot))
+        done = route.call_many(lot.events, turns, lot.first, lot.header_of)
         self._taken_in += done
         return done
 
@@ -273,6 +336,12 @@ class RemoteSupplier(Supplier[T]):
             yield some
             done += some
             some = 4 * some if some < MOST_CALLS else MOST_CALLS
+
+    def _turns_while_open(self, events: int) -> Iterator[int]:
+        """The same until this way in is closed: another session may have begun, and these would be late."""
+        for _ in range(0, events, BATCH):
+            if self.entry.gone is None:
+                yield BATCH
 
     def _is_late(self, until: int) -> bool:
         return self._clock.monotonic_ns() >= until
@@ -290,66 +359,68 @@ class RemoteSupplier(Supplier[T]):
         Nothing is queued, so nothing is to be kept in step and the lock is not needed.
         """
         cls, done = arrived[first][0].__class__, first
-        inline = route.inline_of_others
-        assert inline is not None
+        call = route.call_one
+        assert call is not None
         for event, header, deadline in islice(_from(arrived, first), most):
-            if event.__class__ is not cls or self._routes is not routes:
+            if event.__class__ is not cls or self.entry.routes is not routes:
                 break
             if deadline and self._is_late(deadline):
                 route.expire(event, header)
             else:
-                inline(event, header)
+                call(event, _given, header)
             done += 1
         self._taken_in += done - first
         return done
 
-    def _queue_from(self, arrived: Sequence[Item], first: int) -> tuple[int, Lane | None]:
+    def _queue_from(self, arrived: Sequence[Item], first: int) -> tuple[int, EventQueue | None]:
         """Queue events of one priority until one is full, or an inline callback runs, outside the lock."""
-        lots: defaultdict[Lane, list[Item]] = defaultdict(list)
+        lots: defaultdict[EventQueue, list[Item]] = defaultdict(list)
         called, full, done, priority = None, None, first, arrived[first][1].priority
-        asked = self._ask_about_all(arrived, first)
-        with self._lock:
-            if self._gone is not None:
-                raise self._gone()
-            for item, (known, found) in zip(_from(arrived, first), asked, strict=False):
+        found = self._match_all(arrived, first)
+        with self.entry.lock:
+            if self.entry.gone is not None:
+                raise self.entry.gone()
+            if not found.hold(self.entry.routes):
+                found = self._match_all(arrived, first)
+            for item, queues in zip(_from(arrived, first), found.queues, strict=False):
                 event, header, deadline = item
                 if header.priority != priority:
                     break
-                route = self._routes.get(event.__class__)
+                route = self.entry.routes.get(event.__class__)
                 if route is not None and route.has_queue:
-                    lanes = route.lanes(event, header, found if route is known else None)
-                    full = self._allot(lanes, item, lots)
+                    full = self.entry.allot(queues, item, lots)
                     if full is not None:
                         break
                 done += 1
                 if route is not None and route.inline is not None:
                     called = route
                     break
-            for lane, items in lots.items():
+            for queue, items in lots.items():
                 if items:
-                    lane.put_many(items)
-                    self.matched += len(items)
+                    queue.put_many(items)
+                    self.entry.matched += len(items)
         if called is not None and deadline and self._is_late(deadline):
             called.expire(event, header)
-        elif called is not None and called.inline_of_others is not None:
-            called.inline_of_others(event, header)
+        elif called is not None and called.call_one is not None:
+            called.call_one(event, _given, header)
         self._taken_in += done - first
         self._some = min(TOGETHER, 2 * max(1, done - first))
         return done, full
 
-    def _ask_about_all(self, arrived: Sequence[Item], first: int) -> Iterable[tuple[object, Found | None]]:
-        """As `_ask`, for many events, of which some may be of types that are not known here."""
-        routes = self._routes
-        early = {cls: route.early for cls, route in routes.items() if route.early is not None}
-        if not early:
-            return repeat((None, None))
+    def _match_all(self, arrived: Sequence[Item], first: int) -> Matches:
+        """The queues of some of these events, found without the lock; they may be of types not known here."""
+        routes = self.entry.routes
+        changes = changes_of(routes)
         some = islice(_from(arrived, first), self._some)
-        return [
-            (routes[event.__class__], early[event.__class__](event, header))
-            if event.__class__ in early
-            else (None, None)
+        queues = [
+            () if (route := routes.get(event.__class__)) is None else route.queues(event, header)
             for event, header, _ in some
         ]
+        return Matches(routes, changes, queues)
+
+
+def _given(header: Header) -> Header:
+    return header
 
 
 def _at(lot: IncomingBatch, places: Sequence[int], place: int) -> Header:

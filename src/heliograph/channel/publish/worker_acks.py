@@ -11,22 +11,17 @@ told before and after: so it is known which one was in hand when a process dies.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
-
-from heliograph.channel.publish.remote_supplier import RemoteSupplier
-from heliograph.model.event import Event, EventId
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections import defaultdict
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from heliograph.channel.channel import Channel
     from heliograph.channel.observer import Outcome, Watch
-    from heliograph.channel.queueing.queue import Item, Lane
-    from heliograph.model.event import Header
+    from heliograph.channel.publish.entry import Entering
+    from heliograph.channel.queueing.queue import EventQueue, Item
+    from heliograph.model.event import EventId, Header
     from heliograph.runtime.ports import Tasks
 
-T = TypeVar("T", bound=Event)
 Key: TypeAlias = "tuple[str, EventId]"
 
 INTAKE: Final = ""
@@ -124,40 +119,52 @@ class Settling:
             self._changed.notify_all()
 
 
-class WorkerAckSupplier(RemoteSupplier[T]):
-    """The way in for what the supervising station hands to this one."""
+def expected_by(settling: Settling) -> Entering:
+    """Tells it whose queues an event enters."""
 
-    calls_directly = False
+    def entering(item: Item, queues: Sequence[EventQueue]) -> None:
+        if queues:
+            settling.expect(item[1], [queue.name for queue in queues])
 
-    def __init__(self, channel: Channel[T], name: str, settling: Settling) -> None:
-        super().__init__(channel, name, 1)
-        self._settling = settling
+    return entering
 
-    def take_in(self, arrived: Sequence[Any], *, wait: bool = False, until: int = 0) -> int:
-        if not (self._settling.has_suspects or any(item[1].redelivered for item in arrived)):
-            done, is_closed = self._queue_settled(arrived, wait, until)
-            return len(arrived) if is_closed else done
-        for number, item in enumerate(arrived):
-            if not self._settling.admit(item[1], ALONE if wait else 0.0):
-                return number
-            done, is_closed = self._queue_settled([item], wait, until)
-            if not done:
-                self._settling.turn_away(item[1])
-                if not is_closed:
-                    return number
-                self.let_go += len(arrived) - number - 1  # this one is counted
-                return len(arrived)
-        return len(arrived)
 
-    def _queue_settled(self, arrived: Sequence[Any], wait: bool, until: int) -> tuple[int, bool]:
+def take_in_settled(
+    settling: Settling,
+    queue: Callable[[Sequence[Item]], tuple[int, bool]],
+    arrived: Sequence[Item],
+    *,
+    wait: bool,
+) -> tuple[int, int]:
+    """Queue what the supervising station has handed to this one.
+
+    Args:
+        settling: what tells the supervisor.
+        queue: gives how many of some events were queued, and whether the rest never will be.
+        arrived: what came.
+        wait: whether to wait for the turn of an event that came again.
+
+    Returns:
+        How many need not be brought again, and how many of these were not even tried, as nobody is there.
+    """
+
+    def queue_settled(some: Sequence[Item]) -> tuple[int, bool]:
         """What is let go is not settled: the supervisor has it, for whoever comes after."""
-        done, is_closed = self._queue_all(arrived, wait=wait, until=until)
-        for item in arrived[:done]:
-            self._settling.taken_in(item[1])
+        done, is_closed = queue(some)
+        for item in some[:done]:
+            settling.taken_in(item[1])
         return done, is_closed
 
-    def _allot(self, lanes: Sequence[Lane], item: Item, lots: defaultdict[Lane, list[Item]]) -> Lane | None:
-        full = super()._allot(lanes, item, lots)
-        if full is None and lanes:
-            self._settling.expect(item[1], [lane.name for lane in lanes])
-        return full
+    if not (settling.has_suspects or any(item[1].redelivered for item in arrived)):
+        done, is_closed = queue_settled(arrived)
+        return (len(arrived) if is_closed else done), 0
+    for number, item in enumerate(arrived):
+        if not settling.admit(item[1], ALONE if wait else 0.0):
+            return number, 0
+        done, is_closed = queue_settled([item])
+        if not done:
+            settling.turn_away(item[1])
+            if not is_closed:
+                return number, 0
+            return len(arrived), len(arrived) - number - 1  # this one is counted
+    return len(arrived), 0

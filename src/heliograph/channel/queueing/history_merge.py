@@ -1,16 +1,15 @@
-"""Queues of late joiners: history that other stations hold comes first, then live events, each once.
+"""The stage of late joiners: history that other stations hold comes first, then live events, each once.
 
-The seam is exact. A lane that has asked other stations holds what comes live meanwhile. With what a station
+The seam is exact. A queue that has asked other stations holds what comes live meanwhile. With what a station
 has kept comes how far each of its suppliers was at that instant: what is live up to there has been kept, or
 was not worth keeping, and is left out; what is live from there on follows.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from heliograph.channel.queueing.coalesce import CoalescingLane
-from heliograph.channel.queueing.queue import BATCH, Lane
+from heliograph.channel.queueing.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,80 +20,68 @@ Floors: TypeAlias = "Mapping[tuple[str, int], int]"
 """The last sequence of each (supplier, epoch) at the instant when its station gave out what it had kept."""
 
 
-class LateLane(Lane):
-    """See the module."""
+class LateJoin(Stage):
+    """See the module. It is the first stage of its queue, so that the others see what was kept as well."""
 
+    idle = True
     wants_history = False
     """Whether its receiver asked for what was kept."""
-    _holds = 0
-    _floors: dict[tuple[str, int], int] | None = None
 
-    def __init__(self, name: str, **lane: Any) -> None:
-        super().__init__(name, **lane)
+    def __init__(self) -> None:
+        super().__init__()
         self._asked: set[int] = set()
+        self._holds = 0
+        self._floors: dict[tuple[str, int], int] = {}
 
     def hold(self, station: int) -> bool:
         """Give nothing out until a `release` follows; False when this station has been asked before."""
-        with self._lock:
-            if station in self._asked or self.closed:
+        with self.queue.lock:
+            if station in self._asked or self.queue.closed:
                 return False
             self._asked.add(station)
-            self._holds += 1
+            self._hold(1)
             return True
 
     def release(self, kept: Sequence[Item], floors: Floors) -> None:
         """What one station had kept is here; its receiver's condition holds for all of it."""
-        with self._lock:
-            self._holds -= 1
-            if self.closed:
-                self._drop_each(kept, "closed")
-                return
-            self._floors = {**(self._floors or {}), **floors}
+        self.queue.let_in(lambda: self._release(kept, floors))
+
+    def _release(self, kept: Sequence[Item], floors: Floors) -> bool:
+        """Whether whoever takes is to look, also when nothing waits: so it hears that the end is there."""
+        self._hold(-1)
+        queue = self.queue
+        if queue.closed:
+            queue.drop_each(kept, "closed")
+            return False
+        self._floors.update(floors)
+        if self.idle:
+            self.idle = False
+            queue.stages_changed()
+        live = queue.take_out()
+        for item in kept:
+            self.pass_on(item, beyond=True)
+        for item in live:
             # By what this station says alone: what others have kept may wait here too.
-            live = self._above(self._pop_all(), floors)
-            for item in (*kept, *live):
-                self._append_extra(item)
-            if self._holds:
-                return
-            # Also with nothing in it: who waits for its end hears that it is there.
-            self.announced, self._watched = False, True
-        self._on_ready(self)
+            self._pass_above(item, floors, beyond=True)
+        return not self._holds
 
     @property
     def ended(self) -> bool:
         """Whether all stations that were asked have said what they kept, and nothing of it waits."""
-        with self._lock:
-            return not self._holds and not self.waiting
+        with self.queue.lock:
+            return not self._holds and not self.queue.waiting
 
-    def put(self, item: Item) -> None:
-        if self._floors is None:
-            super().put(item)
-        else:
-            self.put_many((item,))
+    def admit(self, item: Item, *, beyond: bool) -> bool:
+        return self._pass_above(item, self._floors, beyond=beyond)
 
-    def put_many(self, items: Sequence[Item]) -> None:
-        if self._floors is not None:
-            with self._lock:
-                items = self._above(items, self._floors)
-        if items:
-            super().put_many(items)
+    def _pass_above(self, item: Item, floors: Floors, *, beyond: bool) -> bool:
+        """Only what is live beyond what was kept."""
+        header = item[1]
+        if header.sequence > floors.get((header.supplier, header.epoch), 0):
+            return self.pass_on(item, beyond=beyond)
+        self.queue.drop_each((item,), "kept")
+        return False
 
-    def take(self, most: int = BATCH) -> list[Item]:
-        if not self._holds:
-            return super().take(most)
-        with self._lock:
-            self._watched = False
-        return []
-
-    def _above(self, items: Sequence[Item], floors: Floors) -> list[Item]:
-        """What is live beyond what was kept. Under the lock."""
-        floor = floors.get
-        above = [item for item in items if item[1].sequence > floor((item[1].supplier, item[1].epoch), 0)]
-        if len(above) < len(items):
-            kept = set(map(id, above))
-            self._drop_each([item for item in items if id(item) not in kept], "kept")
-        return above
-
-
-class LateCoalescingLane(LateLane, CoalescingLane):
-    """The same with one waiting event per key."""
+    def _hold(self, more: int) -> None:
+        self._holds += more
+        self.queue.withhold(self._holds > 0)

@@ -14,105 +14,98 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from heliograph.channel.queueing.history_merge import LateLane
-from heliograph.channel.queueing.queue import Lane, key_of
+from heliograph.channel.queueing.coalesce import key_of
+from heliograph.channel.queueing.stage import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Collection, Hashable, Sequence
 
-    from heliograph.channel.ledger import LaneCounts
     from heliograph.channel.queueing.queue import Item
-    from heliograph.qos.dispatch_order import Waiting
+    from heliograph.runtime.ports import Clock
     from heliograph.runtime.timers import Timers
 
 
-class SeparatingLane(Lane):
+class Separation(Stage):
     """See the module."""
 
-    def __init__(self, name: str, *, separation: float, timers: Timers, **lane: Any) -> None:
-        super().__init__(name, **lane)
+    paces = True
+
+    def __init__(self, separation: float, timers: Timers, clock: Clock) -> None:
+        super().__init__()
         self._separation_ns = round(separation * 1e9)
         self._timers = timers
+        self._now = clock.monotonic_ns
         self._free_at: dict[Hashable, float] = {}
         """When the next event of a key may pass; `inf` while one waits. Keys that are not there are free."""
         self._ends: deque[tuple[int, Hashable]] = deque()
         """The same, in the order of time, without those of which one waits."""
         self._early: dict[Hashable, Item] = {}
         """What is held back."""
+        self._early_bytes = 0
+        """What it takes, where events are measured."""
         self._rings_at: int | None = None
 
-    def put(self, item: Item) -> None:
-        self.put_many((item,))
+    def __len__(self) -> int:
+        """How many keys are not free."""
+        return len(self._free_at)
+
+    def admit(self, item: Item, *, beyond: bool) -> bool:
+        """What is held back needs no room in the queue."""
+        self._forget_free_keys(self._now())
+        if key_of(item) in self._free_at:
+            self._hold_back(item)
+            return False
+        return self._let_wait(item, beyond=beyond)
+
+    def _let_wait(self, item: Item, *, beyond: bool) -> bool:
+        is_new = self.pass_on(item, beyond=beyond)
+        if is_new:
+            self._free_at[key_of(item)] = inf
+        return is_new
+
+    def held_back(self) -> Collection[Item]:
+        return self._early.values()
+
+    def taken(self, items: Sequence[Item]) -> None:
+        for item in items:
+            self._begin_anew(key_of(item), self._now() + self._separation_ns)
+
+    def returned(self, items: Sequence[Item]) -> None:
+        keys = {key_of(item) for item in items}
+        self._ends = deque(end for end in self._ends if end[1] not in keys)
+        self._free_at.update(dict.fromkeys(keys, inf))
+
+    def lost(self, items: Sequence[Item]) -> None:
+        """What is held of their keys may pass."""
+        for item in items:
+            if key_of(item) not in self._waiting_keys():
+                self._begin_anew(key_of(item), self._now())
+
+    def mended(self) -> None:
+        """Each key waits, has an end, or is free."""
+        self._early_bytes = self.queue.measure(self._early.values())
+        waiting, ends = self._waiting_keys(), {key for _, key in self._ends}
+        again = self._now() + self._separation_ns
+        for key in [key for key in self._free_at if key not in waiting and key not in ends]:
+            self._begin_anew(key, again)
+        self._free_at.update(dict.fromkeys(waiting, inf))
+        self._rings_at = None
+        if self._early:
+            self._set_timer()
 
     def finish(self) -> None:
         self._let_pass(everything=True)
 
-    def close(self, reason: str = "closed") -> None:
-        with self._lock:
-            early = list(self._early.values())
-            self._early.clear()
-            self._drop_each(early, reason)
-        super().close(reason)
-
-    # All of these run under the lock.
-
-    def _counts(self, from_history: int = 0) -> LaneCounts:
-        counts = super()._counts(from_history)
-        return msgspec.structs.replace(counts, pending=counts.pending + len(self._early))
-
-    def _append_all(self, items: Sequence[Item]) -> bool:
-        return self._put_each(items)
-
-    def _append(self, item: Item) -> bool:
-        """What is held back needs no room in the queue."""
-        return self._append_extra(item) if self._is_early(item) else super()._append(item)
-
-    def _append_extra(self, item: Item) -> bool:
-        if self._is_early(item):
-            self._hold_back(item)
-            return False
-        self._free_at[key_of(item)] = inf
-        return super()._append_extra(item)
-
-    def _pop_next(self, most: int, chosen: Waiting | None) -> Sequence[Item]:
-        items = super()._pop_next(min(most, 1), chosen)
-        for item in items:
-            self._begin_anew(key_of(item), self._clock.monotonic_ns() + self._separation_ns)
-        return items
-
-    def _in_time(self) -> None:
-        taken = self._hand
-        super()._in_time()
-        self._free([item for item in taken if item not in self._hand])
-
-    def _drop_each(self, items: Sequence[Item], reason: str) -> None:
-        super()._drop_each(items, reason)
-        if reason in ("oldest", "soonest"):  # it waited, or was held back
-            self._free([item for item in items if self._free_at.get(key_of(item)) == inf])
-
-    def _give_back(self, hand: Sequence[Item], left: int) -> None:
-        keys = {key_of(item) for item in list(hand)[-left:]}
-        if not self.closed:
-            self._ends = deque(end for end in self._ends if end[1] not in keys)
-            self._free_at.update(dict.fromkeys(keys, inf))
-        super()._give_back(hand, left)
-
-    def _free(self, items: Sequence[Item]) -> None:
-        """These wait no more, and were not delivered: what is held of their keys may pass."""
-        for item in items:
-            if key_of(item) not in self._waiting_keys():
-                self._begin_anew(key_of(item), self._clock.monotonic_ns())
+    def close(self, reason: str) -> None:
+        early = list(self._early.values())
+        self._early.clear()
+        self._early_bytes = 0
+        self.queue.drop_each(early, reason)
 
     def _waiting_keys(self) -> set[Hashable]:
-        return {key_of(held) for band in self._bands.values() for held in band}
-
-    def _is_early(self, item: Item) -> bool:
-        self._forget_free_keys(self._clock.monotonic_ns())
-        return key_of(item) in self._free_at
+        return set(map(key_of, self.queue.all_waiting()))
 
     def _forget_free_keys(self, now: int) -> None:
         ends = self._ends
@@ -130,13 +123,25 @@ class SeparatingLane(Lane):
 
     def _hold_back(self, item: Item) -> None:
         key = key_of(item)
-        before = self._early.pop(key, None)
-        if before is not None:
-            self._drop(before, "separated")
-        elif len(self._early) >= self.limit:
-            self._drop(self._early.pop(next(iter(self._early))), "oldest")
+        if key in self._early:
+            self.queue.drop_each((self._release_early(key),), "separated")
+        while self._early and self._holds_too_much():
+            self.queue.drop_each((self._release_early(next(iter(self._early))),), "oldest")
         self._early[key] = item
+        self._early_bytes += self.queue.measure((item,))
         self._set_timer()
+
+    def _holds_too_much(self) -> bool:
+        """As a queue is full: in events or in bytes."""
+        return len(self._early) >= self.queue.limit or self._early_bytes >= self.queue.byte_limit
+
+    def _release_early(self, key: Hashable) -> Item:
+        """What is held back of a key is so no more."""
+        item = self._early.pop(key)
+        self._early_bytes -= self.queue.measure((item,))
+        if not self._early:
+            self._early_bytes = 0
+        return item
 
     def _set_timer(self) -> None:
         """For the first key that gets free, whether anything of it is held or not: their order is known."""
@@ -155,22 +160,17 @@ class SeparatingLane(Lane):
 
     def _let_pass(self, *, everything: bool) -> None:
         """What was held back for long enough."""
-        with self._lock:
-            now = self._clock.monotonic_ns()
-            passed = False
-            while self._ends and not self.closed and self._ends[0][0] <= now:
-                self._free_at.pop(self._ends.popleft()[1], None)
-            for key in [key for key in self._early if everything or key not in self._free_at]:
-                passed = True
-                self._free_at[key] = inf
-                super()._append_extra(self._early.pop(key))
-            if self._early and not self.closed:
-                self._set_timer()
-            if not passed or self._watched:
-                return
-            self.announced, self._watched = False, True
-        self._on_ready(self)
+        self.queue.let_in(lambda: self._pass_early(everything=everything))
 
-
-class LateSeparatingLane(LateLane, SeparatingLane):
-    """The same for who joins late: of what was kept, too, no more than one at a time."""
+    def _pass_early(self, *, everything: bool) -> bool:
+        """Whether anything passed. Under the lock."""
+        now, closed = self._now(), self.queue.closed
+        passed = False
+        while self._ends and not closed and self._ends[0][0] <= now:
+            self._free_at.pop(self._ends.popleft()[1], None)
+        for key in [key for key in self._early if everything or key not in self._free_at]:
+            passed = True
+            self._let_wait(self._release_early(key), beyond=True)
+        if self._early and not closed:
+            self._set_timer()
+        return passed

@@ -1,57 +1,41 @@
 """The acknowledgement protocol: ack options, and what a channel asks of a coordinator.
 
-`heliograph.delivery` fulfils it: a `Coordinator` hands the events of one lane out to its seats, one per
+`heliograph.delivery` fulfils it: a `Coordinator` hands the events of one queue out to its seats, one per
 consumer, and settles what they acknowledge. A durable consumer has a desk of its own, the members of a group
 share one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Unpack
 
 import msgspec
 
 from heliograph.errors import NotPossible
 from heliograph.model.event import info_of
+from heliograph.qos.endpoint import IN_FLIGHT, LEASE_SECONDS, ConsumerAck, HandOut
+from heliograph.qos.endpoint import Acking as Acking  # noqa: PLC0414 - callers know it from here
+from heliograph.runtime.declared_options import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.history.positions import Cursors
-    from heliograph.channel.queueing.queue import Item, Lane
+    from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.receive.options import Options
-    from heliograph.errors import HeliographError
+    from heliograph.errors import HeliographError, WindowFull
     from heliograph.model.event import Event, Header
-
-Ack: TypeAlias = Literal["auto", "manual", "before"]
-Order: TypeAlias = Literal["arrival", "key"]
-
-LEASE_SECONDS: Final = 30.0
-"""How long a consumer may keep an event, where somebody waits for its acknowledgement."""
-IN_FLIGHT: Final = 1_000
-"""Events that one consumer may hold."""
-
-
-class Acking(TypedDict, total=False):
-    """What a consumer may say about acknowledging; see `agree`."""
-
-    ack: Ack
-    lease: float | None
-    max_in_flight: int
-    max_deliveries: int | None
-    dead_letter: str | None
-    order: Order
 
 
 class AckOptions(msgspec.Struct, frozen=True):
     """What was agreed, checked."""
 
-    ack: Ack = "auto"
+    ack: ConsumerAck = "auto"
     lease: float | None = None
     max_in_flight: int = IN_FLIGHT
     max_deliveries: int | None = None
     dead_letter: str | None = None
-    order: Order = "arrival"
+    order: HandOut = "arrival"
 
 
 _BITS: Final = 64
@@ -81,6 +65,43 @@ class Handed(NamedTuple):
     attempt: int
     deadline: int = 0
     """The monotonic instant in ns when its lifespan ends; 0 when it has none."""
+    epoch: bytes = b""
+    """Of a group on a persistent channel: the epoch of the history that it is an event of, if that is
+    known (`heliograph.model.history_epochs`)."""
+
+
+class Spot(NamedTuple):
+    """Names an event of a history wherever it is handed out: it outlives the coordinator that did."""
+
+    partition: str
+    offset: int
+    epoch: bytes = b""
+    """In which the offset was written; in another one it names another event. Empty: not known."""
+
+
+class SpotNumbers:
+    """Numbers of spots for one member, wherever its coordinator is: each coordinator numbers by itself."""
+
+    def __init__(self) -> None:
+        self._histories: list[tuple[str, bytes]] = []
+
+    def number_of(self, spot: Spot) -> int:
+        history = (spot.partition, spot.epoch)
+        if history not in self._histories:
+            self._histories.append(history)
+        return numbered(self._histories.index(history), spot.offset)
+
+    def spot_of(self, number: int) -> Spot:
+        partition, epoch = self._histories[stream_of(number)]
+        return Spot(partition, place_of(number), epoch)
+
+
+def spot_of(handed: Handed) -> Spot:
+    """Of an event of a persistent channel."""
+    header = handed.header
+    assert header.partition is not None
+    assert header.offset is not None
+    return Spot(header.partition, header.offset, handed.epoch)
 
 
 class JoinRequest(NamedTuple):
@@ -102,11 +123,11 @@ class GroupMembership(Protocol):
         """Whether there is no place for it any more: it has to find another desk."""
         ...
 
-    def unsent(self) -> list[tuple[str, int]]:
-        """Partitions and offsets that were settled by a place that is lost, and not told to its desk."""
+    def unsent(self) -> list[Spot]:
+        """What was settled by a place that is lost, and not told to its desk."""
         ...
 
-    def withdrawn(self) -> list[tuple[str, int]]:
+    def withdrawn(self) -> list[Spot]:
         """The same of what could not be acknowledged by a place that is lost: it comes again."""
         ...
 
@@ -142,7 +163,7 @@ class GroupMembership(Protocol):
         ...
 
     def ended(self) -> bool:
-        """Whether nothing is left to take or to settle, where the lane has an end."""
+        """Whether nothing is left to take or to settle, where the queue has an end."""
         ...
 
     def leave(self) -> None:
@@ -163,7 +184,7 @@ class HostMembership(GroupMembership, Protocol):
 
 
 class Coordinator(Protocol):
-    """Hands out the events of one lane."""
+    """Hands out the events of one queue."""
 
     terms: AckOptions
 
@@ -171,12 +192,16 @@ class Coordinator(Protocol):
         """A place for a consumer; `ring` is called when it should ask again."""
         ...
 
-    def number_of(self, partition: str, offset: int) -> int:
-        """What names an event of a history at this desk, handed out by now or not."""
+    def number_of(self, spot: Spot) -> int | None:
+        """What names an event of a history at this desk, handed out by now or not.
+
+        None when the history went back in time, as it does when its keeper is restored from a copy: there
+        is no such event in it any more.
+        """
         ...
 
-    def ready(self, lane: Lane) -> None:
-        """The lane has something to take."""
+    def ready(self, queue: EventQueue) -> None:
+        """The queue has something to take."""
         ...
 
     def members(self) -> tuple[str, ...]: ...
@@ -191,6 +216,10 @@ class HostCoordinator(Coordinator, Protocol):
 
     def sit(self, member: str, ring: Callable[[], object]) -> HostMembership: ...
 
+    def put_off(self) -> int:
+        """How many events were refused and come again after a while."""
+        ...
+
 
 class OpenCoordinator(Protocol):
     """Makes a desk."""
@@ -198,37 +227,30 @@ class OpenCoordinator(Protocol):
     def __call__(
         self,
         name: str,
-        lane: Lane,
+        queue: EventQueue,
         terms: AckOptions,
         *,
         cursors: Cursors | None = None,
         taken: Sequence[Item] = (),
         add_dead_letter: Callable[[Item, int], object],
+        on_full: Callable[[Header, WindowFull], object] | None = None,
     ) -> HostCoordinator:
-        """A desk for a lane.
+        """A desk for a queue.
 
         Args:
             name: of the consumer or group.
-            lane: whose taker the desk becomes.
+            queue: whose taker the desk becomes.
             terms: what was agreed.
             cursors: keep how far it has come.
-            taken: what was taken from the lane before.
-            bury: called with an event, and how often it was handed out, when that is often enough.
+            taken: what was taken from the queue before.
+            add_dead_letter: called with an event, and how often it was handed out, when that is often enough.
+            on_full: told once of each event that a full window waits for.
         """
         ...
 
 
 def agree(
-    channel: str,
-    wanted: Iterable[type[Event]],
-    *,
-    shared: bool,
-    ack: Ack = "auto",
-    lease: float | None = None,
-    max_in_flight: int = IN_FLIGHT,
-    max_deliveries: int | None = None,
-    dead_letter: str | None = None,
-    order: Order = "arrival",
+    channel: str, wanted: Iterable[type[Event]], *, shared: bool, **acking: Unpack[Acking]
 ) -> AckOptions:
     """Check what a consumer says about acknowledging.
 
@@ -236,51 +258,27 @@ def agree(
         channel: its name, for errors.
         wanted: the event types that the consumer wants.
         shared: whether it is a member of a group.
-        ack: "auto" acknowledges an event when the next is asked for, "manual" when `Delivery.ack` is called,
-            "before" when it is handed out.
-        lease: seconds after which an event that is not acknowledged goes to somebody else, or comes again;
-            30 by default in groups and with "manual".
-        max_in_flight: events that this consumer may hold.
-        max_deliveries: how often an event is handed out before it counts as dead; without it, for ever.
-        dead_letter: the channel that gets those.
-        order: "key" hands out one event of a key at a time, so that later ones wait for it.
+        **acking: see `heliograph.qos.endpoint.Acking`.
     """
-    _check(channel, "ack", ack in get_args(Ack), f"{ack!r}: allowed are {', '.join(get_args(Ack))}")
-    _check(channel, "order", order in get_args(Order), f"{order!r}: allowed are {', '.join(get_args(Order))}")
-    _check(channel, "lease", lease is None or _is_number(lease, 1e-6), f"{lease!r}: seconds, more than none")
-    _check_count(channel, "max_in_flight", max_in_flight)
-    if max_deliveries is not None:
-        _check_count(channel, "max_deliveries", max_deliveries)
-    _check(
-        channel,
-        "dead_letter",
-        dead_letter is None or max_deliveries is not None,
-        "only with max_deliveries=: how often an event is handed out before it goes there",
-    )
-    _check(channel, "dead_letter", dead_letter != channel, "is another channel than the one that is read")
-    if order == "key":
-        keyed = all(info_of(cls).key for cls in wanted)
-        _check(channel, "order", keyed, "'key' needs event types with a key=")
-    if ack == "before":
-        given = lease is not None or max_deliveries is not None or order == "key"
-        _check(channel, "ack", not given, "'before' settles an event before it is seen: nothing comes again")
-    if lease is None and ack != "before" and (shared or ack == "manual"):
-        lease = LEASE_SECONDS
-    return AckOptions(ack, lease, max_in_flight, max_deliveries, dead_letter, order)
-
-
-def _check(channel: str, option: str, fits: bool, problem: str) -> None:
-    if not fits:
-        raise NotPossible(channel, f"{option}={problem}" if problem[0] in "'\"" else f"{option}= {problem}")
-
-
-def _check_count(channel: str, option: str, value: Any) -> None:
-    if type(value) is not int or value < 1:
-        raise NotPossible(channel, f"{option}={value!r}: a whole number from 1 on")
-
-
-def _is_number(value: Any, least: float) -> bool:
-    return type(value) in (int, float) and least <= value <= 1e9
+    rows = rows_of(Acking)
+    for name, value in acking.items():
+        if (allowed := rows[name].why_not(value)) is not None:
+            raise NotPossible(channel, f"{name}={value!r:.60}: allowed is {allowed}")
+    said = AckOptions(**acking)
+    if said.dead_letter is not None and said.max_deliveries is None:
+        raise NotPossible(
+            channel,
+            "dead_letter= only with max_deliveries=: how often an event is handed out before it goes there",
+        )
+    if said.dead_letter == channel:
+        raise NotPossible(channel, "dead_letter= is another channel than the one that is read")
+    if said.order == "key" and not all(info_of(cls).key for cls in wanted):
+        raise NotPossible(channel, "order='key' needs event types with a key=")
+    if said.ack == "before" and (said.lease, said.max_deliveries, said.order) != (None, None, "arrival"):
+        raise NotPossible(channel, "ack='before' settles an event before it is seen: nothing comes again")
+    if said.lease is None and said.ack != "before" and (shared or said.ack == "manual"):
+        return msgspec.structs.replace(said, lease=LEASE_SECONDS)
+    return said
 
 
 def split(options: Mapping[str, Any]) -> tuple[Options, Acking]:

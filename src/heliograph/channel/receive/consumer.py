@@ -8,21 +8,19 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
-from heliograph.channel.history.feed import JournalLane
-from heliograph.channel.publish.options import check_timeout
-from heliograph.channel.queueing.history_merge import LateLane
 from heliograph.channel.receive.delivery import Deliveries, Delivery
 from heliograph.channel.receive.subscription import QueuedReceiver
-from heliograph.errors import NotPossible
+from heliograph.errors import ConsumerSuspended, NotPossible
 from heliograph.model.event import Event
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import seconds_until
+from heliograph.runtime.timeouts import check_timeout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.queueing.queue import Item, Lane
+    from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.receive.ack_protocol import (
         AckOptions,
         Coordinator,
@@ -39,6 +37,15 @@ T = TypeVar("T", bound=Event)
 A = TypeVar("A")
 
 
+def leave_behind(consumer: QueuedReceiver, channel: Channel[Any], seconds: float, is_refused: bool) -> None:
+    """A push was refused since a consumer with a full queue is not asked: others get the next without it.
+
+    As long as it is the only receiver nobody is held up but the supplier, who is told with each push.
+    """
+    if is_refused and len(channel.receivers()) > 1:
+        consumer.suspend_if_sick(ConsumerSuspended, seconds)
+
+
 class Consumer(QueuedReceiver, Generic[T]):
     """Asked for events by threads or by one task: the first use binds the way.
 
@@ -49,9 +56,9 @@ class Consumer(QueuedReceiver, Generic[T]):
     Args:
         ends: whether it ends when all that there was has been handed out.
         raises_gaps: whether what it could not be given is raised where it would have been.
-        open_desk: makes a desk that takes from this consumer's lane.
+        open_desk: makes a desk that takes from this consumer's queue.
         terms: what was agreed about acknowledging; None: nothing, so it has no desk before it needs one.
-        shared: the lane of a group, and its desk.
+        shared: the queue of a group, and its desk.
     """
 
     def __init__(
@@ -62,13 +69,14 @@ class Consumer(QueuedReceiver, Generic[T]):
         *,
         ends: bool = False,
         raises_gaps: bool = False,
-        open_desk: Callable[[str, Lane, Sequence[Item]], Coordinator],
+        open_desk: Callable[[str, EventQueue, Sequence[Item]], HostCoordinator],
         terms: AckOptions | None = None,
-        shared: tuple[Lane, Coordinator] | None = None,
+        shared: tuple[EventQueue, Coordinator] | None = None,
     ) -> None:
         super().__init__(channel, name, selection)
         self._clock = channel.ports.clock
         self._bell = channel.ports.tasks.signal(f"events for {name}")
+        self._wake: Callable[[], object] = self._bell.notify
         self._hand = channel.ports.tasks.lock(f"hand of {name}")
         self._batch: Sequence[Item] = ()
         self._next_in_batch = 0
@@ -81,16 +89,17 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._manual = terms is not None and terms.ack == "manual"
         self._handed: int | None = None
         self._seat: GroupMembership | None = None
-        self._desk: Coordinator | None = None
+        self._desk: HostCoordinator | None = None
         self._left = False
         if shared is not None:
-            self.lane, desk = shared
+            self.queue, desk = shared
             self._seat = desk.sit(name, self._ring)
             return
-        self.lane = channel.new_lane(name, selection, lambda _: self._ring())
-        self.lane.watch = self._watch
-        if isinstance(self.lane, JournalLane):
-            self.lane.raises_gaps = raises_gaps
+        self.queue = channel.new_queue(name, selection, lambda _: self._ring())
+        self.queue.on_stalled = partial(leave_behind, self, channel)
+        self.queue.watch = self._watch
+        if raises_gaps:
+            self.queue.raise_gaps()
         if terms is not None:
             self._sit()
 
@@ -100,7 +109,28 @@ class Consumer(QueuedReceiver, Generic[T]):
 
         `ranges` says which.
         """
-        return tuple(self.lane.gaps) if isinstance(self.lane, JournalLane) else ()
+        return tuple(self.queue.history_gaps)
+
+    def put_off(self) -> int:
+        """How many events were refused and come again after a while."""
+        return 0 if self._desk is None else self._desk.put_off()
+
+    # For a subscription whose function is called with what this consumer takes
+
+    def wake_by(self, wake: Callable[[], object]) -> None:
+        """Have this called, instead of waking a thread that waits, when there may be something to take."""
+        self._wake = wake
+
+    def is_over(self) -> bool:
+        """Whether nothing more comes; raises why, where a history could not be read on."""
+        if not self._closed() and not self._ended():
+            return False
+        self._check_failure()
+        return True
+
+    def wait_seconds(self) -> float | None:
+        """After how many seconds to take again, though it was not woken; None: never."""
+        return None if self._seat is None else self._seat.wait_seconds()
 
     def pull(self, timeout: float | None = None, **unknown: Never) -> T | None:
         """The next event, or None when none came in time or the consumer is closed."""
@@ -131,8 +161,8 @@ class Consumer(QueuedReceiver, Generic[T]):
         """
         check_timeout(self.name, timeout)
         return Deliveries(
-            partial(self._next, self._take_delivery, timeout),
-            partial(self._arriving, self._take_delivery, timeout),
+            partial(self._next, self.take_delivery, timeout),
+            partial(self._arriving, self.take_delivery, timeout),
         )
 
     def __iter__(self) -> Iterator[T]:
@@ -162,7 +192,7 @@ class Consumer(QueuedReceiver, Generic[T]):
                 with self._hand:
                     self._batch = ()
                     if self._desk is None:
-                        self.lane.settle()
+                        self.queue.settle()
         elif not self._left:
             self._left = True
             self._seat.leave()
@@ -174,8 +204,8 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._ring()
 
     def _sit(self) -> None:
-        """Have a desk between the lane and this consumer from here on."""
-        self._desk = self._open_desk(self.name, self.lane, self._left_in_batch())
+        """Have a desk between the queue and this consumer from here on."""
+        self._desk = self._open_desk(self.name, self.queue, self._left_in_batch())
         self._seat = self._desk.sit(self.name, self._ring)
 
     def _bind(self, way: str) -> None:
@@ -197,12 +227,14 @@ class Consumer(QueuedReceiver, Generic[T]):
         deadline = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         while not self._closed() and not self._ended():
             left = None if deadline is None else seconds_until(self._clock, deadline)
-            due = None if self._seat is None else self._seat.wait_seconds()
+            due = self.wait_seconds()
             is_due_first = due is not None and (left is None or due < left)
             rang = self._bell.wait(due if is_due_first else left)
             found = take()
-            if found is not None or not (rang or is_due_first):
+            if found is not None:
                 return found
+            if not (rang or is_due_first):
+                break
         self._check_failure()
         return None
 
@@ -227,18 +259,18 @@ class Consumer(QueuedReceiver, Generic[T]):
             left = None if deadline is None else seconds_until(self._clock, deadline)
             if left == 0:
                 return
-            due = None if self._seat is None else self._seat.wait_seconds()
+            due = self.wait_seconds()
             with suppress(TimeoutError):
                 await asyncio.wait_for(
                     self._rang.wait(), min((s for s in (due, left) if s is not None), default=None)
                 )
 
     def _check_failure(self) -> None:
-        if isinstance(self.lane, JournalLane) and self.lane.failure is not None:
-            raise self.lane.failure
+        if (failure := self.queue.failed_with) is not None:
+            raise failure
 
     def _closed(self) -> bool:
-        return self._left or self.lane.closed
+        return self._left or self.queue.closed
 
     def _ended(self) -> bool:
         """Whether all up to `until` has been handed out, of what stations that were asked have kept, too."""
@@ -246,7 +278,7 @@ class Consumer(QueuedReceiver, Generic[T]):
             return False
         if self._seat is not None:
             return self._seat.ended()
-        return not isinstance(self.lane, JournalLane | LateLane) or self.lane.ended
+        return self.queue.ended
 
     def _take_event(self) -> T | None:
         """The next event without waiting. It counts as delivered from here on, unless it is acknowledged."""
@@ -258,26 +290,26 @@ class Consumer(QueuedReceiver, Generic[T]):
                         "ack='manual': an event alone has nothing to acknowledge it by; use deliveries()",
                     )
                 handed = self._handed_to_me(self._seat)
-                return None if handed is None else handed.event  # type: ignore[return-value]  # lanes hold what the channel carries
+                return None if handed is None else handed.event  # type: ignore[return-value]  # queues hold what the channel carries
             item = self._next_item()
-            while item is not None and item[2] and self.lane.is_over(item[1], item[2]):
+            while item is not None and item[2] and self.queue.is_over(item[1], item[2]):
                 self._next_in_batch += 1
                 item = self._next_item()
             if item is None:
                 return None
             # An interrupt finds both done, or neither: no call is between them.
             self._next_in_batch += 1
-            self.lane.done += 1
+            self.queue.done += 1
             if self._watch is not None:
                 self._watch(item[1], "delivered")
             return item[0]  # type: ignore[return-value]  # likewise
 
     def _next_item(self) -> Item | None:
-        lane = self.lane
-        if self._next_in_batch >= len(self._batch) or (lane.halted and not lane.closed):
+        queue = self.queue
+        if self._next_in_batch >= len(self._batch) or (queue.halted and not queue.closed):
             self._batch, self._next_in_batch = (), 0
-            lane.settle()
-            self._batch = lane.take()
+            queue.settle()
+            self._batch = queue.take()
             if not self._batch:
                 return None
         return self._batch[self._next_in_batch]
@@ -285,7 +317,8 @@ class Consumer(QueuedReceiver, Generic[T]):
     def _left_in_batch(self) -> Sequence[Item]:
         return self._batch[self._next_in_batch :]
 
-    def _take_delivery(self) -> Delivery[T] | None:
+    def take_delivery(self) -> Delivery[T] | None:
+        """The next delivery without waiting; acknowledges the one before, as `deliveries` says."""
         with self._hand:
             if self._seat is None:
                 self._sit()
@@ -310,7 +343,7 @@ class Consumer(QueuedReceiver, Generic[T]):
             except RuntimeError:
                 return  # the loop is closed, so nobody waits
         else:
-            self._bell.notify()
+            self._wake()
 
 
 class Shared(QueuedReceiver):
@@ -322,19 +355,20 @@ class Shared(QueuedReceiver):
         name: str,
         selection: Selection,
         *,
-        open_desk: Callable[[str, Lane, Sequence[Item]], HostCoordinator],
+        open_desk: Callable[[str, EventQueue, Sequence[Item]], HostCoordinator],
         terms: AckOptions,
     ) -> None:
         super().__init__(channel, name, selection)
         self.terms = terms
-        self.lane = channel.new_lane(name, selection, self._ready)
-        self.lane.watch = self._watch
-        self.desk = open_desk(name, self.lane, ())
+        self.queue = channel.new_queue(name, selection, self._ready)
+        self.queue.on_stalled = partial(leave_behind, self, channel)
+        self.queue.watch = self._watch
+        self.desk = open_desk(name, self.queue, ())
 
     @property
     def failure(self) -> HeliographError | None:
-        """Why its lane could not read on; it is closed then."""
-        return self.lane.failure if isinstance(self.lane, JournalLane) else None
+        """Why its queue could not read on; it is closed then."""
+        return self.queue.failed_with
 
     def close(self) -> None:
         try:
@@ -344,7 +378,7 @@ class Shared(QueuedReceiver):
 
     def shut(self, reason: str) -> None:
         super().shut(reason)
-        self._ready(self.lane)
+        self._ready(self.queue)
 
-    def _ready(self, lane: Lane) -> None:
-        self.desk.ready(lane)
+    def _ready(self, queue: EventQueue) -> None:
+        self.desk.ready(queue)

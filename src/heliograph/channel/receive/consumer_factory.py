@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from heliograph.channel.history.feed import JournalLane
+from heliograph.channel.history.feed import JournalQueue
 from heliograph.channel.receive.ack_protocol import Acking, AckOptions, JoinRequest, agree
 from heliograph.channel.receive.consumer import Consumer, Shared
 from heliograph.channel.receive.coordinator_failover import FailoverCoordinator, Found
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.partitions import Journalled
     from heliograph.channel.history.positions import Cursors, Point
-    from heliograph.channel.queueing.queue import Item, Lane
+    from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.receive.ack_protocol import Coordinator, HostCoordinator, HostMembership
     from heliograph.channel.receive.options import Selection
     from heliograph.channel.registry import Registry
@@ -183,7 +183,7 @@ class ConsumerFactory(Generic[T]):
         if self._journal is None:
             with self._lock:
                 shared = self._shared(how, selection, acking)
-                return self._member(name, how, selection, shared.lane, shared.desk)
+                return self._member(name, how, selection, shared.queue, shared.desk)
         self._journal.meet_keepers()
         found = self._find(name, how, selection, acking, patient=True)
         # Wherever it sits down later, it is by what was agreed here, also if it said nothing itself.
@@ -191,9 +191,9 @@ class ConsumerFactory(Generic[T]):
         desk = FailoverCoordinator(
             found, lambda: self._find(name, how, selection, agreed, patient=False), self._channel.ports.tasks
         )
-        # Nothing is ever in this lane: what the member gets is in the one that a desk elsewhere takes from.
-        lane = found.lane or self._journal.lane(name, selection, lambda _: None, None)
-        member = self._member(name, how, selection, lane, desk)
+        # Nothing is ever in this queue: what the member gets is in the one that a desk elsewhere takes from.
+        queue = found.queue or self._journal.queue(name, selection, lambda _: None, None)
+        member = self._member(name, how, selection, queue, desk)
         with self._lock:
             self._seated_members[name] = member
         return member
@@ -215,15 +215,15 @@ class ConsumerFactory(Generic[T]):
                     return Found(desk)
                 with self._lock:
                     shared = self._shared(how, selection, acking)
-                    assert isinstance(shared.lane, JournalLane)
-                    return Found(shared.desk, shared.lane, lambda: self._channel.types)
+                    assert isinstance(shared.queue, JournalQueue)
+                    return Found(shared.desk, shared.queue, lambda: self._channel.types)
             except (CursorHeld, QueryFailed) as error:
                 refused = refused or error
         assert refused is not None
         raise refused
 
     def _member(
-        self, name: str, how: ConsumerRequest, selection: Selection, lane: Lane, desk: Coordinator
+        self, name: str, how: ConsumerRequest, selection: Selection, queue: EventQueue, desk: Coordinator
     ) -> Consumer[T]:
         return Consumer(
             self._channel,
@@ -232,7 +232,7 @@ class ConsumerFactory(Generic[T]):
             ends=how.ends,
             open_desk=self._desk_opener(AckOptions(), None),
             terms=desk.terms,
-            shared=(lane, desk),
+            shared=(queue, desk),
         )
 
     def _shared(self, how: ConsumerRequest, selection: Selection, acking: Acking) -> Shared:
@@ -277,10 +277,10 @@ class ConsumerFactory(Generic[T]):
             open_desk=self._desk_opener(terms, cursors),
             terms=terms,
         )
-        if isinstance(shared.lane, JournalLane):
-            shared.lane.as_kept = True  # members may have other versions of the class
-            shared.lane.raises_gaps = how.raises_gaps
-            shared.lane.on_held = partial(self._give_way, shared)
+        if isinstance(shared.queue, JournalQueue):
+            shared.queue.as_kept = True  # members may have other versions of the class
+            shared.queue.raises_gaps = how.raises_gaps
+            shared.queue.on_held = partial(self._give_way, shared)
         self._channel.join(shared, how.start)
         self._groups[group] = shared
         return shared
@@ -292,7 +292,7 @@ class ConsumerFactory(Generic[T]):
         """
         store = self._channel.store
         if store is not None and partition < store.partition:
-            self._channel.ports.tasks.spawn(f"gives way: {shared.name}", partial(self._dissolve, shared))
+            self._channel.ports.tasks.spawn_soon(f"gives way: {shared.name}", partial(self._dissolve, shared))
 
     def _dissolve(self, shared: Shared) -> None:
         with self._lock:
@@ -322,13 +322,19 @@ class ConsumerFactory(Generic[T]):
 
     def _desk_opener(
         self, terms: AckOptions, cursors: Cursors | None
-    ) -> Callable[[str, Lane, Sequence[Item]], HostCoordinator]:
+    ) -> Callable[[str, EventQueue, Sequence[Item]], HostCoordinator]:
         grave = self._grave(terms)
 
-        def open_desk(name: str, lane: Lane, taken: Sequence[Item]) -> HostCoordinator:
+        def open_desk(name: str, queue: EventQueue, taken: Sequence[Item]) -> HostCoordinator:
             add_dead_letter = partial(give_up, grave, self._services, name)
             return self._services.open_desk(
-                name, lane, terms, cursors=cursors, taken=taken, add_dead_letter=add_dead_letter
+                name,
+                queue,
+                terms,
+                cursors=cursors,
+                taken=taken,
+                add_dead_letter=add_dead_letter,
+                on_full=partial(self._channel.report, name),
             )
 
         return open_desk

@@ -4,39 +4,43 @@ The desk of a group on a persistent channel is in one of the stations that keep 
 or does not know the member any more because it was started again, the member looks for a desk anew. All
 walk through the keepers in one order, and the first that can have every partition within reach opens one: so
 they meet again. What they hold can be acknowledged at the new desk; what is not comes again there, marked.
+Of a history that went back in time meanwhile they may hold events that it has no more: acknowledging those
+settles nothing.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from heliograph.channel.receive.ack_protocol import Handed, numbered, place_of, stream_of
+from heliograph.channel.receive.ack_protocol import Handed, SpotNumbers, spot_of
 from heliograph.errors import Closed, CursorHeld, DecodeError, FormatError, QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from heliograph.channel.history.feed import JournalLane
-    from heliograph.channel.receive.ack_protocol import Coordinator, GroupMembership
+    from heliograph.channel.history.feed import JournalQueue
+    from heliograph.channel.receive.ack_protocol import Coordinator, GroupMembership, Spot
     from heliograph.errors import HeliographError
-    from heliograph.model.event import Event, Header
+    from heliograph.model.event import Event
     from heliograph.runtime.ports import Tasks
+
+T = TypeVar("T")
 
 
 class Found(NamedTuple):
     """A desk for a member."""
 
     desk: Coordinator
-    lane: JournalLane | None = None
+    queue: JournalQueue | None = None
     """What it takes from, if it is in this station."""
     types: Callable[[], tuple[type[Event], ...]] = tuple
     """The classes of this station, in which its own members get what is handed out as it was pushed."""
 
     def check(self) -> None:
         """Raise why there is nothing to be had at it any more."""
-        if self.lane is not None and self.lane.failure is not None:
-            raise self.lane.failure
+        if self.queue is not None and self.queue.failure is not None:
+            raise self.queue.failure
 
 
 class FailoverCoordinator:
@@ -56,11 +60,11 @@ class FailoverCoordinator:
     def sit(self, member: str, ring: Callable[[], object]) -> FailoverMembership:
         return FailoverMembership(self._found, self._find, member, ring, self._tasks)
 
-    def number_of(self, partition: str, offset: int) -> int:
-        return self._found.desk.number_of(partition, offset)
+    def number_of(self, spot: Spot) -> int | None:
+        return self._found.desk.number_of(spot)
 
-    def ready(self, lane: object) -> None:
-        """The lane tells the desk that takes from it."""
+    def ready(self, queue: object) -> None:
+        """The queue tells the desk that takes from it."""
 
     def members(self) -> tuple[str, ...]:
         return self._found.desk.members()
@@ -86,7 +90,7 @@ class FailoverMembership:
         self._ring = ring
         self._moving = tasks.lock(f"seat of {member}")
         self._at: tuple[Found, GroupMembership] = (found, found.desk.sit(member, ring))
-        self._partitions: list[str] = []
+        self._numbers = SpotNumbers()
         self._left = False
         self._failure: HeliographError | None = None
         """Why it has left: an event that this member cannot read."""
@@ -95,10 +99,10 @@ class FailoverMembership:
     def lost(self) -> bool:
         return self._at[1].lost
 
-    def unsent(self) -> list[tuple[str, int]]:
+    def unsent(self) -> list[Spot]:
         return self._at[1].unsent()
 
-    def withdrawn(self) -> list[tuple[str, int]]:
+    def withdrawn(self) -> list[Spot]:
         return self._at[1].withdrawn()
 
     def take(self, most: int = 1) -> list[Handed]:
@@ -118,12 +122,12 @@ class FailoverMembership:
         _, seat = self._at
         failed: QueryFailed | None = None
         try:
-            if seat.ack(self._there(number)):
+            if self._tell(number, lambda seat, there: seat.ack(there)):
                 return True
         except QueryFailed as error:
             failed = error
         if seat.lost and self._move(seat):
-            return self._at[1].ack(self._there(number))
+            return bool(self._tell(number, lambda seat, there: seat.ack(there)))
         if failed is not None:
             raise failed
         return False
@@ -132,19 +136,20 @@ class FailoverMembership:
 
     def withdraw(self, number: int) -> None:
         with suppress(QueryFailed):
-            self._at[1].withdraw(self._there(number))
+            self._tell(number, lambda seat, there: seat.withdraw(there))
 
     def nak(self, number: int, delay: float) -> None:
         with suppress(QueryFailed):
-            self._at[1].nak(self._there(number), delay)
+            self._tell(number, lambda seat, there: seat.nak(there, delay))
 
     def settle(self, number: int) -> None:
         with suppress(QueryFailed):
-            self._at[1].settle(self._there(number))
+            self._tell(number, lambda seat, there: seat.settle(there))
 
     def give_back(self, numbers: Iterable[int]) -> None:
         with suppress(QueryFailed):
-            self._at[1].give_back([self._there(number) for number in numbers])
+            for number in numbers:
+                self._tell(number, lambda seat, there: seat.give_back([there]))
 
     def wait_seconds(self) -> float | None:
         return self._at[1].wait_seconds()
@@ -181,7 +186,7 @@ class FailoverMembership:
                     seat.give_back([other.number for other in handed[place:]])
                     self._failure = error
                     break
-            readable.append(Handed(self._number(one.header), event, one.header, one.attempt))
+            readable.append(Handed(self._numbers.number_of(spot_of(one)), event, one.header, one.attempt))
         if self._failure is not None and not readable:
             self.leave()
             raise self._failure
@@ -201,21 +206,17 @@ class FailoverMembership:
             self._at = (found, found.desk.sit(self._member, self._ring))
         for spot in lost.unsent():
             with suppress(QueryFailed):  # where that is kept is away: it comes again
-                self._at[1].ack(found.desk.number_of(*spot))
+                if (number := found.desk.number_of(spot)) is not None:
+                    self._at[1].ack(number)
         for spot in lost.withdrawn():
             with suppress(QueryFailed):
-                self._at[1].withdraw(found.desk.number_of(*spot))
+                if (number := found.desk.number_of(spot)) is not None:
+                    self._at[1].withdraw(number)
         lost.leave_behind()
         return True
 
-    def _number(self, header: Header) -> int:
-        """Of this member alone: every desk numbers by itself."""
-        assert header.partition is not None
-        assert header.offset is not None
-        if header.partition not in self._partitions:
-            self._partitions.append(header.partition)
-        return numbered(self._partitions.index(header.partition), header.offset)
-
-    def _there(self, number: int) -> int:
-        """What the desk calls it that it has now."""
-        return self._at[0].desk.number_of(self._partitions[stream_of(number)], place_of(number))
+    def _tell(self, number: int, say: Callable[[GroupMembership, int], T]) -> T | None:
+        """Say something of an event at the present desk, by its number there; None if no history has it."""
+        found, seat = self._at
+        there = found.desk.number_of(self._numbers.spot_of(number))
+        return None if there is None else say(seat, there)

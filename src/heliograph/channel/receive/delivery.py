@@ -31,7 +31,7 @@ class Delivery(Generic[T]):
 
     @property
     def event(self) -> T:
-        return self._handed.event  # type: ignore[return-value]  # lanes hold what the channel carries
+        return self._handed.event  # type: ignore[return-value]  # queues hold what the channel carries
 
     @property
     def header(self) -> Header:
@@ -51,7 +51,10 @@ class Delivery(Generic[T]):
         return self._handed.header.redelivered
 
     def ack(self) -> bool:
-        """It is done with, and will not come again; False when that was said before, by anybody."""
+        """It is done with, and will not come again; False when that was said before, by anybody.
+
+        Also when there is no such event any more, because its keeper was restored from an older copy.
+        """
         return self._seat.ack(self._handed.number)
 
     def nak(self, delay: float = 0.0) -> None:

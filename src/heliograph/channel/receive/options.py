@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import msgspec
 
 from heliograph.channel.history.positions import OffsetRange
-from heliograph.channel.queueing.queue import LanePolicy
 from heliograph.channel.routing.conditions import AnyOf, Condition
 from heliograph.errors import DecodeError, ExpressionError, FormatError, NotPossible, WrongEventType
 from heliograph.model.event import Event, info_of
 from heliograph.model.formats import MAX_NAME
-from heliograph.qos.dispatch_order import MAX_SUB_PRIORITY, uses, why_not
-from heliograph.qos.policies import HIGHEST_PRIORITY, LONGEST_LATENCY, LOWEST_PRIORITY
+from heliograph.qos.dispatch_order import uses
+from heliograph.qos.endpoint import Options as Options  # noqa: PLC0414 - callers know it from here
+from heliograph.qos.endpoint import QueueOverflow
+from heliograph.qos.endpoint import Wanted as Wanted  # noqa: PLC0414 - callers know it from here
+from heliograph.runtime.declared_options import Text, rows_of
 from heliograph.runtime.option_names import insist_on_known
 
 if TYPE_CHECKING:
@@ -27,29 +29,17 @@ if TYPE_CHECKING:
     from heliograph.qos.policies import QoS
 
 
-class Wanted(TypedDict, total=False):
-    """Which events a receiver wants; see `select`."""
-
-    where: Any
-    params: Mapping[str, Any] | Sequence[Any] | None
-    types: Iterable[type[Event]] | None
-    sources: Iterable[str] | None
-
-
-class Options(Wanted, total=False):
-    """What a receiver may ask for; see `select`."""
-
-    priority: int | None
-    dispatch: OrderName | Order | None
-    sub_priority: int | None
-    latency: float | None
-    group: str | None
-    queue: int | None
-    overflow: LanePolicy | None
-    separation: float | None
-
-
-QUEUE_OPTIONS: Final = ("group", "queue", "overflow", "separation", "dispatch", "sub_priority", "latency")
+_NAME: Final = Text(MAX_NAME, is_name=True)
+QUEUE_OPTIONS: Final = (
+    "group",
+    "queue",
+    "queue_bytes",
+    "overflow",
+    "separation",
+    "dispatch",
+    "sub_priority",
+    "latency",
+)
 """Those that only a receiver with a queue may have."""
 
 
@@ -89,7 +79,8 @@ class Selection(msgspec.Struct, frozen=True):
     priority: int | None = None
     group: str | None = None
     queue: int | None = None
-    overflow: LanePolicy | None = None
+    queue_bytes: int | None = None
+    overflow: QueueOverflow | None = None
     span: OffsetRange = OffsetRange()
     """Of a history, the part that it wants; without saying, what comes from now on."""
     dispatch: OrderName | Order | None = None
@@ -102,76 +93,44 @@ class Selection(msgspec.Struct, frozen=True):
         return self.all_types or info_of(cls).name in {info_of(own).name for own in self.conditions}
 
 
-def select(
-    channel: str,
-    carried: tuple[type[Event], ...],
-    qos: QoS,
-    *,
-    where: Any = None,
-    params: Mapping[str, Any] | Sequence[Any] | None = None,
-    types: Iterable[type[Event]] | None = None,
-    sources: Iterable[str] | None = None,
-    priority: int | None = None,
-    group: str | None = None,
-    queue: int | None = None,
-    overflow: LanePolicy | None = None,
-    dispatch: OrderName | Order | None = None,
-    sub_priority: int | None = None,
-    latency: float | None = None,
-    separation: float | None = None,
-) -> Selection:
+def select(channel: str, carried: tuple[type[Event], ...], qos: QoS, **asked: Unpack[Options]) -> Selection:
     """Check what a receiver asks for.
 
     Args:
         channel: its name, for errors.
         carried: the event classes that the channel carries.
         qos: of the channel.
-        where: a filter, as text or built with `hg.col`.
-        params: values for its parameters.
-        types: the event classes wanted; all by default, also those to come.
-        sources: names of the suppliers wanted; all by default.
-        priority: takes the place of the events' own.
-        group: members of one group share the stream.
-        queue: events that may wait; the channel's own number by default.
-        overflow: what happens then; the channel's own policy by default.
-        dispatch: which of the events that wait for it comes next; the channel's own by default.
-        sub_priority: takes the place of the events' own, 0 (low) to 255 (high), with `dispatch="ranked"`.
-        latency: takes the place of the events' own, in seconds, with `dispatch="deadline"`.
-        separation: seconds between two events of one key at least; see
-        `heliograph.channel.queueing.time_based_filter`.
+        **asked: see `heliograph.qos.endpoint.Options`.
     """
+    check_rows(channel, asked)
+    where, params, types = asked.get("where"), asked.get("params"), asked.get("types")
     wanted = carried if types is None else classes_of(types)
     for cls in wanted:
         if cls not in carried:
             raise WrongEventType(channel, info_of(cls).name, tuple(info_of(c).name for c in carried))
-    if priority is not None and priority not in range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1):
-        raise NotPossible(channel, f"a priority is 1 (low) to 5 (high), not {priority!r}")
-    if queue is not None and (type(queue) is not int or queue < 1):
-        raise NotPossible(channel, f"queue={queue!r}: a queue has room for at least one event")
-    check_name(channel, "group", group)
-    _check_overflow(channel, wanted, qos, overflow, dispatch)
-    check_order(channel, qos, dispatch, sub_priority=sub_priority, latency=latency)
-    if separation is not None:
-        _check_separation(channel, qos, separation, group, overflow)
+    own: dict[str, Any] = {name: value for name, value in asked.items() if name not in Wanted.__annotations__}
+    selection = Selection({}, all_types=types is None, **own)
+    _check_overflow(channel, wanted, qos, selection)
+    check_order(
+        channel, qos, selection.dispatch, sub_priority=selection.sub_priority, latency=selection.latency
+    )
+    if selection.separation is not None:
+        _check_separation(channel, qos, selection)
     if where is None and params:
         raise NotPossible(channel, "params= without where=: there is no filter to give values to")
     tree = None if where is None else parsed(where, params)
-    only = _named(channel, sources)
-    conditions = conditions_for(wanted, tree, only)
-    return Selection(
-        conditions,
-        tree,
-        only,
-        types is None,
-        priority,
-        group,
-        queue,
-        overflow,
-        dispatch=dispatch,
-        sub_priority=sub_priority,
-        latency=latency,
-        separation=separation,
+    only = _named(channel, asked.get("sources"))
+    return msgspec.structs.replace(
+        selection, conditions=conditions_for(wanted, tree, only), tree=tree, sources=only
     )
+
+
+def check_rows(channel: str, asked: Mapping[str, Any]) -> None:
+    """NotPossible for the first option whose value is not allowed, whatever the channel is."""
+    rows = rows_of(Options)
+    for name, value in asked.items():
+        if value is not None and (allowed := rows[name].why_not(value)) is not None:
+            raise NotPossible(channel, f"{name}={value!r:.60}: allowed is {allowed}")
 
 
 def _named(channel: str, sources: Iterable[str] | None) -> frozenset[str] | None:
@@ -308,11 +267,8 @@ def check_filters(types: Iterable[type[Event]], filters: Filters) -> None:
 
 def check_name(channel: str, option: str, name: Any) -> None:
     """NotPossible for a name that cannot be kept, sent and read again; None is no name."""
-    if name is None:
-        return
-    if type(name) is not str or not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        kind = "a group has a name" if option == "group" else "a name is text"
-        raise NotPossible(channel, f"{option}={name!r:.60}: {kind} of 1 to {MAX_NAME} printable characters")
+    if name is not None and (allowed := _NAME.why_not(name)) is not None:
+        raise NotPossible(channel, f"{option}={name!r:.60}: allowed is {allowed}")
 
 
 def check_options(call: str, given: Iterable[str], *more: str, refused: str = "") -> None:
@@ -325,19 +281,12 @@ def check_options(call: str, given: Iterable[str], *more: str, refused: str = ""
     insist_on_known(call, (name for name in given if name != refused), offered)
 
 
-def _check_overflow(
-    channel: str,
-    wanted: tuple[type[Event], ...],
-    qos: QoS,
-    overflow: LanePolicy | None,
-    dispatch: OrderName | Order | None,
-) -> None:
-    if (overflow or qos.overflow) == "drop_soonest" and (dispatch or qos.dispatch) != "deadline":
+def _check_overflow(channel: str, wanted: tuple[type[Event], ...], qos: QoS, asked: Selection) -> None:
+    overflow = asked.overflow
+    if (overflow or qos.overflow) == "drop_soonest" and (asked.dispatch or qos.dispatch) != "deadline":
         raise NotPossible(channel, "overflow='drop_soonest' goes by deadlines: add dispatch='deadline'")
     if overflow is None:
         return
-    if overflow not in get_args(LanePolicy):
-        raise NotPossible(channel, f"overflow={overflow!r}: allowed are {', '.join(get_args(LanePolicy))}")
     if qos.journalled:
         raise NotPossible(
             channel, f"overflow={overflow!r}: on a persistent channel a full queue reads the journal"
@@ -346,45 +295,37 @@ def _check_overflow(
         raise NotPossible(channel, "overflow='coalesce' needs event types with a key=")
 
 
-def _check_separation(
-    channel: str, qos: QoS, separation: float, group: str | None, overflow: LanePolicy | None
-) -> None:
-    if type(separation) not in (int, float) or not 0 < separation <= LONGEST_LATENCY:
-        limits = f"seconds above 0, up to {LONGEST_LATENCY:,.15g}"
-        raise NotPossible(channel, f"a separation is {limits}, not {separation!r:.60}")
+def _check_separation(channel: str, qos: QoS, asked: Selection) -> None:
     if qos.journalled or qos.ack == "delivered":
         raise NotPossible(
             channel,
             "separation= leaves events out for good: have it on a channel that neither keeps them nor waits "
             "until they are acknowledged",
         )
-    if group is not None:
-        raise NotPossible(channel, "separation= with group=: its members share one stream, whoever is next")
-    if (overflow or qos.overflow_policy) == "coalesce":
+    if asked.group is not None:
+        raise NotPossible(
+            channel, "separation= with group=: the members of a group share one stream; leave one out"
+        )
+    if (asked.overflow or qos.overflow_policy) == "coalesce":
         raise NotPossible(
             channel, "separation= with overflow='coalesce': both keep the latest; leave one out"
         )
 
 
 def check_order(
-    channel: str, qos: QoS, dispatch: Any, *, sub_priority: int | None, latency: float | None
+    channel: str,
+    qos: QoS,
+    dispatch: OrderName | Order | None,
+    *,
+    sub_priority: int | None,
+    latency: float | None,
 ) -> None:
-    reason = None if dispatch is None else why_not(dispatch)
-    if reason is not None:
-        raise NotPossible(channel, f"dispatch={dispatch!r:.60}: it is {reason}")
+    """NotPossible for a sub-priority or a latency that the dispatch order does not go by."""
     order = qos.dispatch if dispatch is None else dispatch
-    if sub_priority is not None:
-        if type(sub_priority) is not int or not 0 <= sub_priority <= MAX_SUB_PRIORITY:
-            limits = f"0 (low) to {MAX_SUB_PRIORITY} (high)"
-            raise NotPossible(channel, f"a sub-priority is {limits}, not {sub_priority!r:.60}")
-        if not uses(order, "sub_priority"):
-            raise NotPossible(channel, f"sub_priority= says nothing to {order!r}; add dispatch='ranked'")
-    if latency is not None:
-        if type(latency) not in (int, float) or not 0 <= latency <= LONGEST_LATENCY:
-            limits = f"seconds from 0 to {LONGEST_LATENCY:,.15g}"
-            raise NotPossible(channel, f"a latency is {limits}, not {latency!r:.60}")
-        if not uses(order, "latency"):
-            raise NotPossible(channel, f"latency= says nothing to {order!r}; add dispatch='deadline'")
+    if sub_priority is not None and not uses(order, "sub_priority"):
+        raise NotPossible(channel, f"sub_priority= says nothing to {order!r}; add dispatch='ranked'")
+    if latency is not None and not uses(order, "latency"):
+        raise NotPossible(channel, f"latency= says nothing to {order!r}; add dispatch='deadline'")
 
 
 def behind(filter_of_all: str, options: Options) -> Options:

@@ -20,9 +20,9 @@ from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack
 
-from heliograph.channel.ledger import LaneCounts
+from heliograph.channel.dispatch.station_pools import SUSPEND_AFTER
+from heliograph.channel.ledger import QueueCounts
 from heliograph.channel.observer import watched, watched_async
-from heliograph.channel.queueing.queue import Lane
 from heliograph.errors import CallbackStuck, CallbackSuspended, Closed, NotPossible
 from heliograph.model.event import Event, Header
 
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.dispatch.pools import Pool
     from heliograph.channel.dispatch.reader_handover import Reader
+    from heliograph.channel.dispatch.station_pools import Pool
     from heliograph.channel.observer import Watch
+    from heliograph.channel.queueing.queue import EventQueue
     from heliograph.channel.receive.options import Selection, Wanted
+    from heliograph.errors import HeliographError
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +89,11 @@ class Receiver(ABC):
         self._channel = channel
         self._watch: Watch | None = None if channel.observer is None else channel.observer.watch(name)
 
+    @property
+    def known_as(self) -> Receiver:
+        """What stands in the channel's routes for it."""
+        return self
+
     def close(self) -> None:
         """Receive nothing more. What is still waiting is dropped and counted; safe to call from anywhere."""
         self._channel.drop_receiver(self)
@@ -108,7 +115,7 @@ class Receiver(ABC):
         return self._channel.select(**wanted)
 
     @abstractmethod
-    def counts(self) -> LaneCounts:
+    def counts(self) -> QueueCounts:
         """What became of the events that matched."""
 
     @property
@@ -128,19 +135,26 @@ class Receiver(ABC):
 
 
 class QueuedReceiver(Receiver):
-    """A receiver that has a lane."""
+    """A receiver that has a queue."""
 
-    lane: Lane
+    queue: EventQueue
 
-    def counts(self) -> LaneCounts:
-        return self.lane.counts()
+    def counts(self) -> QueueCounts:
+        return self.queue.counts()
 
     def wait_confirmed(self, timeout: float) -> bool:  # noqa: ARG002 - one of this station has nothing to say
         """Wait until it is known what became of all that was taken from its queue; False when it is not."""
         return True
 
     def shut(self, reason: str) -> None:
-        self.lane.close(reason)
+        self.queue.close(reason)
+
+    def suspend_if_sick(self, error: Callable[[str, float], HeliographError], seconds: float) -> None:
+        """If its queue is full and it took nothing for long, have what comes dropped until it takes again."""
+        if seconds >= SUSPEND_AFTER and self.queue.suspend():
+            report = partial(self._channel.report, self.name, None, error(self.name, seconds))
+            # In a task of its own: `on_error` may hang as well.
+            self._channel.ports.tasks.spawn_soon(f"reports {self.name}", report)
 
 
 class Subscription(QueuedReceiver):
@@ -164,26 +178,26 @@ class Subscription(QueuedReceiver):
         self._is_moving = False
         # Pools whose workers may have it in hand, or be about to: left when the next batch is done.
         self._leaving: deque[Pool] = deque()
-        self.lane = channel.new_lane(name, selection, self._schedule)
-        self.lane.on_higher = partial(pool.raise_to, self)
+        self.queue = channel.new_queue(name, selection, self._schedule)
+        self.queue.on_higher = partial(pool.raise_to, self)
         if self._watch is not None:
             self._call = watched(self._watch, callback, with_header=self._with_header)
             self._with_header = True
-            self.lane.watch = self._watch
-        elif type(self.lane) is Lane:
-            self.lane.caller = self
+            self.queue.watch = self._watch
+        elif self.queue.is_plain:
+            self.queue.caller = self
 
-    def _schedule(self, lane: Lane) -> None:
-        self._pool.schedule(self, lane.highest())
+    def _schedule(self, queue: EventQueue) -> None:
+        self._pool.schedule(self, queue.highest())
 
     def use(self, pool: Pool) -> None:
         """Be called by the workers of another pool; one of the old that is at it ends its batch."""
         before, self._pool = self._pool, pool
-        self.lane.on_higher = partial(pool.raise_to, self)
+        self.queue.on_higher = partial(pool.raise_to, self)
         if before.withdraw(self):
-            pool.schedule(self, self.lane.highest())
+            pool.schedule(self, self.queue.highest())
             self._channel.pools.leave(before)
-        elif self.lane.wait_empty(0):  # no worker has it
+        elif self.queue.wait_empty(0):  # no worker has it
             self._channel.pools.leave(before)
         else:
             self._is_moving = True
@@ -192,7 +206,7 @@ class Subscription(QueuedReceiver):
     def shut(self, reason: str) -> None:
         super().shut(reason)
         self._leaving.append(self._pool)
-        if self.lane.wait_empty(0):
+        if self.queue.wait_empty(0):
             self._leave(self._left_before())
 
     def run_batch(self) -> bool:
@@ -206,12 +220,12 @@ class Subscription(QueuedReceiver):
         return again
 
     def _run_batch(self) -> bool:
-        lane, callback, with_header = self.lane, self._call, self._with_header
-        items = lane.take()
+        queue, callback, with_header = self.queue, self._call, self._with_header
+        items = queue.take()
         for event, header, deadline in items:
-            if lane.halted:
+            if queue.halted:
                 break
-            if deadline and lane.is_over(header, deadline):
+            if deadline and queue.is_over(header, deadline):
                 continue
             try:
                 if with_header:
@@ -219,16 +233,16 @@ class Subscription(QueuedReceiver):
                 else:
                     callback(event)
             except BaseException as error:  # noqa: BLE001 - whatever a callback raises stays with it
-                lane.failed_one()
+                queue.failed_one()
                 self._channel.report(self.name, header, error)
             else:
-                lane.done += 1
+                queue.done += 1
         if items:
-            lane.settle()
+            queue.settle()
             if self._is_moving:
                 self._is_moving = False
-                lane.announced = False
-                self._schedule(lane)
+                queue.announced = False
+                self._schedule(queue)
                 return False
         return bool(items)
 
@@ -247,17 +261,17 @@ class Subscription(QueuedReceiver):
             else:
                 self._call(event)
         except BaseException as error:  # noqa: BLE001 - as in `_run_batch`
-            self.lane.failed_one()
+            self.queue.failed_one()
             self._channel.report(self.name, header_of(said), error)
         else:
-            self.lane.done += 1
+            self.queue.done += 1
         self._rest()
         self._strict.end_run(worker)
         reader.is_taking = True
 
     def call_many(self, events: list[Any], header_of: Callable[[int], Header], reader: Reader) -> None:
-        lane, callback, worker, begun = self.lane, self._call, reader.worker, reader.now()
-        left, is_halted = iter(events), lane.halted
+        queue, callback, worker, begun = self.queue, self._call, reader.worker, reader.now()
+        left, is_halted = iter(events), queue.halted
         self._strict.begin_run(reader, self, begun)
         while not is_halted and length_hint(left):
             for event in islice(left, CALLS):
@@ -267,27 +281,27 @@ class Subscription(QueuedReceiver):
                     else:
                         callback(event)
                 except BaseException as error:  # noqa: BLE001 - as in `_run_batch`
-                    lane.failed_one()
+                    queue.failed_one()
                     self._channel.report(self.name, header_of(len(events) - length_hint(left) - 1), error)
                 else:
-                    lane.done += 1
-                if lane.halted:
+                    queue.done += 1
+                if queue.halted:
                     is_halted = True
                     break
             reader.renew_mark(worker, begun)
         if rest := length_hint(left):
             first = len(events) - rest
-            lane.settle([(events[n], header_of(n), 0) for n in range(first, len(events))])
+            queue.settle([(events[n], header_of(n), 0) for n in range(first, len(events))])
         self._rest()
         self._strict.end_run(worker)
         reader.is_taking = True
 
     def _rest(self) -> None:
         """What was in hand without a queue is delivered; workers have what came meanwhile."""
-        if not self.lane.settle_direct():
+        if not self.queue.settle_direct():
             self._is_moving = False
-            self.lane.announced = False
-            self._schedule(self.lane)
+            self.queue.announced = False
+            self._schedule(self.queue)
         elif self._leaving:
             self._is_moving = False
             self._leave(self._left_before())
@@ -305,7 +319,7 @@ class Subscription(QueuedReceiver):
 
     @property
     def progress(self) -> int:
-        return self.lane.progress
+        return self.queue.progress
 
     def suspended(self, seconds: float) -> None:
         self._tell(CallbackSuspended(self.name, seconds))
@@ -317,7 +331,7 @@ class Subscription(QueuedReceiver):
 
     def _tell(self, error: CallbackStuck | CallbackSuspended) -> None:
         # In a task of its own: who watches has others to watch, and `on_error` may hang as well.
-        self._channel.ports.tasks.spawn(
+        self._channel.ports.tasks.spawn_soon(
             f"reports {self.name}", partial(self._channel.report, self.name, None, error)
         )
 
@@ -339,17 +353,18 @@ class AsyncSubscription(QueuedReceiver):
         self._with_header = takes_header(callback)
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
-        self.lane = channel.new_lane(name, selection, self._schedule)
+        self.queue = channel.new_queue(name, selection, self._schedule)
+        self.queue.on_stalled = lambda seconds, _: self.suspend_if_sick(CallbackSuspended, seconds)
         if self._watch is not None:
             self._call = watched_async(self._watch, callback, with_header=self._with_header)
             self._with_header = True
-            self.lane.watch = self._watch
+            self.queue.watch = self._watch
 
-    def _schedule(self, _: Lane) -> None:
+    def _schedule(self, _: EventQueue) -> None:
         try:
             self._loop.call_soon_threadsafe(self._start)
         except RuntimeError:  # the loop is closed: nobody will ever await this callback again
-            self.lane.close()
+            self.queue.close()
 
     def _start(self) -> None:
         if self._task is not None and not self._task.done():
@@ -358,21 +373,21 @@ class AsyncSubscription(QueuedReceiver):
         self._task = self._loop.create_task(self._drain(), name=self.name)
 
     async def _drain(self) -> None:
-        lane = self.lane
-        while items := lane.take():
+        queue = self.queue
+        while items := queue.take():
             for event, header, deadline in items:
-                if lane.halted:
+                if queue.halted:
                     break
-                if deadline and lane.is_over(header, deadline):
+                if deadline and queue.is_over(header, deadline):
                     continue
                 try:
                     await (self._call(event, header) if self._with_header else self._call(event))
                 except Exception as error:  # noqa: BLE001 - as in Subscription
-                    lane.failed_one()
+                    queue.failed_one()
                     self._channel.report(self.name, header, error)
                 else:
-                    lane.done += 1
-            lane.settle()
+                    queue.done += 1
+            queue.settle()
 
 
 class InlineSubscription(Receiver):
@@ -399,13 +414,13 @@ class InlineSubscription(Receiver):
         if self._watch is not None:
             self.call = watched(self._watch, callback, with_header=self.with_header)
             self.with_header = True
-        self._counts = LaneCounts()
+        self._counts = QueueCounts()
 
-    def add(self, counts: LaneCounts) -> None:
+    def add(self, counts: QueueCounts) -> None:
         """Under the channel's lock."""
         self._counts += counts
 
-    def counts(self) -> LaneCounts:
+    def counts(self) -> QueueCounts:
         return self._counts
 
     def shut(self, reason: str) -> None:

@@ -3,34 +3,29 @@
 `build_route` makes, for one event class of a channel, what a push of such an event needs. Nothing about
 configuration is asked while an event passes: a stage that is not configured is not in the code.
 
-    early(event, known)      who may want it, asked before it has its place: lanes and groups
-    late(event, header, found)   the lanes, of what `early` has found and of all others
-    queued(event, header)    both in one; a group gives the member whose turn it is
+    find(event, known)       the queues of all receivers that want it; of a group, that of one member
     inline(event, header)    calls every inline callback that wants it, and counts what they did
 
-`early` is for a push that holds no lock yet: a filter may take long, and others push meanwhile. `known` is a
+`find` is for a push that holds no lock yet: a filter may take long, and others push meanwhile. `known` is a
 header that says what is known by then: not when and as which event of its supplier and station it is taken
-in, nor where it is kept. What asks for that is left to `late`; of filters that hold when all of several
-conditions do, only those conditions that ask for it.
+in, nor where it is kept. The few filters that ask for that are split: what can be decided before is, and the
+rest is a condition of the receiver's own queue (`Route.at_entry`), which its events meet as they enter it.
 
-The source holds only names made here; callbacks, lanes and sources are bound as values. See
+The source holds only names made here; callbacks, queues and sources are bound as values. See
 `heliograph.filters.python_codegen` for how conditions become code.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import count, islice
+from itertools import count, islice, repeat
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from heliograph.channel.publish.codegen import STAYS, Stamping, WayIn, compile_push
-from heliograph.channel.queueing.queue import Lane
-from heliograph.channel.routing.conditions import AnyOf, Condition
-from heliograph.channel.routing.filter_index import Index, Some
-from heliograph.channel.routing.groups import Group
+from heliograph.channel.routing.conditions import AnyOf, Condition, entering
 from heliograph.codec.validate import validator
 from heliograph.model.event import Event, Header, info_of
 from heliograph.runtime.codegen import define
@@ -39,19 +34,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.inline_counters import InlineTally
-    from heliograph.channel.queueing.queue import Item
+    from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.receive.subscription import InlineSubscription
+    from heliograph.channel.routing.filter_index import Index
+    from heliograph.channel.routing.groups import Group
     from heliograph.qos.policies import QoS
     from heliograph.runtime.codegen import Source
 
-Found: TypeAlias = "list[Lane | Group | Half | Some]"
-"""Who may want an event, of those who can be asked before it has its place."""
-ConsumerRequest: TypeAlias = "tuple[Route, Found | None]"
-"""The route of an event, and what `Route.early` has found by it."""
-Answers: TypeAlias = "tuple[Mapping[type, Route], Sequence[Found | None]]"
-"""The routes of a channel, and of each of several events what `Route.early` has found by them."""
+Find: TypeAlias = "Callable[[Any, Header], list[EventQueue]]"
+"""Of an event and what is known of its header, the queues that it is for."""
+Holds: TypeAlias = "Callable[[Any, Header], bool]"
 
-InlineMany: TypeAlias = "Callable[[list[Any], Iterable[int], Header, Callable[[int], Header]], int]"
+CallMany: TypeAlias = "Callable[[list[Any], Iterable[int], Header, Callable[[int], Header]], int]"
 """Of events of one supplier, how many of them are next at each turn, the header of one of them, and what
 makes that of the event at a place. Returns how many there were before the last turn, or before there were
 other routes."""
@@ -62,22 +56,49 @@ CallOne: TypeAlias = "Callable[[Any, Callable[[Any], Header], Any], bool]"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where events go: exactly one of a lane, a group and an inline subscription."""
+    """Where events go: exactly one of a queue, a group and an inline subscription."""
 
     conditions: Mapping[type[Event], Condition | AnyOf]
-    lane: Lane | None = None
+    queue: EventQueue | None = None
     group: Group | None = None
     inline: InlineSubscription | None = None
 
+    @property
+    def queues(self) -> tuple[EventQueue, ...]:
+        """The queues behind it."""
+        if self.group is not None:
+            return self.group.queues
+        return () if self.queue is None else (self.queue,)
 
-class Half:
-    """A lane or group whose filter holds as far as it could be asked, with the rest of it."""
 
-    __slots__ = ("holds", "of")
+class Matches(NamedTuple):
+    """The queues that events are for, as found by one set of routes and one state of their index."""
 
-    def __init__(self, of: Lane | Group, rest: Condition | AnyOf) -> None:
-        self.of = of
-        self.holds = rest.holds
+    routes: Mapping[type, Route]
+    changes: int
+    queues: Sequence[Sequence[EventQueue]]
+    """Of each event, as far as that can be decided before it has its place."""
+
+    def hold(self, routes: Mapping[type, Route]) -> bool:
+        """Whether the same queues would be found now, by these routes."""
+        return self.routes is routes and self.changes == changes_of(routes)
+
+
+def match(routes: Mapping[type, Route], events: Sequence[Any], known: Header) -> Matches:
+    """What `Route.find` finds for each event of one class, of which the same is known."""
+    changes = changes_of(routes)  # first: a change that is half done when the index is asked counts later
+    route = routes[events[0].__class__]
+    if route.always is not None:
+        return Matches(routes, changes, [route.always] * len(events))
+    return Matches(routes, changes, list(map(route.find, events, repeat(known))))
+
+
+def changes_of(routes: Mapping[type, Route]) -> int:
+    """Counts the changes of the index of many filters: what was found before one may be found no longer."""
+    for route in routes.values():
+        if route.crowd is not None:
+            return route.crowd.changes
+    return 0
 
 
 class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -89,18 +110,18 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     stamping: Stamping
     queued_targets: tuple[tuple[Target, Condition | AnyOf], ...]
     crowd: Index | None
-    """Finds further lanes."""
+    """Finds further queues."""
     has_queue: bool
     """Whether an event may be queued, or kept."""
-    always: tuple[Lane, ...] | None
-    """What `queued` would always give, when that is known."""
+    always: tuple[EventQueue, ...] | None
+    """What `find` would always give, when that is known and nothing is asked at entry."""
     inline: Callable[[Any, Header], None] | None
     sole_inline: InlineTally | None
     """The tally of the only inline subscription, when it has no condition: `inline` then only calls it."""
     keep: Callable[[Item], None] | None
     """Remembers the event for late joiners, when the channel does."""
-    sole: tuple[Lane, Condition | AnyOf] | None
-    """The lane that is the only target, and when it wants an event. What is pushed together goes there
+    sole: tuple[EventQueue, Condition | AnyOf] | None
+    """The queue that is the only target, and when it wants an event. What is pushed together goes there
     without a header for each event."""
     inline_targets: tuple[tuple[InlineSubscription, Condition | AnyOf], ...] = ()
     tally: InlineTally | None = None
@@ -108,43 +129,31 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether the channel carries no other type, whose events would have to keep in step with these."""
 
     @cached_property
-    def queued(self) -> Callable[[Any, Header], Sequence[Lane]] | None:
-        """The lanes that an event is for; None when none is queued or kept."""
-        return _queued_function(self.queued_targets, self.crowd) if self.has_queue else None
+    def find(self) -> Find:
+        """The queues that an event is for, as far as filters can be decided before it has its place."""
+        return _find_function(self.cls, self.queued_targets, self.crowd)
 
     @cached_property
-    def early(self) -> Callable[[Any, Header], Found] | None:
-        """Who may want an event, of those who can be asked before it has its place; None: there is nobody."""
-        split = [(target, *condition.split) for target, condition in self.queued_targets]
-        if self.crowd is None and all(before.is_open for _, before, _ in split):
-            return None
-        return _early_function([one for one in split if not _is_late(*one)], self.crowd)
-
-    @cached_property
-    def early_needs_header(self) -> bool:
-        """Whether `early` looks at what is known of the header."""
+    def find_needs_header(self) -> bool:
+        """Whether `find` looks at what is known of the header."""
         asked = (condition.split[0] for _, condition in self.queued_targets)
         return self.crowd is not None or any(condition.needs_header for condition in asked)
 
     @cached_property
-    def late(self) -> Callable[[Any, Header, Found], Sequence[Lane]] | None:
-        """The lanes that an event is for, of what `early` has found; None when that is all of them."""
-        split = [(target, *condition.split) for target, condition in self.queued_targets]
-        if self.crowd is None and all(after.is_open and t.group is None for t, _, after in split):
-            return None
-        return _late_function([(one[0], one[2]) for one in split if _is_late(*one)])
+    def at_entry(self) -> Mapping[EventQueue, Holds]:
+        """What else must hold, by queue, for an event that has its place; most queues have no such filter."""
+        late = [(target, _test_function(condition.split[1])) for target, condition in self.queued_targets]
+        return {queue: holds for target, holds in late if holds is not None for queue in target.queues}
 
-    def lanes(self, event: Any, header: Header, found: Found | None) -> Sequence[Lane]:
-        """The same as `queued`, of what `early` has found; None when nobody was asked."""
-        if found is None:
-            return () if self.queued is None else self.queued(event, header)
-        return cast("list[Lane]", found) if self.late is None else self.late(event, header, found)
+    def entered(self, queues: Sequence[EventQueue], event: Any, header: Header) -> Sequence[EventQueue]:
+        """Those of the queues that `find` has found which the event enters: see `at_entry`."""
+        return entering(self.at_entry, queues, event, header) if self.at_entry else queues
 
-    def lanes_without_place(self, found: Found | None) -> Sequence[Lane] | None:
-        """The same where that is known before an event has its place; else None."""
+    def queues(self, event: Any, header: Header) -> Sequence[EventQueue]:
+        """The queues of an event that has its place."""
         if self.always is not None:
             return self.always
-        return cast("list[Lane]", found) if found is not None and self.late is None else None
+        return self.entered(self.find(event, header), event, header)
 
     @cached_property
     def stamp(self) -> Callable[[Any, str, int, int, int, int], Header]:
@@ -157,17 +166,13 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         return compile_push(self)
 
     @cached_property
-    def wants(self) -> tuple[Callable[[Any, Header], bool] | None, Callable[[Any, Header], bool] | None]:
-        """Whether the sole lane wants an event: as far as can be asked before it has its place, and the rest.
-
-        None: that is always so.
-        """
+    def wants(self) -> Holds | None:
+        """Whether the sole queue's receiver wants an event, as `find` says it; None: always."""
         assert self.sole is not None
-        before, after = self.sole[1].split
-        return _test_function(before), _test_function(after)
+        return _test_function(self.sole[1].split[0])
 
     def test_in(self, source: Source, depth: int) -> str:
-        """A test, in another function in the making, of whether the sole lane wants `event`; empty: always.
+        """A test, in another function in the making, of whether the sole queue wants `event`; empty: always.
 
         Only for a filter that asks for nothing of the header.
         """
@@ -194,58 +199,46 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         `heliograph.channel.publish.fast_path`."""
         if self.sole is None or self.lifetime_ns is not None:
             return False
-        lane, condition = self.sole
-        return lane.takes_rows and self.is_only and not condition.needs_header
+        queue, condition = self.sole
+        return queue.takes_rows and self.is_only and not condition.needs_header
 
     @cached_property
     def choose(self) -> Callable[[Sequence[Any], Any], Sequence[int]] | None:
-        """The places of those events, out of many of one supplier, that the sole lane wants.
+        """The places of those events, out of many of one supplier, that the sole queue wants.
 
-        None where there is no such lane, or where its filter wants the header of each event.
+        None where there is no such queue, or where its filter wants the header of each event.
         """
         if self.sole is None or self.sole[1].needs_each_header:
             return None
         return _choosing_function(self.sole[1])
 
     @cached_property
-    def inline_of_others(self) -> Callable[[Any, Header], None] | None:
-        """As `inline`, of what other stations push: nothing that is raised is for the thread that calls."""
+    def call_one(self) -> CallOne | None:
+        """As `inline`, of what other stations push: nothing that is raised is for the thread that calls.
+
+        Of (event, what makes its header, of what); the header is made if a callback or filter asks for it.
+        """
         if self.tally is None:
             return None
-        return _inline_function(self.inline_targets, self.tally, BaseException)
+        return _call_one_function(self.inline_targets, self.tally, with_header=self.calls_need_header)
 
     @cached_property
-    def inline_many(self) -> InlineMany | None:
-        """As `inline` for many events; None where callbacks or filters want the header of each of them."""
+    def call_many(self) -> CallMany | None:
+        """The same for many events; None where callbacks or filters want the header of each of them."""
         if self.tally is None or any(i.with_header or c.needs_each_header for i, c in self.inline_targets):
             return None
-        return _inline_many_function(self.inline_targets, self.tally)
+        return _call_many_function(self.inline_targets, self.tally)
+
+    @property
+    def shows(self) -> bool:
+        """Whether nobody may keep an event, whose arrays hold during the call only: all asked for views."""
+        inline = self.inline_targets
+        return bool(inline) and not self.has_queue and all(i.views for i, _ in inline)
 
     @cached_property
-    def inline_one(self) -> CallOne | None:
-        """As `inline` for one event whose header need not be made: of (event, what makes it, of what).
-
-        False when there are other routes by now. None where callbacks or filters want a header.
-        """
-        if self.tally is None or any(i.with_header or c.needs_header for i, c in self.inline_targets):
-            return None
-        return _inline_one_function(self.inline_targets, self.tally)
-
-    @cached_property
-    def shows(self) -> CallOne | None:
-        """As `inline_one`, for an event whose arrays hold during the call only; also with a header.
-
-        None where somebody may keep the event: who is queued, or did not ask for views.
-        """
-        inline, tally = self.inline_of_others, self.tally
-        if (
-            inline is None
-            or tally is None
-            or self.has_queue
-            or not all(i.views for i, _ in self.inline_targets)
-        ):
-            return None
-        return self.inline_one or _inline_with_header_function(inline, tally)
+    def calls_need_header(self) -> bool:
+        """Whether a callback or a filter of one asks for the header."""
+        return any(i.with_header or condition.needs_header for i, condition in self.inline_targets)
 
 
 def build_route(
@@ -259,15 +252,15 @@ def build_route(
     crowd: Index | None = None,
     is_only: bool = False,
 ) -> Route:
-    """The route of one event class to these targets, and to the lanes that `crowd` finds."""
+    """The route of one event class to these targets, and to the queues that `crowd` finds."""
     wanted = [(target, target.conditions[cls]) for target in targets if cls in target.conditions]
     inline = [(t.inline, c) for t, c in wanted if t.inline is not None]
     tally = new_tally(tuple(subscription for subscription, _ in inline)) if inline else None
     queued = [(t, c) for t, c in wanted if t.inline is None]
     lifetime_ns = None if qos.lifespan is None else round(qos.lifespan * 1e9)
     sole = None
-    if len(queued) == 1 and queued[0][0].lane is not None and not (inline or keep or crowd):
-        sole = (queued[0][0].lane, queued[0][1])
+    if len(queued) == 1 and queued[0][0].queue is not None and not (inline or keep or crowd):
+        sole = (queued[0][0].queue, queued[0][1])
     return Route(
         cls,
         lifetime_ns,
@@ -277,7 +270,7 @@ def build_route(
         crowd,
         bool(queued) or keep is not None or crowd is not None,
         _always(queued) if crowd is None else None,
-        None if tally is None else _inline_function(inline, tally, STAYS),
+        None if tally is None else _inline_function(inline, tally),
         tally if len(inline) == 1 and inline[0][1].is_open else None,
         keep,
         sole,
@@ -373,87 +366,35 @@ def _if(test: tuple[Any, ...], action: str) -> str:
     return f"if {' and '.join(map(str, test))}: {action}" if test else action
 
 
-def _always(targets: Sequence[tuple[Target, Condition | AnyOf]]) -> tuple[Lane, ...] | None:
-    """The lanes of these targets if each takes every event; None when an event decides."""
-    lanes = tuple(t.lane for t, condition in targets if t.lane is not None and condition.is_open)
-    return lanes if len(lanes) == len(targets) else None
+def _always(targets: Sequence[tuple[Target, Condition | AnyOf]]) -> tuple[EventQueue, ...] | None:
+    """The queues of these targets if each takes every event; None when an event decides."""
+    queues = tuple(t.queue for t, condition in targets if t.queue is not None and condition.is_open)
+    return queues if len(queues) == len(targets) else None
 
 
-def _is_late(_: Target, before: Condition | AnyOf, after: Condition | AnyOf) -> bool:
-    """Whether nothing can be asked of a filter before an event has its place."""
-    return before.is_open and not after.is_open
-
-
-def _early_function(
-    split: Sequence[tuple[Target, Condition | AnyOf, Condition | AnyOf]], crowd: Index | None
-) -> Callable[[Any, Header], Found]:
-    """Of targets, with what can be asked of each before an event has its place, and the rest."""
+def _find_function(
+    cls: type[Event], targets: Sequence[tuple[Target, Condition | AnyOf]], crowd: Index | None
+) -> Find:
+    """See `Route.find`."""
     function = _Function()
-    always: list[Lane] = []
+    always: list[EventQueue] = []
     steps: list[tuple[tuple[Any, ...], str]] = []
-    for target, before, after in split:
-        test = function.test(before)
-        of = target.lane if target.group is None else target.group
-        assert of is not None
-        if not test and target.lane is not None:
-            always.append(target.lane)
-        else:
-            found = function.bind(of if after.is_open else Half(of, after))
-            steps.append((test, f"found.append({found})"))
-    rest = [] if crowd is None else [f"found.append({function.bind(crowd.ask)}(event, header))"]
-    return function.compile(_finding(function, always, steps, rest))
-
-
-def _late_function(
-    targets: Sequence[tuple[Target, Condition | AnyOf]],
-) -> Callable[[Any, Header, Found], list[Lane]]:
-    others = _queued_function(targets, None)
-
-    def late(event: Any, header: Header, found: Found) -> list[Lane]:
-        lanes = others(event, header)
-        for one in found:
-            if isinstance(one, Lane):  # most are
-                lanes.append(one)
-            elif isinstance(one, Some):
-                lanes += one.of.settled(one, event, header)
-            elif isinstance(one, Group):
-                lanes.append(one.choose(header))
-            elif one.holds(event, header):
-                lanes.append(one.of.choose(header) if isinstance(one.of, Group) else one.of)
-        return lanes
-
-    return late
-
-
-def _queued_function(
-    targets: Sequence[tuple[Target, Condition | AnyOf]], crowd: Index | None
-) -> Callable[[Any, Header], list[Lane]]:
-    """See `Route.queued`."""
-    function = _Function()
-    always: list[Lane] = []
-    steps: list[tuple[tuple[Any, ...], str]] = []
+    key = None
     for target, condition in targets:
-        test = function.test(condition)
+        test = function.test(condition.split[0])
         if target.group is not None:
-            steps.append((test, f"found.append({function.bind(target.group.choose)}(header))"))
+            key = key or function.bind(info_of(cls).key_of)
+            steps.append((test, f"found.append({function.bind(target.group.choose)}({key}(event)))"))
         elif test:
-            steps.append((test, f"found.append({function.bind(target.lane)})"))
+            steps.append((test, f"found.append({function.bind(target.queue)})"))
         else:
-            assert target.lane is not None
-            always.append(target.lane)
-    rest = [] if crowd is None else [f"found += {function.bind(crowd.match)}(event, header)"]
-    return function.compile(_finding(function, always, steps, rest))
-
-
-def _finding(
-    function: _Function,
-    always: Sequence[Lane],
-    steps: Sequence[tuple[tuple[Any, ...], str]],
-    rest: Sequence[str] = (),
-) -> Callable[[], list[str]]:
-    """The lines that give these lanes, with what steps add to them where their tests hold."""
+            assert target.queue is not None
+            always.append(target.queue)
     begin = f"found = [*{function.bind(tuple(always))}]" if always else "found = []"
-    return lambda: [begin, *(_if(test, action) for test, action in steps), *rest, "return found"]
+    rest = [] if crowd is None else [f"found += {function.bind(crowd.match)}(event, header)"]
+    return function.compile(
+        lambda: [begin, *(_if(test, action) for test, action in steps), *rest, "return found"]
+    )
 
 
 def _test_function(condition: Condition | AnyOf) -> Callable[[Any, Header], bool] | None:
@@ -465,16 +406,16 @@ def _test_function(condition: Condition | AnyOf) -> Callable[[Any, Header], bool
 
 
 def _inline_function(
-    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally, stays: Any
+    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
 ) -> Callable[[Any, Header], None]:
-    """Calls what wants an event; of what that raises, those classes are reported and stay with it."""
+    """Calls what wants an event; of what that raises, `STAYS` is reported and stays with it."""
     function = _Function()
     steps: list[tuple[tuple[Any, ...], str, str]] = []
     for inline, condition in targets:
         arguments = "event, header" if inline.with_header else "event"
         call = f"{function.bind(inline.call)}({arguments})"
         steps.append((function.test(condition), call, function.bind(inline.raised)))
-    exception, known, tick = function.bind(stays), function.bind(tally.known), function.bind(tally.tick)
+    exception, known, tick = function.bind(STAYS), function.bind(tally.known), function.bind(tally.tick)
 
     def body() -> list[str]:
         lines = ["outcome = 0"]
@@ -505,9 +446,9 @@ def _choosing_function(condition: Condition | AnyOf) -> Callable[[Sequence[Any],
     )
 
 
-def _inline_many_function(
+def _call_many_function(
     targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
-) -> InlineMany:
+) -> CallMany:
     function = _Function()
     given = f"{function.bind(_given)}(events, left)"
     begin = f"left = {function.bind(iter)}(events)"
@@ -523,7 +464,9 @@ def _inline_many_function(
             f"    return {given}",
         ]
 
-    return function.compile(_calls(function, targets, tally, place=f"{given} - 1"), shape)
+    # When there are other routes by now, the rest is for those.
+    leave = f"if {function.bind(tally)}.retired: return {given} - 1"
+    return function.compile(_calls(function, targets, tally, leave, f"header_of({given} - 1)"), shape)
 
 
 def _given(events: list[Any], left: Iterator[Any]) -> int:
@@ -531,57 +474,51 @@ def _given(events: list[Any], left: Iterator[Any]) -> int:
     return len(events) - length_hint(left)
 
 
-def _inline_one_function(
-    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
+def _call_one_function(
+    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally, *, with_header: bool
 ) -> CallOne:
     function = _Function()
+    function.bind(tally)  # as long as it is held, what is counted is added up
 
     def shape(body: list[str]) -> list[str]:
         return ["def route(event, header_of, said):", *(f"    {line}" for line in (*body, "return True"))]
 
-    return function.compile(_calls(function, targets, tally, place="False", header="said"), shape)
-
-
-def _inline_with_header_function(inline: Callable[[Any, Header], None], tally: InlineTally) -> CallOne:
-    def call(event: Any, header_of: Callable[[Any], Header], said: Any) -> bool:
-        if tally.retired:
-            return False
-        inline(event, header_of(said))
-        return True
-
-    return call
+    if with_header:
+        return function.compile(_calls(function, targets, tally, "header = header_of(said)", "header"), shape)
+    return function.compile(_calls(function, targets, tally, "", "header_of(said)"), shape)
 
 
 def _calls(
     function: _Function,
     targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]],
     tally: InlineTally,
-    *,
-    place: str,
-    header: str | None = None,
+    begin: str,
+    header: str,
 ) -> Callable[[], list[str]]:
-    """The lines that call what wants `event`, or return its place when there are other routes by now.
-
-    Its header is that of its place, unless it is made of something else.
+    """The lines that call what wants `event`, behind a first one; `header` is how its header is come by.
 
     For what other stations push: nothing that is raised is for the thread that calls.
     """
     tests = [function.test(condition) for _, condition in targets]
-    exception, bound = function.bind(BaseException), function.bind(tally)
+    exception = function.bind(BaseException)
     steps = [
-        (function.bind(i.call), function.bind(i.raised), *_ticks(function, tally, number))
+        (
+            f"{function.bind(i.call)}({'event, header' if i.with_header else 'event'})",
+            function.bind(i.raised),
+            *_ticks(function, tally, number),
+        )
         for number, (i, _) in enumerate(targets)
     ]
 
     def body() -> list[str]:
-        lines = [f"if {bound}.retired: return {place}"]
+        lines = [begin] if begin else []
         for test, (call, report, called, raised) in zip(tests, steps, strict=True):
             lines += [
                 f"if {' and '.join(map(str, test)) or 'True'}:",
                 "    try:",
-                f"        {call}(event)",
+                f"        {call}",
                 f"    except {exception} as error:",
-                f"        {report}(header_of({header or place}), error)",
+                f"        {report}({header}, error)",
                 f"        {raised}",
                 "    else:",
                 f"        {called}",

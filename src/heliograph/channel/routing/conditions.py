@@ -1,8 +1,8 @@
 """The condition under which a receiver wants an event: its filter, and the suppliers that it listens to.
 
 A condition can be asked about one event at a time (`holds`), or becomes code of a route with those of others
-(`heliograph.channel.routing.compiler`). `split` tells what can be asked before an event has its place among
-the others: then nobody else waits while a filter takes long.
+(`heliograph.channel.routing.compiler`). `split` tells what can be decided before an event has its place among
+the others: then nobody else waits while a filter takes long. The rest is decided as it enters the queue.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from heliograph.channel.queueing.queue import EventQueue
     from heliograph.filters.typed import Checked, Node
     from heliograph.model.event import Event, Header
 
@@ -75,10 +76,11 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
         """The same answer as the generated code, for one event at a time: history, tests."""
         if self.sources is not None and header.supplier not in self.sources:
             return False
-        return self.checked is None or self._evaluate(event, header) is True
+        return self.checked is None or self.evaluate(event, header) is True
 
     @cached_property
-    def _evaluate(self) -> Callable[..., Any]:
+    def evaluate(self) -> Callable[..., Any]:
+        """The generated filter, for one event at a time."""
         from heliograph.filters.python import compile_one  # noqa: PLC0415 - only channels with filters load it
 
         assert self.checked is not None
@@ -86,7 +88,7 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
 
 
 class AnyOf(msgspec.Struct, frozen=True):
-    """When any of several receivers behind one lane wants an event."""
+    """When any of several receivers behind one queue wants an event."""
 
     alternatives: tuple[Condition, ...]
 
@@ -121,3 +123,13 @@ def for_source(condition: Condition | AnyOf, supplier: str) -> Condition | AnyOf
     left = [for_source(alternative, supplier) for alternative in condition.alternatives]
     found = tuple(alternative for alternative in left if isinstance(alternative, Condition))
     return AnyOf(found) if found else None
+
+
+def entering(
+    holds: Mapping[EventQueue, Callable[[Any, Header], bool]],
+    queues: Sequence[EventQueue],
+    event: Any,
+    header: Header,
+) -> Sequence[EventQueue]:
+    """The queues that an event enters now that it has its place, by the conditions of those that have one."""
+    return [queue for queue in queues if queue not in holds or holds[queue](event, header)]

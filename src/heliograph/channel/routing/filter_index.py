@@ -3,13 +3,13 @@
 A merged function is fastest up to about a hundred filters and is made anew whenever one changes. Past that,
 a receiver with a filter goes into `heliograph.filters.index`: joining and leaving then cost the same however
 many there are, and a push asks the index once. It asks before it takes its turn, as it asks other filters.
-Routes stay the same when such a receiver comes or goes, so what was found says of which state of the index it
-is.
+Routes stay the same when such a receiver comes or goes, so a push looks, once it has its turn, whether the
+index has changed since.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from heliograph.channel.routing.conditions import Condition
 from heliograph.model.event import info_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from heliograph.channel.queueing.queue import Lane
+    from heliograph.channel.queueing.queue import EventQueue
     from heliograph.channel.routing.conditions import AnyOf
     from heliograph.filters.index import Handle, Matcher
     from heliograph.model.event import Event, Header
@@ -33,11 +33,11 @@ class FilterIndex:
     def __init__(self) -> None:
         self.changes = 0
         """How many changes are whole. One that is under way shows by counting later."""
-        self._matchers: dict[type[Event], Matcher[Lane]] = {}
-        self._handles: dict[Lane, list[tuple[Matcher[Lane], Handle[Lane]]]] = {}
+        self._matchers: dict[type[Event], Matcher[EventQueue]] = {}
+        self._handles: dict[EventQueue, list[tuple[Matcher[EventQueue], Handle[EventQueue]]]] = {}
 
-    def __contains__(self, lane: Lane) -> bool:
-        return lane in self._handles
+    def __contains__(self, queue: EventQueue) -> bool:
+        return queue in self._handles
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -53,7 +53,7 @@ class FilterIndex:
             for c in conditions.values()
         )
 
-    def add(self, lane: Lane, conditions: Mapping[type[Event], Condition | AnyOf]) -> bool:
+    def add(self, queue: EventQueue, conditions: Mapping[type[Event], Condition | AnyOf]) -> bool:
         """Index a receiver; whether routes must be made anew: a type is indexed for the first time."""
         from heliograph.filters.index import Matcher  # noqa: PLC0415 - few channels have a crowd
 
@@ -66,13 +66,13 @@ class FilterIndex:
                 new_type = True
             assert isinstance(condition, Condition)
             assert condition.checked is not None
-            handles.append((matcher, matcher.add(condition.checked, lane)))
-        self._handles[lane] = handles
+            handles.append((matcher, matcher.add(condition.checked, queue)))
+        self._handles[queue] = handles
         self.changes += 1
         return new_type
 
-    def remove(self, lane: Lane) -> None:
-        for matcher, handle in self._handles.pop(lane):
+    def remove(self, queue: EventQueue) -> None:
+        for matcher, handle in self._handles.pop(queue):
             matcher.remove(handle)
         self.changes += 1
 
@@ -85,24 +85,12 @@ class FilterIndex:
 class Index:
     """The indexed receivers of one event type."""
 
-    def __init__(self, crowd: FilterIndex, match: Callable[[Any, Header], list[Lane]]) -> None:
+    def __init__(self, crowd: FilterIndex, match: Callable[[Any, Header], list[EventQueue]]) -> None:
         self._crowd = crowd
         self.match = match
-        """The lanes that an event is for. Any thread may ask at any time."""
+        """The queues that an event is for. Any thread may ask at any time."""
 
-    def ask(self, event: Any, known: Header) -> Some:
-        """The same, before it has its place."""
-        changes = self._crowd.changes  # first: a change that is half done when it is asked counts later
-        return Some(self, changes, self.match(event, known))
-
-    def settled(self, some: Some, event: Any, header: Header) -> list[Lane]:
-        """While nothing changes: what was found, or would be now."""
-        return some.lanes if some.changes == self._crowd.changes else self.match(event, header)
-
-
-class Some(NamedTuple):
-    """Lanes that an index has found, in one state of it."""
-
-    of: Index
-    changes: int
-    lanes: list[Lane]
+    @property
+    def changes(self) -> int:
+        """How many changes of the index are whole."""
+        return self._crowd.changes

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heliograph.channel.queueing.queue import Item, Lane
-    from heliograph.model.event import Header
+    from heliograph.channel.queueing.queue import EventQueue, Item
 
 
 class Group:
@@ -20,31 +19,37 @@ class Group:
     def __init__(self, name: str) -> None:
         self.name = name
         # Replaced, never changed: whoever chooses works on the members of one moment.
-        self._lanes: tuple[Lane, ...] = ()
+        self._queues: tuple[EventQueue, ...] = ()
 
-    def join(self, lane: Lane) -> None:
-        self._lanes += (lane,)
+    def join(self, queue: EventQueue) -> None:
+        self._queues += (queue,)
 
-    def leave(self, lane: Lane) -> None:
+    def leave(self, queue: EventQueue) -> None:
         """Take a member out; its waiting events go to the others, or are dropped when it was the last."""
-        self._lanes = tuple(other for other in self._lanes if other is not lane)
-        if self._lanes:
-            for item in lane.hand_over():
+        self._queues = tuple(other for other in self._queues if other is not queue)
+        if self._queues:
+            for item in queue.hand_over():
                 self._give(item)
 
-    def choose(self, header: Header) -> Lane:
-        lanes = self._lanes
-        if not header.key:
-            return min(lanes, key=len)
-        return max(lanes, key=lambda lane: score(lane.name, header.key))
+    @property
+    def queues(self) -> tuple[EventQueue, ...]:
+        """The queues of its members."""
+        return self._queues
+
+    def choose(self, key: tuple[Any, ...]) -> EventQueue:
+        """The queue of the member that gets an event with that key, or with none."""
+        queues = self._queues
+        if not key:
+            return min(queues, key=len)
+        return max(queues, key=lambda queue: score(queue.name, key))
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._queues)
 
     def _give(self, item: Item) -> None:
-        lane = self.choose(item[1])
+        queue = self.choose(item[1].key)
         # Nobody waits here for a full member: what it had promised to take is taken over as it is.
-        lane.put_extra(item)
+        queue.put_extra(item)
 
 
 def score(member: str, key: tuple[Any, ...]) -> int:

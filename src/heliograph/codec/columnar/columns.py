@@ -14,6 +14,8 @@
 | f32 f64 bool        | float32 float64 bool         | the same                                       |
 | str bytes           | string binary                | the same                                       |
 | datetime            | timestamp[us, UTC]           | the same                                       |
+| date                | date32                       | the same                                       |
+| uuid                | string, with dashes          | the same                                       |
 | enum                | int64 or string: the value   | the same                                       |
 | T or None           | T, null                      | the same                                       |
 | record              | struct                       | the same                                       |
@@ -23,20 +25,23 @@
 | any                 | string: JSON as in `heliograph.codec.dynamic.json`; None is null
   |
 
-Spark has no unsigned integers and no list of fixed size. All columns are nullable, as Spark wants them; a
-null where the format has no None is refused in both directions. Parquet cannot hold a record without fields.
+Spark has no unsigned integers, no type for UUIDs and no list of fixed size. All columns are nullable, as
+Spark wants them; a null where the format has no None is refused in both directions. Parquet cannot hold a
+record without fields.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import chain, pairwise
 from operator import attrgetter, itemgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -61,7 +66,7 @@ _TYPES: Final = {
     "i8": pa.int8(), "i16": pa.int16(), "i32": pa.int32(), "i64": pa.int64(),
     "u8": pa.uint8(), "u16": pa.uint16(), "u32": pa.uint32(), "u64": pa.uint64(),
     "f32": pa.float32(), "f64": pa.float64(), "bool": pa.bool_(), "str": pa.string(), "bytes": pa.binary(),
-    "datetime": pa.timestamp("us", tz="UTC"),
+    "datetime": pa.timestamp("us", tz="UTC"), "date": pa.date32(), "uuid": pa.string(),
 }  # fmt: skip
 _SPARK_TYPES: Final = _TYPES | {
     "u8": pa.int16(), "u16": pa.int32(), "u32": pa.int64(), "u64": pa.decimal128(20, 0)
@@ -73,6 +78,8 @@ _PYTHON_TYPES: Final[dict[str, set[type]]] = {
     "str": {str},
     "bytes": {bytes},
     "datetime": {datetime},
+    "date": {date},
+    "uuid": {UUID},
 }
 _SHAPE: Final = ft.List(ft.Scalar("i32"))
 MAX_ITEMS: Final = (1 << 31) - 1
@@ -81,7 +88,7 @@ MAX_ITEMS: Final = (1 << 31) - 1
 
 def schema(fmt: Format, *, spark_safe: bool = False) -> pa.Schema:
     """The Arrow schema of a format; see the table at the top of this module."""
-    return pa.schema([(field.name, _arrow_type(field.type, spark_safe)) for field in fmt.fields])
+    return pa.schema([(field.name, arrow_type(field.type, spark_safe=spark_safe)) for field in fmt.fields])
 
 
 def unify(formats: Sequence[Format], *, spark_safe: bool = False) -> pa.Schema:
@@ -131,26 +138,32 @@ def columns_from_batch(fmt: Format, batch: pa.RecordBatch) -> list[Sequence[Any]
     return _field_columns(fmt, batch.to_struct_array(), Place(fmt.name))
 
 
-def _arrow_type(kind: ft.FieldType, spark_safe: bool) -> pa.DataType:
+def arrow_type(kind: ft.FieldType, *, spark_safe: bool = False) -> pa.DataType:
+    """The Arrow type of a field; see the table at the top of this module."""
     match kind:
         case ft.Scalar(name=name):
             return (_SPARK_TYPES if spark_safe else _TYPES)[name]
         case ft.Optional(item=item):
-            return _arrow_type(item, spark_safe)
+            return arrow_type(item, spark_safe=spark_safe)
         case ft.Enum(base=base):
             return _TYPES[base]
         case ft.Record(format=fmt):
             return pa.struct(list(schema(fmt, spark_safe=spark_safe)))
         case ft.List(item=item):
-            return pa.list_(_arrow_type(item, spark_safe))
+            return pa.list_(arrow_type(item, spark_safe=spark_safe))
         case ft.Array(item=name):
-            items = pa.list_(_arrow_type(ft.Scalar(name), spark_safe))
-            return items if _is_flat(kind) else pa.struct([("shape", pa.list_(pa.int32())), ("data", items)])
+            items = pa.list_(arrow_type(ft.Scalar(name), spark_safe=spark_safe))
+            return (
+                items
+                if is_list_of_items(kind)
+                else pa.struct([("shape", pa.list_(pa.int32())), ("data", items)])
+            )
         case ft.Anything():
             return pa.string()
 
 
-def _is_flat(kind: ft.Array) -> bool:
+def is_list_of_items(kind: ft.Array) -> bool:
+    """Whether a column of such arrays needs no shape beside the items."""
     return kind.shape is not None and len(kind.shape) == 1
 
 
@@ -258,6 +271,8 @@ def _scalar_column(name: str, values: Sequence[Any], kinds: set[type], spark_saf
         raise _DoesNotFit
     if name == "datetime" and any(value is not None and value.tzinfo is None for value in values):
         raise _DoesNotFit
+    if name == "uuid":
+        values = [None if value is None else str(value) for value in values]
     array = pa.array(values, _TYPES[name])
     if name == "f32" and _has_overflowed(array, values):
         raise _DoesNotFit
@@ -300,7 +315,7 @@ def _array_column(kind: ft.Array, values: Sequence[NDArray[Any]], spark_safe: bo
     data = _lists(
         [value.size for value in values], data.cast(_SPARK_TYPES[kind.item]) if spark_safe else data
     )
-    if _is_flat(kind):
+    if is_list_of_items(kind):
         return data
     sizes = pa.array(list(chain.from_iterable(shapes)), pa.int32())
     return pa.StructArray.from_arrays([_lists([len(s) for s in shapes], sizes), data], ["shape", "data"])
@@ -403,7 +418,7 @@ def _of_type(
     array: pa.Array, is_type: Callable[[pa.DataType], bool], kind: ft.FieldType, at: Place
 ) -> pa.Array:
     if not is_type(array.type):
-        raise at.refuse(f"has a column of {array.type}; {kind} needs {_arrow_type(kind, spark_safe=False)}")
+        raise at.refuse(f"has a column of {array.type}; {kind} needs {arrow_type(kind, spark_safe=False)}")
     return array
 
 
@@ -414,6 +429,15 @@ def _scalar_values(name: ft.ScalarName, array: pa.Array, at: Place) -> list[Any]
             return [ft.EPOCH + timedelta(microseconds=n) for n in array.cast(pa.int64()).to_numpy().tolist()]
         except OverflowError:
             raise at.refuse("has times outside the years 1 to 9999") from None
+    if name == "uuid":
+        try:
+            return [msgspec.convert(text, UUID) for text in array.to_pylist()]
+        except msgspec.ValidationError:
+            raise at.refuse("has text that is no UUID") from None
+    if name == "date" and len(array):
+        days = array.cast(pa.int32()).to_numpy()
+        if days.min() < ft.FIRST_DAY or days.max() > ft.LAST_DAY:
+            raise at.refuse("has dates outside the years 1 to 9999")
     if name in ft.ARRAY_ITEMS:
         values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
         return values
@@ -421,9 +445,13 @@ def _scalar_values(name: ft.ScalarName, array: pa.Array, at: Place) -> list[Any]
 
 
 def _scalar_array(name: ft.ScalarName, array: pa.Array, at: Place) -> pa.Array:
-    """The array in the Arrow type of a scalar, also from Spark-safe types and integers of other widths."""
-    is_integer = name in ft.INTEGER_RANGES and pa.types.is_integer(array.type)
-    if array.type not in (_TYPES[name], _SPARK_TYPES[name]) and not is_integer:
+    """The array in the Arrow type of a scalar, also from Spark-safe types and numbers of other widths.
+
+    What is cast is checked: no integer loses a digit on its way into a float.
+    """
+    is_number = name in ft.NUMBERS and pa.types.is_integer(array.type)
+    is_wider = name == "f64" and array.type == pa.float32()
+    if array.type not in (_TYPES[name], _SPARK_TYPES[name]) and not is_number and not is_wider:
         fitting = dict.fromkeys((_TYPES[name], _SPARK_TYPES[name]))
         raise at.refuse(f"has a column of {array.type}; {name} needs {listed(fitting, joint=' or ')}")
     try:
@@ -446,7 +474,7 @@ def _ends(array: pa.ListArray) -> list[int]:
 
 
 def _array_values(kind: ft.Array, array: pa.Array, at: Place) -> list[Any]:
-    if _is_flat(kind):
+    if is_list_of_items(kind):
         data = _of_type(array, pa.types.is_list, kind, at)
         shapes = [(int(n),) for n in data.value_lengths().to_pylist()]
     else:

@@ -1,4 +1,4 @@
-"""One format that has room for the events of several: the columns of a channel whose event class has changed.
+"""One format that holds the events of several: the columns of a channel whose event class has changed.
 
     unified([hg.format_of(TrackV1), hg.format_of(TrackV2)])
 
@@ -71,7 +71,7 @@ def _common_item(kinds: Sequence[ft.FieldType], path: str) -> ft.FieldType | Non
     if len(kinds) == 1:
         return kinds[0]
     if any(isinstance(kind, ft.Anything) for kind in kinds):
-        return None if any(ft.holds(kind, ft.Array) for kind in kinds) else ft.Anything()
+        return ft.Anything() if all(map(ft.fits_any, kinds)) else None
     if records := _all_of(ft.Record, kinds):
         return ft.Record(_joined([record.format for record in records], path))
     if lists := _all_of(ft.List, kinds):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 import typing
-from datetime import datetime
+from datetime import date, datetime
 from functools import lru_cache
 from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from uuid import UUID
 
 import heliograph.model.annotations as marks
 from heliograph.codec import decoder, encoder
@@ -32,6 +33,8 @@ _PLAIN: Final[dict[str, Any]] = {
     "bytes": bytes,
     "bool": bool,
     "datetime": datetime,
+    "date": date,
+    "uuid": UUID,
 }
 
 
@@ -84,7 +87,7 @@ def in_class_of(event: Event, types: Iterable[type[Event]]) -> Event:
 
 
 def as_read_by(event: Event, types: Iterable[type[Event]]) -> Event:
-    """The same for who reads it; where no program has the class it stays as it was pushed."""
+    """The same for its readers; where no program has the class it stays as it was pushed."""
     versions = [own for own in types if info_of(own).name == info_of(type(event)).name]
     return event if versions and is_made(versions[0]) else in_class_of(event, versions)
 

@@ -5,6 +5,8 @@
     bool, str, None        as in JSON
     bytes                  text in base64
     datetime               text as RFC 3339 in UTC with microseconds: 2026-11-05T10:00:00.000000Z
+    date                   text: 2026-11-05
+    uuid                   text: 12345678-1234-5678-1234-567812345678
     enum                   the member's value
     record                 object
     list                   array
@@ -20,8 +22,9 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -97,6 +100,8 @@ def _write_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
         return _bytes_text(value)
     if name == "datetime":
         return _datetime_text(value)
+    if name in ("date", "uuid"):
+        return str(value)
     if name in ft.FLOATS:
         return _float_tree(value)
     return value
@@ -107,6 +112,10 @@ def _read_scalar(name: ft.ScalarName, tree: Any, at: Place) -> Any:
         return _read_bytes(tree, at)
     if name == "datetime":
         return _read_datetime(tree, at)
+    if name == "date":
+        return _read_date(tree, at)
+    if name == "uuid":
+        return _read_uuid(tree, at)
     if name in ft.FLOATS and isinstance(tree, str):
         tree = _read_not_finite(tree, at)
     return check_scalar(name, tree, at)
@@ -262,3 +271,17 @@ def _read_datetime(text: Any, at: Place) -> datetime:
         return moment.astimezone(UTC)
     except (msgspec.ValidationError, OverflowError):
         raise at.expected("a time as in 2026-11-05T10:00:00.000000Z", text) from None
+
+
+def _read_date(text: Any, at: Place) -> date:
+    try:
+        return msgspec.convert(text, date)
+    except msgspec.ValidationError:
+        raise at.expected("a date as in 2026-11-05", text) from None
+
+
+def _read_uuid(text: Any, at: Place) -> UUID:
+    try:
+        return msgspec.convert(text, UUID)
+    except msgspec.ValidationError:
+        raise at.expected("a UUID as in 12345678-1234-5678-1234-567812345678", text) from None

@@ -18,8 +18,9 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ctypes import c_float
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from heliograph.codec.any_values import MAX_DEPTH
 from heliograph.codec.coerce import anything_fits, is_encodable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from heliograph.model.formats import Field, Format
 
-_COMPLETE: Final[dict[str, type]] = {"f64": float, "bool": bool, "bytes": bytes}
+_COMPLETE: Final[dict[str, type]] = {"f64": float, "bool": bool, "bytes": bytes, "date": date, "uuid": UUID}
 """Types of which every value fits."""
 
 _PLAIN_TYPES: Final[tuple[Any, ...]] = (float, int, str, bytes)
@@ -145,7 +146,7 @@ def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] 
 
 
 def _check_missing(missing: list[Field], at: Place) -> None:
-    """All of them at once: who writes an event by hand mends it once."""
+    """All of them at once: a user who writes an event by hand corrects it once."""
     if len(missing) == 1:
         name, kind = missing[0].name, missing[0].type
         raise at.inside(name).refuse(f"field {name!r} is missing and has no default; needs {kind}")
@@ -174,6 +175,14 @@ def check_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
         return _text(value, at)
     if name == "datetime":
         return _moment(value, at)
+    if name == "date":
+        if isinstance(value, datetime) or not isinstance(value, date):
+            raise at.expected("date", value)
+        return date(value.year, value.month, value.day)
+    if name == "uuid":
+        if not isinstance(value, UUID):
+            raise at.expected("UUID", value)
+        return UUID(int=value.int)
     if not isinstance(value, bytes):
         raise at.expected("bytes", value)
     return bytes(value)

@@ -15,9 +15,11 @@ makes Arrow batches of it.
 from __future__ import annotations
 
 import enum
+from datetime import date
 from functools import lru_cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -58,7 +60,7 @@ __all__ = [
 
 E = TypeVar("E", bound=Event)
 
-_ATOMS: Final = frozenset({int, float, str, bytes, bool, NoneType})
+_ATOMS: Final = frozenset({int, float, str, bytes, bool, NoneType, date, UUID})
 MAX_LEVELS: Final = MAX_DEPTH + MAX_ANYTHING_DEPTH
 """Records and lists of a format inside one another, and schema-less data at the bottom of them."""
 

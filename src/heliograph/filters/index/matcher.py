@@ -10,7 +10,7 @@ of subscriptions. Adding or removing one touches its own entries only: nothing e
 the cost hardly depends on how many there are.
 
 Threads: `match` may be called from any number of threads at any time and takes no lock. `add` and `remove`
-are for one thread at a time; who owns the matcher serialises them. An event that is matched while a
+are for one thread at a time; the owner of the matcher serialises them. An event that is matched while a
 subscription is being added or removed sees it or not; after `add` has returned every match sees it, after
 `remove` none does.
 """
@@ -57,7 +57,7 @@ class MatcherStats(msgspec.Struct, frozen=True):
     Attributes:
         subscriptions: how many have been added and not removed.
         conditions: how many of their conditions differ.
-        entries: places in the index; a condition with OR or IN has several.
+        entries: positions in the index; a condition with OR or IN has several.
         groups: sets of columns that are looked up for each event.
         scanned: entries that no column leads to: they are evaluated for every event.
         residuals: how many different conditions are left to evaluate behind the index.
@@ -99,7 +99,7 @@ class _Rule(Generic[T]):
 
 
 class _Entry(Generic[T]):
-    """One place of a rule in the index, numbered in the order in which they are made."""
+    """One position of a rule in the index, numbered in the order in which they are made."""
 
     __slots__ = ("number", "residual", "rule")
 
@@ -169,7 +169,7 @@ class Matcher(Generic[T]):
         self._entries = 0
         self._next_handle = 0
         self._next_entry = 0
-        # Rules with several entries may be found twice by one event; without any, nobody looks for that.
+        # Rules with several entries may be found twice by one event; without any, that is not checked.
         self._spread_rules = 0
 
     def __len__(self) -> int:
@@ -273,7 +273,7 @@ class Matcher(Generic[T]):
                     rule.places.append(
                         _Place(group, _key(points), access.ranged, interval, access.across, entry)
                     )
-        # Before the first of several entries can be found, somebody must look for the second.
+        # Before the first of several entries can be found, the check for the second must be on.
         self._spread_rules += len(rule.places) > 1
         for place in rule.places:
             self._put_in(place)

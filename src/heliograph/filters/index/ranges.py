@@ -12,7 +12,7 @@ Only so many bytes of a text fit into a number. Intervals whose ends have more t
 of `LIKE 'sensors/north/%'` have, lie in a tree of their own for each such beginning, without it.
 
 Intervals without an end on one side are kept in order of the other, outside the tree. The first few
-intervals, which are all there are in most places of an index, lie in a table of segments instead: one search
+intervals, which are all there are in most parts of an index, lie in a table of segments instead: one search
 finds them all.
 
 Reading needs no lock while one thread writes: every table and every sorted run is published as a whole, and
@@ -207,7 +207,7 @@ class _Stratum:
         return not self._few.is_full
 
     def holds(self, entry: Numbered) -> bool:
-        """Whether an entry lies here because there was room."""
+        """Whether an entry lies here because there was space."""
         return entry in self._few
 
     def stab(self, point: Point, found: list[Any]) -> None:
@@ -370,7 +370,7 @@ class CrossIndex:
 
 def _place(point: Point) -> int:
     """Where a point lies on the backbone, never negative. In order, but texts with a long common beginning
-    share a place: the runs of a fork compare the points themselves, so that nothing else depends on it.
+    share a node: the runs of a fork compare the points themselves, so that nothing else depends on it.
     """
     if isinstance(point, int):
         return point + _BIAS
@@ -386,7 +386,7 @@ def _raw(point: Any) -> bytes:
 
 
 def _behind_common(low: Any, high: Any) -> tuple[bytes, bytes, bytes] | None:
-    """What two ends have in common, if that fills a place on the backbone, and what is left of both."""
+    """What two ends have in common, if that fills a node of the backbone, and what is left of both."""
     if low is None or high is None or isinstance(low, int):
         return None
     low, high = _raw(low), _raw(high)
@@ -403,7 +403,7 @@ def _fork_of(low: Point, high: Point) -> tuple[int, int]:
 
 
 def _within(fork: _Fork, point: Point) -> list[Any]:
-    """At level 0 both ends of an interval share one place, and so does the point: both ends decide."""
+    """At level 0 both ends of an interval share one node, and so does the point: both ends decide."""
     started: list[Any] = []
     fork.lows.up_to(point, started)
     unfinished: list[Any] = []

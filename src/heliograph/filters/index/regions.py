@@ -6,6 +6,8 @@ Every kind of value that can be compared is mapped onto a domain in which "the n
     int, wide, bool    the integer itself
     float              its rank: integers in the order of the floats, -0.0 with 0.0, NaN above +inf
     datetime           microseconds since 1970
+    date               its number in the calendar
+    uuid               its 128 bits
     text, bytes        itself; the next one after 'ab' is 'ab\\0'
 
 Predicates on one column are intersected here, before anything is indexed: `x > 3 AND x < 10 AND x <> 5` is
@@ -15,7 +17,8 @@ two intervals, and `x > 3 AND x < 2` is none.
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
+from datetime import date, timedelta
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -41,7 +44,7 @@ _SIGN: Final = 1 << 63
 
 
 def rank(value: float) -> int:
-    """The place of a float in the order of all floats, as an integer."""
+    """The rank of a float in the order of all floats, as an integer."""
     if value != value:  # noqa: PLR0124 - only NaN differs from itself, and this costs a third of math.isnan
         return NAN_RANK
     # The bits of negative floats grow with their magnitude: mirrored, they fall, and -0.0 meets 0.0.
@@ -60,7 +63,12 @@ def instant(value: datetime) -> int:
     return (value - EPOCH) // _MICROSECOND
 
 
-ENCODERS: Final[dict[Kind, Callable[[Any], int]]] = {"float": rank, "datetime": instant}
+ENCODERS: Final[dict[Kind, Callable[[Any], int]]] = {
+    "float": rank,
+    "datetime": instant,
+    "date": date.toordinal,
+    "uuid": attrgetter("int"),
+}
 """How a value becomes a point of its domain; kinds that are not here are points already."""
 
 UNORDERED: Final[frozenset[Kind]] = frozenset({"list", "other"})

@@ -1,15 +1,15 @@
 """Repairs a damaged cursor file: what can be read of it, and where its consumers go on.
 
-    report = inspect_cursors(disk, "consumers/air.tracks")       None when no consumer ever had a place
+    report = inspect_cursors(disk, "consumers/air.tracks")       None when no consumer ever had a cursor
     report.damaged, report.steps(watermarks)                     which bytes, and what a repair would do
     repair_cursors(ports, "consumers/air.tracks", watermarks)    does it
 
 States are appended whole, so every one that can be read says where its consumer was then. A consumer whose
 last state lies behind the damage goes on exactly where it was. One whose last state lies before it may have
 come further: it goes on from there, and what follows comes again, marked. Its epoch leaves out so many that
-nobody who had the place before has a later one. Of whom no state is left nothing is known.
+no earlier holder of the cursor has a later one. Of a consumer without any state left nothing is known.
 
-The file is kept aside, in `damaged-<its size and checksum>` beside it, before a new one takes its place.
+The file is kept aside, in `damaged-<its size and checksum>` beside it, before a new one replaces it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EPOCHS: Final = 1 << 16
 
 
 class Kept(NamedTuple):
-    """What is left of one name's place."""
+    """What is left of the cursor of one name."""
 
     state: State
     is_exact: bool

@@ -9,7 +9,7 @@ A cursor is, per partition, a low watermark and a bounded set of acknowledged of
 one owner by a lease; each opening has a later epoch, and what a stale owner commits is refused.
 
 All cursors of a store share one file, to which states are appended whole; the last state of a name counts.
-One sync serves everybody who commits at the same time: whoever comes first writes for all who wait. When the
+One sync serves all threads that commit at the same time: the first one writes for all that wait. When the
 file has grown, the states are written to a new one, which replaces it; after a failure too.
 
 A commit that raises has changed nothing: the states in memory are those on disk, and each change is made of
@@ -39,10 +39,10 @@ from heliograph.errors import (
     PartitionInUse,
     TooManyAcks,
 )
+from heliograph.journal.folders import make_folder
 from heliograph.journal.format.frames import checksum
 from heliograph.journal.maintenance.retention import Place
 from heliograph.journal.names import LOCK, TEMPORARY
-from heliograph.journal.writing.recovery import make_folder
 from heliograph.model.event import Count, Instant  # noqa: TC001 - msgspec reads them at run time
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ REWRITE_BYTES: Final = 1 << 20
 HEADER = struct.Struct("<8sHHI")
 _FRAME = struct.Struct("<II")
 MAX_EPOCH: Final = 1 << 62
-"""Openings of one place that are told apart."""
+"""Openings of one cursor that are told apart."""
 
 
 class Position(msgspec.Struct, array_like=True):
@@ -109,7 +109,7 @@ _decode: Final = msgspec.msgpack.Decoder(State).decode
 
 
 class Cursor:
-    """One consumer's place, as its present owner sees it."""
+    """One consumer's cursor, as its present owner sees it."""
 
     def __init__(self, store: CursorStore, name: str, epoch: int) -> None:
         self.name = name
@@ -155,7 +155,7 @@ class Cursor:
         self._store.withdraw(self, partition, low, acks)
 
     def seek(self, partition: str, offset: int) -> None:
-        """Go back, or forward over events that nobody acknowledged."""
+        """Go back, or forward over unacknowledged events."""
         self._store.seek(self, partition, offset)
 
     def renew(self) -> None:
@@ -163,7 +163,7 @@ class Cursor:
         self._store.renew(self)
 
     def close(self) -> None:
-        """Give the lease back, so that somebody else need not wait for its end."""
+        """Give the lease back, so that the next owner need not wait for its end."""
         self._store.release(self)
 
     def __enter__(self) -> Self:
@@ -174,7 +174,7 @@ class Cursor:
 
 
 class _Change:
-    """What somebody waits for to be written: makes the next state of a name from the last one on disk."""
+    """A change that a thread waits for: makes the next state of a name from the last one on disk."""
 
     __slots__ = ("is_written", "make", "name", "refused")
 
@@ -215,7 +215,7 @@ class CursorStore:
             raise
 
     def open(self, name: str, owner: str) -> Cursor:
-        """Take over a consumer's place. CursorHeld while another owner's lease runs."""
+        """Take over a consumer's cursor. CursorHeld while another owner's lease runs."""
 
         def taken_over(state: State) -> State:
             if state.owner != owner and self._is_leased(name):
@@ -227,7 +227,7 @@ class CursorStore:
         return Cursor(self, name, state.epoch)
 
     def resume(self, name: str, epoch: int) -> Cursor:
-        """Go on as the owner that opened it with this epoch; CursorFenced if somebody opened it since."""
+        """Go on as the owner that opened it with this epoch; CursorFenced if another one opened it since."""
         cursor = Cursor(self, name, epoch)
         self.renew(cursor)
         return cursor
@@ -249,7 +249,7 @@ class CursorStore:
             )
 
     def begin(self, name: str, partition: str, offset: int) -> None:
-        """Give a consumer a place where it has none, before it is first opened: retention knows of it."""
+        """Give a consumer a cursor where it has none, before it is first opened: retention knows of it."""
 
         def begun(state: State) -> State:
             if partition in state.positions:
@@ -259,7 +259,7 @@ class CursorStore:
         self._change(name, begun)
 
     def forget(self, name: str) -> None:
-        """Drop a consumer's place for good. CursorHeld while somebody's lease runs."""
+        """Drop a consumer's cursor for good. CursorHeld while a lease runs."""
 
         def gone(state: State) -> None:
             if self._is_leased(name):
@@ -358,13 +358,13 @@ class CursorStore:
         self._leases[name] = self._clock.monotonic_ns() + self._lease_ns
 
     def _change(self, name: str, make: Callable[[State], State | None]) -> State:
-        """Return when a change is durable, whoever wrote it; a change that raises has not been made."""
+        """Return when a change is durable, whichever thread wrote it; one that raises was not made."""
         change = _Change(name, make)
         with self._lock:
             self._waiting.append(change)
         try:
             with self._writing:
-                if not change.is_written:  # else somebody before us wrote ours with theirs
+                if not change.is_written:  # else another thread wrote ours with its own
                     self._write_waiting()
         finally:
             if not change.is_written:
@@ -377,7 +377,7 @@ class CursorStore:
     def _write_waiting(self) -> None:
         """Make all changes that wait, in their order, and write what comes of them.
 
-        When that fails, the others are left waiting: whoever comes next tries again, without the one that
+        When that fails, the others are left waiting: the next thread tries again, without the one that
         was told of the failure.
         """
         with self._lock:
@@ -429,7 +429,7 @@ class CursorStore:
             file.sync()
         except BaseException as error:
             self._file = None  # the next attempt writes everything to a new file
-            # Whoever asked is told that nothing was written: a crash before that attempt must not find it.
+            # The caller is told that nothing was written: a crash before that attempt must not find it.
             with suppress(DiskError):
                 if isinstance(error, Exception):
                     file.truncate(self._size)
@@ -439,7 +439,7 @@ class CursorStore:
         self._size += len(data)
 
     def _rewrite(self, states: Mapping[str, State]) -> None:
-        """Put all states into a new file and let it take the place of the old.
+        """Put all states into a new file and replace the old one by it.
 
         The old one is let go of first: if this fails half-way, its name may already be the new one's.
         """
@@ -461,7 +461,7 @@ class CursorStore:
         except BaseException as error:
             file.close()
             if is_in_place and states is not self._states and isinstance(error, Exception):
-                with suppress(DiskError):  # whoever asked is told that nothing was written
+                with suppress(DiskError):  # the caller is told that nothing was written
                     self._rewrite(self._states)
             raise
         self._file, self._size = file, size
@@ -506,7 +506,7 @@ def frame(state: State, durable: int) -> bytes:
 
 
 def state_at(data: bytes, at: int) -> tuple[State, int] | None:
-    """The state there and the place behind it; None when there is none, or not all of it."""
+    """The state there and the position behind it; None when there is none, or not all of it."""
     begin = at + _FRAME.size
     if begin > len(data):
         return None

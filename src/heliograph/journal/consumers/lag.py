@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import BadJournalFile, HistoryDamaged, HistoryGone
 from heliograph.journal.consumers.cursor_repair import inspect_cursors
+from heliograph.journal.consumers.cursors import Position, State
+from heliograph.journal.consumers.outside_readers import noted
 from heliograph.journal.format.folder import StationFolder, cursor_folder
 from heliograph.journal.names import GROUP_PLACE
 from heliograph.journal.writing.producer_leases import PREFIX
@@ -24,8 +26,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from heliograph.journal.consumers.cursors import Position, State
     from heliograph.journal.reading.reader import PartitionReader
+
+
+OUTSIDE: Final = "a reader outside of the station"
+"""The owner of a position that a query of Spark has told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +54,15 @@ class ConsumerLag:
     """How often the one of these was handed out that was so most often, where `max_deliveries` has that
     counted; else 0."""
     owner: str
-    """Who had the name last."""
+    """The last owner of the name."""
     seen_ts: int
     """When its owner was last heard of, in ns since 1970, as far as that is kept."""
 
 
 def lag(folder: str | os.PathLike[str], channel: str | None = None) -> list[ConsumerLag]:
-    """Every place of every durable consumer of a channel, or of all channels, in a station's folder.
+    """Every cursor of every durable consumer of a channel, or of all channels, in a station's folder.
 
-    Raises NoHistory, and BadJournalFile when places or a partition are damaged.
+    Raises NoHistory, and BadJournalFile when cursors or a partition are damaged.
     """
     station = StationFolder(folder)
     channels = station.channels() if channel is None else (channel,)
@@ -66,20 +71,26 @@ def lag(folder: str | os.PathLike[str], channel: str | None = None) -> list[Cons
 
 def _of_channel(station: StationFolder, channel: str) -> Iterator[ConsumerLag]:
     partitions = station.partitions(channel)
-    # Before any watermark is read: places stay below those, which only go up.
+    # Before any watermark is read: cursors stay below those, which only go up.
     report = inspect_cursors(station.disk, cursor_folder(channel))
-    if report is None:
-        return
-    if not report.sound:
+    if report is not None and not report.sound:
         raise BadJournalFile(
             report.file, f"{report.problem}; look at what `helio journal repair --dry-run` says"
         )
-    states = [kept.state for kept in report.places if not kept.state.name.startswith(PREFIX)]
+    kept = () if report is None else report.places
+    states = [one.state for one in kept if not one.state.name.startswith(PREFIX)]
+    outside = noted(station.disk, channel)
+    if not states and not outside:
+        return
     for partition in partitions:
         with station.reader(channel, partition) as reader:
             for state in states:
                 if partition in state.positions:
                     yield _place(channel, partition, reader, state, state.positions[partition])
+            for one in outside:
+                if partition in one.positions:
+                    state = State(one.name, owner=OUTSIDE, seen_ts=one.seen_ts)
+                    yield _place(channel, partition, reader, state, Position(one.positions[partition]))
 
 
 def _place(

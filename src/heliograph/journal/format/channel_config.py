@@ -17,8 +17,8 @@ import msgspec
 
 from heliograph.codec.dynamic.classes import is_made
 from heliograph.errors import BadJournalFile, FormatError, InvalidQoS, NoSuchFile
+from heliograph.journal.folders import made_folder
 from heliograph.journal.names import CHANNELS, HEADS, SEALED, TEMPORARY, escaped
-from heliograph.journal.writing.recovery import made_folder
 from heliograph.model.event import info_of
 from heliograph.model.formats import FormatRegistry
 from heliograph.qos.policies import QoS, policies_of, qos_of
@@ -43,7 +43,7 @@ class ChannelConfig(msgspec.Struct):
     formats: list[tuple[bytes, bytes]] = []
     """Id and description of each."""
     suspended: str | None = None
-    """The owner who has suspended the channel: nothing is taken in until that is undone."""
+    """The owner that has suspended the channel: nothing is taken in until that is undone."""
 
     def qos(self) -> QoS:
         return qos_of(self.policies)
@@ -58,11 +58,15 @@ _decode: Final = msgspec.json.Decoder(ChannelConfig).decode
 
 def read_charter(disk: Disk, channel: str) -> ChannelConfig:
     """What is remembered of a channel; the defaults when that is nothing."""
+    return _read(disk, channel) or ChannelConfig()
+
+
+def _read(disk: Disk, channel: str) -> ChannelConfig | None:
     name = f"{CHANNELS}/{escaped(channel)}/{CHARTER}"
     try:
         data = disk.read(name)
     except NoSuchFile:
-        return ChannelConfig()
+        return None
     try:
         charter = _decode(data.decode())  # names that are not known are passed over, but not their damage
         charter.qos()
@@ -109,7 +113,7 @@ def keep_charter(
     *,
     sync: bool = True,
     anew: bool = False,
-) -> None:
+) -> ChannelConfig:
     """Remember how a channel is and what it carries, if that is news, or in any case (`anew`).
 
     Without `sync` it survives a power loss when it was kept anew, which comes before the first event. It is
@@ -117,20 +121,21 @@ def keep_charter(
     A charter that is there is replaced by one that is synced: the events of other partitions depend on it.
 
     Of a class that was made of a format, what is known under its name stays: a tool that opens a channel for
-    its old events does not take the place of the program's own class.
+    its old events does not replace the program's own class.
     """
-    known = read_charter(disk, channel)
+    found = _read(disk, channel)
+    known = found or ChannelConfig()
     declared = {fmt.name: fmt for fmt in known.known_formats()}
     infos = ((info_of(cls), is_made(cls)) for cls in types)
     formats = [declared.get(info.name, info.format) if made else info.format for info, made in infos]
     charter = ChannelConfig(policies_of(qos), [(fmt.id, fmt.description) for fmt in formats], known.suspended)
     if anew or charter != known:
-        sync = sync or disk.exists(f"{CHANNELS}/{escaped(channel)}/{CHARTER}")
-        _write(disk, channel, charter, sync=sync)
+        _write(disk, channel, charter, sync=sync or found is not None)
+    return charter
 
 
 def keep_suspension(disk: Disk, channel: str, owner: str | None, *, anew: bool = False) -> None:
-    """Remember who has suspended a channel, for whoever takes in batches while no station has it open.
+    """Remember which owner has suspended a channel, for the adoption of batches while no station has it open.
 
     With `anew` it is written though it is there: an earlier call may have failed before it was synced.
     """

@@ -44,7 +44,7 @@ NOTHING: Final = Commit(0, 0, 0, 0)
 
 def create(disk: Disk, folder: str, partition: bytes, *, sync: bool = True) -> None:
     """A commit file that promises nothing, synced except for its name. One that is there is overwritten in
-    place, so that those who have it mapped see what comes."""
+    place, so that readers that have it mapped see what comes."""
     name = f"{folder}/{COMMIT}"
     try:
         there = disk.create(name)
@@ -95,7 +95,7 @@ class CommitView:
         self._last = NOTHING
 
     def watermark(self) -> int:
-        """As `current().watermark`, for whoever asks all the time: a fifth of a microsecond."""
+        """As `current().watermark`, for callers that ask all the time: a fifth of a microsecond."""
         if _BOTH_WATERMARKS.unpack_from(self._view) != self._peeked:
             self.current()
         return self._last.watermark

@@ -1,6 +1,6 @@
 """Ids of rows that compaction has removed, kept in the segment that held them.
 
-A push that is repeated under its id must be recognised though a later event of its key has taken its place.
+A push that is repeated under its id must be recognised though a later event of its key has replaced it.
 So a rewritten segment carries, beside its rows, what the rows were called that are not in it any more, as far
 back as ids are looked for. They are merged, dropped and damaged with the file, and need no care of their own.
 """

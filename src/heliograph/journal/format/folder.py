@@ -47,7 +47,7 @@ def delayed_folder(channel: str, partition: str) -> str:
 
 
 def cursor_folder(channel: str) -> str:
-    """Where the places of a channel's durable consumers lie, counted from the station's folder."""
+    """Where the cursors of a channel's durable consumers lie, counted from the station's folder."""
     return f"{CONSUMERS}/{escaped(channel)}"
 
 
@@ -92,7 +92,7 @@ class StationFolder:
         return tuple(name for name in names if self._has_rows(delayed_folder(channel, name)))
 
     def declared(self, channel: str) -> list[Format]:
-        """The formats of the classes that a channel was last opened with; none while nobody has said so.
+        """The formats of the classes that a channel was last opened with; none before a program has said so.
 
         A record that cannot be read says nothing here: opening the channel tells what is wrong with it.
         """

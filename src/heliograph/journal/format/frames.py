@@ -1,6 +1,7 @@
 """The head file: a header, then one frame per group commit.
 
-This file is the on-disk format; `docs/journal.md` has it as a table. All integers are little-endian.
+This file is the on-disk format; `docs/reference/journal.md` has it as a table. All integers are
+little-endian.
 
 A frame is written whole by one append and carries everything needed to judge it: a CRC32C over all of it,
 seeded with the random salt of its file so that no event's body can pass for a frame; the offset of its first

@@ -123,7 +123,7 @@ def _histories(disk: Disk) -> tuple[str, ...]:
     """Names of all partitions below a folder; what is none of a station's is left out."""
     places = list(_places(disk))
     last = dict.fromkeys((place.rpartition("/")[2] for place in places), 0)
-    if len(last) > 1:  # else nobody has to be asked
+    if len(last) > 1:  # else the answer is clear
         for place in places:
             name = place.rpartition("/")[2]
             last[name] = max(last[name], _written_ts(disk, place))

@@ -16,7 +16,7 @@ from heliograph.journal.format import checksummed_file as wholefile
 from heliograph.journal.format.batch_marks import Mark  # noqa: TC001 - msgspec reads the annotations of a manifest
 from heliograph.journal.format.frames import HeadHeader
 from heliograph.journal.names import MANIFEST, TEMPORARY
-from heliograph.model.lives import Lives  # noqa: TC001 - msgspec reads the annotations of a manifest
+from heliograph.model.history_epochs import Epochs  # noqa: TC001 - msgspec reads the annotations of a manifest
 
 if TYPE_CHECKING:
     from heliograph.runtime.ports import Disk, File
@@ -72,7 +72,7 @@ class Segment(msgspec.Struct, array_like=True, frozen=True):
 class Retired(msgspec.Struct, array_like=True, frozen=True):
     """A file that no longer belongs to the history, and stays on disk for a while.
 
-    Somebody may have planned with an earlier manifest, and reads only now.
+    A reader may have planned with an earlier manifest, and reads only now.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Retired(msgspec.Struct, array_like=True, frozen=True):
     left_ts: int
     """When it left."""
     segment: Segment | None = None
-    """What it was, for those who are behind and ask for its offsets; older manifests do not say."""
+    """What it was, for readers that are behind and ask for its offsets; older manifests do not say."""
 
 
 class Damage(msgspec.Struct, array_like=True, frozen=True):
@@ -91,7 +91,7 @@ class Damage(msgspec.Struct, array_like=True, frozen=True):
     file: str
     reason: str
     accepted: bool = False
-    """Somebody has repaired the partition knowing of it."""
+    """The partition was repaired knowing of it."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +117,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()
     """The newest of each writer from outside below `next`; whose was used last comes last."""
     retired: tuple[Retired, ...] = ()
-    lives: Lives = ()
-    """Which writers wrote it, the last ones: see `heliograph.model.lives`."""
+    epochs: Epochs = msgspec.field(default=(), name="lives")  # as it is called in files
+    """Which writers wrote it, the last ones: see `heliograph.model.history_epochs`."""
 
     @property
     def sources(self) -> list[Segment | Head]:

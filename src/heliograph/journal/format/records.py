@@ -30,7 +30,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     supplier: str
     epoch: int
-    """The life of the supplier; with supplier and sequence it is the EventId."""
+    """The epoch of the supplier; with supplier and sequence it is the EventId."""
     sequence: int
     source_ts: int
     format_id: bytes
@@ -74,7 +74,7 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return 1 if isinstance(self.body, bytes) else len(self.body)
 
     def __iter__(self) -> Iterator[Record]:
-        """One record per event; fewer when there is not a place in the station's order for each."""
+        """One record per event; fewer when not every event has its own number in the station's order."""
         bodies = (self.body,) if isinstance(self.body, bytes) else self.body
         places = self.station_seq
         return map(
@@ -124,7 +124,7 @@ def are_records(rows: StoredRows) -> TypeIs[Sequence[Record]]:
 
 
 def events_in(row: Row) -> int:
-    """How many events a row is; a run has no more than there are places for in the station's order."""
+    """How many events a row is; a run has no more than it has numbers in the station's order."""
     if isinstance(row.body, bytes):
         return 1
     places = row.station_seq
@@ -197,8 +197,10 @@ _run_decoder = msgspec.msgpack.Decoder(list[Run])
 
 def encode_rows(rows: Sequence[Record | Run]) -> bytes:
     """The rows one behind the other, without the array around them: `rows_payload` joins many of these."""
-    data = _encoder.encode(rows)
     length = len(rows)
+    if length == 1:
+        return _encoder.encode(rows[0])
+    data = _encoder.encode(rows)
     return data[1 if length < 16 else 3 if length < 65536 else 5 :]
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ABANDONED_SECONDS: Final = 7 * 86_400.0
-"""Files of a batch that nobody has handed over after so long are leftovers of a program that is gone."""
+"""Files of a batch that was not handed over after so long are leftovers of a program that is gone."""
 
 
 class Target(NamedTuple):
@@ -66,7 +66,7 @@ class Target(NamedTuple):
 
 
 class Inbox:
-    """What was handed over in one folder, for whoever keeps it. Not for several tasks at once."""
+    """What was handed over in one folder, for the station that keeps it. Not for several tasks at once."""
 
     def __init__(self, ports: Ports) -> None:
         assert ports.disk is not None
@@ -123,7 +123,7 @@ class Inbox:
         return removed + self._sweep_ready(oldest)
 
     def _sweep_ready(self, oldest: int) -> list[str]:
-        """Remove refusals that nobody came for, and manifests that were begun by writers without rows."""
+        """Remove refusals that no writer came for, and manifests that were begun by writers without rows."""
         keys = {folder.rpartition("/")[2] for folder in self._folders()}
         awaited = {name.rpartition("-")[0] for name in self.ready()}
         left = []

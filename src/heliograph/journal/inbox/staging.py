@@ -9,7 +9,7 @@ A key stands for one writer with one checkpoint on one channel. The steps, numbe
     1 write rows to a new file and sync it        3 rename it to its name
     2 write the batch's manifest and sync it      4 sync the folder
 
-From step 4 on the batch is handed over: it is durable, and whoever keeps the folder takes it in
+From step 4 on the batch is handed over: it is durable, and the station that keeps the folder takes it in
 (`heliograph.journal.inbox.adoption`). What is interrupted before leaves files that no manifest lists.
 
 A file of rows is built as a head is (`heliograph.journal.format.frames`), so that every byte of it is covered
@@ -25,15 +25,17 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from heliograph.errors import BadJournalFile, BatchRefused, BatchTooLarge, DiskError, NoSuchFile
+from heliograph.journal.folders import make_folder
 from heliograph.journal.format import checksummed_file as wholefile
 from heliograph.journal.format.frames import RUNS, FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.format.records import Run, encode_rows, rows_payload
 from heliograph.journal.names import TEMPORARY
-from heliograph.journal.writing.recovery import make_folder
 from heliograph.journal.writing.writer import MAX_APPEND_BYTES
 from heliograph.runtime.fault_points import reach
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from heliograph.model.formats import Format
     from heliograph.runtime.ports import Disk, File, Ports
 
@@ -93,7 +95,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a batch was not taken in; as JSON, for whoever looks."""
+    """Why a batch was not taken in; as JSON, for people who look."""
 
     time: int
     reason: str
@@ -136,7 +138,7 @@ class Stage:
         ports: with the disk of the folder.
         key: see `key_of`.
         number: of the batch.
-        attempt: tells apart those who try to write the same rows; a random part is added.
+        attempt: tells apart attempts to write the same rows; a random part is added.
     """
 
     def __init__(self, ports: Ports, key: str, number: int, attempt: str) -> None:
@@ -154,7 +156,7 @@ class Stage:
         self._file.append(header.encode())
 
     def _created(self, path: str) -> File:
-        """Whoever takes batches in removes folders that are empty, also one that was made this instant."""
+        """The adoption of batches removes folders that are empty, also one that was made this instant."""
         for _ in range(TRIES):
             with suppress(NoSuchFile):
                 return self._disk.create(path)
@@ -163,16 +165,20 @@ class Stage:
 
     def add(self, fmt: Format, bodies: list[bytes], priority: int = 3) -> None:
         """Append events of one format as one frame."""
-        now = self._now()
-        payload = rows_payload(1, [encode_rows([Run("", 0, 0, now, fmt.id, bodies, priority)])])
+        self.add_runs(fmt, [Run("", 0, 0, self._now(), fmt.id, bodies, priority)])
+
+    def add_runs(self, fmt: Format, runs: Sequence[Run]) -> None:
+        """The same for events that do not all have one time, priority and headers."""
+        now, events = self._now(), sum(map(len, runs))
+        payload = rows_payload(len(runs), [encode_rows(runs)])
         if len(payload) > MAX_APPEND_BYTES:
             raise BatchTooLarge(len(payload), MAX_APPEND_BYTES, "bytes")
         described = [] if fmt.id in self._formats else [fmt.description]
         self._formats.add(fmt.id)
-        meta = FrameMeta(self._rows, len(bodies), 0, now, 0, RUNS)
+        meta = FrameMeta(self._rows, events, 0, now, 0, RUNS)
         frame = encode_frame(meta, described, payload, self._salt)
         self._size += sum(map(len, frame))
-        self._rows += len(bodies)
+        self._rows += events
         check_size(self._rows, self._size)
         self._file.append(*frame)
 
@@ -267,7 +273,7 @@ def withdraw(disk: Disk, batch: Batch) -> None:
 
 
 def discard(disk: Disk, batch: Batch) -> None:
-    """Remove the files of a batch that nobody will take in."""
+    """Remove the files of a batch that will not be taken in."""
     for file in batch.files:
         remove_quietly(disk, f"{STAGED}/{batch.key}/{file.name}")
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from heliograph.journal.format.manifest import Segment  # noqa: TC001 - msgspec reads the annotations of a job
+from heliograph.journal.format.manifest import Head, Segment  # noqa: TC001 - msgspec reads the annotations of a job
 from heliograph.journal.maintenance.retention import RESERVE
 
 if TYPE_CHECKING:
@@ -38,6 +38,15 @@ class Compaction(msgspec.Struct, array_like=True, frozen=True):
     """Tombstones appended before this time go too, with what they stand for."""
     complete: bool
     """Whether the segments are all that is older than their end; else tombstones have to stay."""
+
+
+class SealJob(NamedTuple):
+    """Heads that become one segment."""
+
+    folder: str
+    segment: str
+    partition: bytes
+    heads: tuple[Head, ...]
 
 
 class RewriteJob(msgspec.Struct, array_like=True, frozen=True):

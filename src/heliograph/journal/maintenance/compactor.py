@@ -51,7 +51,7 @@ KEY_COLUMNS: Final = ["_append_ts", "_format_id", "_kind", "_key", "_body"]
 
 
 def rewrite(disk: Disk, job: RewriteJob) -> tuple[Segment, ...]:
-    """The segments that take the place of those of the job. One that would not change comes back as it is."""
+    """The segments that replace those of the job. One that would not change comes back as it is."""
     formats = FormatRegistry()
     inputs = [_Input(disk, job.folder, segment, formats) for segment in job.segments]  # 1
     if job.compaction is not None:

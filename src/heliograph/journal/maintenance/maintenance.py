@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.journal.format.manifest import Segment
-    from heliograph.journal.maintenance.compaction_policy import RewriteJob
+    from heliograph.journal.maintenance.compaction_policy import RewriteJob, SealJob
     from heliograph.journal.maintenance.retention import Place
-    from heliograph.journal.writing.partition import Partition, SealJob
+    from heliograph.journal.writing.partition import Partition
     from heliograph.journal.writing.shared_threads import Shared
     from heliograph.runtime.ports import Disk, Lock, Ports
     from heliograph.runtime.timers import Timer
@@ -62,7 +62,7 @@ class Keeper:
         self._sealing = ports.tasks.lock("journal sealing")
         self._seals = 0
         self._shared = shared
-        # Guards who works; held for moments only.
+        # Guards which task works; held for moments only.
         self._turn = ports.tasks.lock("journal maintenance")
         self._at_rest = ports.tasks.condition(self._turn, "journal maintenance at rest")
         self._scheduled = False
@@ -133,7 +133,7 @@ class Keeper:
         try:
             busy = self._work()
         except Exception:
-            # Whatever it was, the journal goes on; a disk that nobody looks after would fill up.
+            # Whatever it was, the journal goes on; a disk that is not looked after would fill up.
             self.failures += 1
             log.exception("%s: not sealed, tidied or dropped; it is tried again", self._partition.folder)
         finally:

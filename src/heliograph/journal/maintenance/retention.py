@@ -83,7 +83,7 @@ def retire(
 ) -> tuple[tuple[Retired, ...], tuple[str, ...]]:
     """The files in their grace when some more have gone from the history, and which are to be removed.
 
-    Heads are read by offset, through the manifest, so nobody can have planned with one.
+    Heads are read by offset, through the manifest, so no reader can have planned with one.
     """
     leaving = [
         Retired(source.name, source.size, now, source) for source in gone if isinstance(source, Segment)

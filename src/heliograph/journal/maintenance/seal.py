@@ -29,9 +29,9 @@ from heliograph.errors import BadJournalFile, DiskError
 from heliograph.journal.format.frames import checksum
 from heliograph.journal.format.manifest import Segment
 from heliograph.journal.format.records import count_events
+from heliograph.journal.maintenance.compaction_policy import SealJob
 from heliograph.journal.names import SEALED, TEMPORARY
 from heliograph.journal.reading.head_reader import HeadReader
-from heliograph.journal.writing.partition import SealJob
 from heliograph.model.formats import FormatRegistry
 from heliograph.runtime.child_process import python_command
 from heliograph.runtime.ports import LocalDisk

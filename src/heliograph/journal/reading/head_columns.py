@@ -99,6 +99,17 @@ class HeadColumns:
                 found += row.body[:count]
         return found
 
+    def by_format(self) -> dict[bytes, NDArray[np.int64]]:
+        """Which of the events have each format, by its id."""
+        found = self.of("format_id")
+        ids = list(dict.fromkeys(found))
+        if len(ids) == 1:
+            return {ids[0]: np.arange(len(self))}
+        numbers = {format_id: number for number, format_id in enumerate(ids)}
+        of_rows = np.fromiter((numbers[format_id] for format_id in found), np.int64, len(found))
+        of_events = np.repeat(of_rows, self._counts)
+        return {format_id: np.flatnonzero(of_events == number) for format_id, number in numbers.items()}
+
     def integers(self, name: str) -> pa.Array:
         """A column of 64-bit integers; OverflowError when one is larger, as msgpack's can be."""
         found = self.of(name)
@@ -140,7 +151,7 @@ class HeadColumns:
         return pa.array(values)
 
     def _each(self, found: list[Any]) -> list[int]:
-        """Places in the station's order, of which a run may have a list."""
+        """Numbers in the station's order, of which a run may have a list."""
         return list(
             chain.from_iterable(
                 value[:count] if isinstance(value, list) else range(value, value + count)

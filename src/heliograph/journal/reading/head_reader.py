@@ -2,7 +2,7 @@
 
 Every frame is looked at once, in order: that yields the descriptions of formats and an index with one entry
 per 64 KiB, from which later reads start. A bad frame below the watermark is damage; reading goes on at the
-next good one, and whoever asks for the rows between is told which they are.
+next good one, and a reader that asks for the rows between is told which they are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DECODERS: Final[dict[int, Callable[[memoryview], StoredRows]]] = {ROWS: decode_
 
 
 class Mark(NamedTuple):
-    """A place in the file: the frame there begins with this offset and time."""
+    """A position in the file: the frame there begins with this offset and time."""
 
     base: int
     append_ts: int

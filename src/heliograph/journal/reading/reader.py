@@ -8,7 +8,7 @@
 
 Only rows below the durable watermark are ever returned. Which file holds them is looked up in the manifest at
 each read; when a file has gone since, because it was sealed or dropped, the manifest is read again, so that a
-reader gets its rows from the new place or is told exactly which are gone.
+reader gets its rows from the new file or is told exactly which are gone.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ class PartitionReader:
         return self._manifest
 
     def is_replaced(self) -> bool:
-        """Whether other files lie in this place by now, such as an older copy that was put back."""
+        """Whether other files lie in this folder by now, such as an older copy that was put back."""
         before = self._commit.current()
         try:
             with closing(CommitView(self._disk, self.folder)) as there:
                 found, partition = there.current(), there.partition
         except (DiskError, BadJournalFile):
-            return False  # whoever reads on finds out
+            return False  # reading on finds out
         return partition != self._commit.partition or not (
             age(before) <= age(found) <= age(self._commit.current())
         )
@@ -138,7 +138,7 @@ class PartitionReader:
     def read_rows(
         self, start: int, max_events: int = 1000, max_bytes: int = 16 << 20, below: int | None = None
     ) -> list[Rows]:
-        """As `read`, in runs of one time each: cheaper for whoever takes many."""
+        """As `read`, in runs of one time each: cheaper for callers that take many."""
         while True:
             found, reached = self.read_on(start, max_events, max_bytes, below)
             if found or reached == start:
@@ -176,7 +176,7 @@ class PartitionReader:
     def source_at(self, offset: int) -> tuple[HeadReader | SegmentReader, int]:
         """The file with the row at an offset, and the offset behind what is durable in it.
 
-        For whoever wants columns. Raises HistoryGone or HistoryDamaged as `read` does.
+        For callers that want columns. Raises HistoryGone or HistoryDamaged as `read` does.
         """
         return self._source_of(offset, self.watermark)
 
@@ -194,7 +194,7 @@ class PartitionReader:
     def left_behind(self, offset: int) -> tuple[SegmentReader, int] | None:
         """As `sealed_at`, of a file that has left the history and still lies there, in its grace; or None.
 
-        The caller closes it. For whoever planned with rows that retention has dropped since.
+        The caller closes it. For readers that planned with rows that retention has dropped since.
         """
         for gone in self.manifest.retired:
             segment = gone.segment

@@ -114,7 +114,7 @@ class SegmentReader:
 
     @property
     def parquet(self) -> pq.ParquetFile:
-        """The file, for whoever wants columns; `groups` and `offsets` say where its rows are."""
+        """The file, for callers that want columns; `groups` and `offsets` say where its rows are."""
         return self._file
 
     def offset_at(self, append_ts: int, below: int) -> int | None:
@@ -124,7 +124,7 @@ class SegmentReader:
             if statistics is not None and statistics.has_min_max and int(statistics.max) < append_ts:
                 continue
             if not self._is_good(at):
-                damaged: int = min(self._firsts[at], below)  # whoever reads there is told
+                damaged: int = min(self._firsts[at], below)  # a reader that comes there is told
                 return damaged
             times = self._row_group(at, self._firsts[at]).column("_append_ts").to_pylist()
             place = bisect_right(times, append_ts - 1)

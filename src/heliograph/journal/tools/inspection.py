@@ -73,7 +73,7 @@ class Report:
     damaged: tuple[Range, ...]
     """What cannot be read, ascending."""
     lost: tuple[Range, ...]
-    """What could not be read when somebody repaired the partition, and accepted that."""
+    """What could not be read when the partition was repaired, and was accepted as lost."""
     remarks: tuple[str, ...]
     """What is wrong with files though all their rows can be read: `repair` puts it right."""
     unlisted: tuple[str, ...]

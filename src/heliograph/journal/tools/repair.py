@@ -1,4 +1,4 @@
-"""Puts a damaged partition in order, because somebody asked for it.
+"""Puts a damaged partition in order, on request.
 
     plan = plan_repair(disk, folder, random)    reads everything, changes nothing
     print(*plan.steps, sep="\n")                what would be done
@@ -93,7 +93,7 @@ class RepairPlan:
     """What is done before a writer can open the partition."""
     findings: tuple[Finding, ...]
     damage: tuple[Damage, ...]
-    """What the manifest says is lost, and nobody has accepted yet."""
+    """What the manifest says is lost, and was not accepted yet."""
     unused: tuple[str, ...] = ()
     """Files that a new manifest would not list."""
 
@@ -297,7 +297,7 @@ def _replace(disk: Disk, partition: Partition, finding: Finding) -> None:
     try:
         segments = _salvaged(disk, partition, finding)  # 5
     except UnknownFormat as error:
-        # Its rows can be read, though nobody can tell what they say: they stay where they are.
+        # Its rows can be read, though their meaning is not known: they stay where they are.
         log.warning("%s: %s is left as it is: %s", partition.folder, name, error)
         partition.substitute("", (), damage)
     else:
@@ -343,7 +343,7 @@ def _accepted(manifest: Manifest, finding: Finding | None = None) -> tuple[Damag
 
 
 def _keep(disk: Disk, folder: str, name: str, aside: str) -> None:
-    """A copy of a file as it is, which nobody here will touch again."""
+    """A copy of a file as it is, which is not touched again."""
     if not disk.exists(f"{folder}/{name}"):
         return
     with suppress(FileExists):

@@ -1,7 +1,7 @@
 """Deduplication: a push whose id is among the last events of a partition is not appended again.
 
 The window is the journal itself. An event that was pushed under an id of its own carries it in its headers,
-and every event has an EventId, so nothing else has to be kept: the first who pushes under an id reads the
+and every event has an EventId, so nothing else has to be kept: the first push under an id reads the
 last `WINDOW` rows, and from then on what is appended is noted. Of rows that were compacted since, the files
 have kept the ids. That holds across restarts, and for what another station appends here. An id is known until
 its rows are lost for good, also at the level `journal`.
@@ -27,7 +27,7 @@ WINDOW: Final = 65_536
 
 
 class DedupWindow:
-    """The ids of the last events. Whoever looks and adds holds a lock; `settled` needs none."""
+    """The ids of the last events. Looking and adding needs a lock; `settled` needs none."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Receipt | None] = OrderedDict()

@@ -1,6 +1,6 @@
 """Scans an open head for its torn tail: how much of what a writer left stays.
 
-A head may hold a frame for each event, a million of them, and nobody can push before it has been looked
+A head may hold a frame for each event, a million of them, and no push is possible before it has been looked
 through. So a `Stretch` checks frame after frame without making an object or decoding a row, and only the few
 at the end that nobody was promised are read in full.
 """
@@ -36,7 +36,7 @@ WINDOW: Final = 1 << 20
 """Bytes that are checked at once. A longer frame is checked by itself."""
 
 MARK_EVERY: Final = 1024
-"""Frames between the places that a stretch remembers."""
+"""Frames between the positions that a stretch remembers."""
 
 _JUDGED = struct.Struct("<4sII4xQI4xqQII8x")
 """The fields of a frame's header by which it is judged; the others are passed over."""
@@ -66,7 +66,7 @@ class Stretch:
         self.stopped_by: Frame | BadFrame = head.frame(self.end)
 
     def mark_before(self, offset: int) -> tuple[int, int]:
-        """The last place remembered whose frame begins at the offset or before."""
+        """The last position remembered whose frame begins at the offset or before."""
         return self.marks[max(0, bisect_right(self.marks, offset, key=itemgetter(1)) - 1)]
 
     def _many(self) -> bool:
@@ -125,7 +125,7 @@ class TailScan:
         self.last_ts = 0
         self.damage: list[Damage] = []
         self.doubt: list[Frame] = []
-        """Good frames at the end that nobody was promised."""
+        """Good frames at the end that were not acknowledged."""
         self.descriptions: list[bytes] = []
         self._adopted: list[tuple[int, Mark]] = []
         self._good_end = HEAD_SIZE

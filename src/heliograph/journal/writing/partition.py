@@ -17,7 +17,7 @@
     sealed files
              have become retired, 2 remove what it does not list even so
 
-After a failed sync nobody knows what the file holds: it is closed at the last good sync and never touched
+After a failed sync the content of the file is unknown: it is closed at the last good sync and never touched
 again, and the rows that it may have lost, which are still in memory, go to a new head.
 """
 
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from heliograph.errors import DiskError, FileExists, FileLocked, PartitionInUse
+from heliograph.journal.folders import made_folder
 from heliograph.journal.format import manifest as manifests
 from heliograph.journal.format.batch_marks import Mark, encode_marks, remembered
 from heliograph.journal.format.commit_file import Commit, CommitWriter
@@ -48,6 +49,7 @@ from heliograph.journal.format.records import rows_payload
 from heliograph.journal.maintenance.compaction_policy import (
     Compaction,
     RewriteJob,
+    SealJob,
     is_complete,
     largest,
     to_compact,
@@ -60,11 +62,10 @@ from heliograph.journal.writing.recovery import (
     Recovery,
     found_or_made,
     is_settled,
-    made_folder,
     recover,
     sweep,
 )
-from heliograph.model.lives import with_next
+from heliograph.model.history_epochs import with_next
 from heliograph.runtime.fault_points import reach
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ DESCRIBED: Final = 2
 """Frames of a head in which each of its formats is described."""
 
 
-class Chunk(NamedTuple):
+class Chunk(msgspec.Struct, frozen=True):
     """Rows that were appended together: encoded, and the ids of their formats."""
 
     events: int
@@ -97,15 +98,6 @@ class Written(NamedTuple):
     first: int
     events: int
     append_ts: int
-
-
-class SealJob(NamedTuple):
-    """Heads that become one segment."""
-
-    folder: str
-    segment: str
-    partition: bytes
-    heads: tuple[Head, ...]
 
 
 @dataclass(slots=True)
@@ -189,8 +181,8 @@ class Partition:
             log.error(
                 "%s: offsets %d to %d are damaged: %s", self.folder, damage.first, damage.next - 1, damage
             )
-        lives = with_next(closed.lives, closed.next, self._random)
-        self._begin(msgspec.structs.replace(closed, epoch=closed.epoch + 1, lives=lives))
+        epochs = with_next(closed.epochs, closed.next, self._random)
+        self._begin(msgspec.structs.replace(closed, epoch=closed.epoch + 1, epochs=epochs))
         self._publish(self.manifest)
         removed = sweep(self._disk, self.folder, self.manifest)
         self.recovery = replace(self.recovery, removed=removed)
@@ -207,7 +199,7 @@ class Partition:
     def let_go(self) -> bool:
         """Close the files and free the lock until the next change; False while rows wait for a sync.
 
-        Nobody else writes meanwhile whoever keeps to the lock of the station's folder; that is checked.
+        No program that respects the lock of the station's folder writes meanwhile; that is checked.
         """
         if self._unsynced or self._has_let_go:
             return not self._unsynced
@@ -311,7 +303,7 @@ class Partition:
         """Append frames and sync them: with the mark they are all there, or none of them is.
 
         Nothing else may be waiting for a sync. The rows are not kept for a second head: when this raises,
-        whoever has the batch tries again.
+        the holder of the batch tries again.
         """
         assert not self._unsynced, "a batch from outside is committed by itself"
         if self._has_let_go:
@@ -405,7 +397,7 @@ class Partition:
             raise
 
     def substitute(self, name: str, segments: Sequence[Segment], damage: Sequence[Damage]) -> None:
-        """List segments, and what is lost, instead of a file, then remove it: somebody has repaired it."""
+        """List segments, and what is lost, instead of a file, then remove it: it was repaired."""
         manifest = self.manifest
         kept = msgspec.structs.replace(
             manifest,
@@ -488,7 +480,7 @@ class Partition:
         """Close the head and let go of the partition. What was written and not synced stays in doubt."""
         try:
             self.rotate()
-        except DiskError as error:
+        except (DiskError, PartitionInUse) as error:
             log.warning("%s: %s; the next writer will close the head", self.folder, error)
         finally:
             if self._head is not None:
@@ -533,7 +525,7 @@ class Partition:
         try:
             head.file.append(*frame)
         except DiskError:
-            # The next frame goes to the same place; cutting the part that got through only tidies up.
+            # The next frame goes to the same position; cutting the part that got through only tidies up.
             with suppress(DiskError):
                 head.file.truncate(head.end)
             raise
@@ -630,7 +622,7 @@ class Partition:
                 log.warning("%s: %s; the next writer will remove it", self.folder, error)
 
     def _publish_watermark(self) -> None:
-        """Tell readers. The rows are durable already, so a failure here delays readers and nobody else."""
+        """Tell readers. The rows are durable already, so a failure here delays readers only."""
         try:
             self._commit.publish(
                 Commit(self.watermark, self._last_ts, self.manifest.generation, self.manifest.epoch)

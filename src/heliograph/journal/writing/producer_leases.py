@@ -29,7 +29,7 @@ PREFIX: Final = "supplier:"
 NOTE_EVERY: Final = 10_000
 """Events of a supplier after which its sequence is noted: so many at most are read when it is opened again,
 and as many as others pushed meanwhile."""
-# Names that no partition has, so that retention does not take a supplier for somebody who reads.
+# Names that no partition has, so that retention does not take a supplier for a consumer.
 _SEQUENCE, _OFFSET = "#sequence", "#offset"
 
 
@@ -124,7 +124,7 @@ class ProducerLeases:
         return lease
 
     def _hold(self, name: str, lease: SupplierLease) -> None:
-        """From now on; SupplierFenced when somebody has replaced this holder already."""
+        """From now on; SupplierFenced when another holder has replaced this one."""
         held = self._held.get(name)
         if held is not None and held.epoch > lease.epoch:
             raise SupplierFenced(name, lease.epoch, held.epoch)

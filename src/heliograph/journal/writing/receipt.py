@@ -33,8 +33,8 @@ class Adoption(NamedTuple):
 class Receipt:
     """One append. `first_offset` and `append_ts` hold once it is fulfilled.
 
-    The event to wait on is made by the first who waits. Both sides change their part first and look at the
-    other's then, so that neither misses the other.
+    The event to wait on is made by the first thread that waits. Both sides change their part first and look
+    at the other's then, so that neither misses the other.
     """
 
     __slots__ = (
@@ -138,7 +138,7 @@ class Receipt:
     def fulfil(self, error: BaseException | None = None, *, final: bool = True) -> None:
         """For the writer: the level is met, or never will be. Only the first call counts, and the first that
         is final."""
-        # Before anybody is told: who is told of a failure may repeat the push at once.
+        # Before waiters are told: one that is told of a failure may repeat the push at once.
         if final and not self.is_final:
             self.lost = error
             self.is_final = True

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from heliograph.errors import BadJournalFile, FileExists, NoSuchFile
+from heliograph.errors import BadJournalFile, NoSuchFile
 from heliograph.journal.format import commit_file as commitfile
 from heliograph.journal.format import manifest as manifests
 from heliograph.journal.format.batch_marks import remembered
@@ -32,7 +32,7 @@ from heliograph.journal.format.frames import FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.format.manifest import Damage, Head, Manifest
 from heliograph.journal.names import HEADS, MANIFEST, SEALED, TEMPORARY, head_name
 from heliograph.journal.writing.head_scan import TailScan
-from heliograph.model.lives import with_next
+from heliograph.model.history_epochs import with_next
 
 if TYPE_CHECKING:
     from heliograph.runtime.ports import Disk, Random
@@ -50,22 +50,6 @@ class Recovery:
     """Files that no manifest lists."""
 
 
-def make_folder(disk: Disk, name: str) -> None:
-    """A folder whose name survives a power loss, whoever made it."""
-    with suppress(FileExists):
-        disk.make_folder(name)
-    disk.sync_folder(name.rpartition("/")[0])
-
-
-def made_folder(disk: Disk, name: str) -> bool:
-    """See to it that a folder is there, unsynced; whether it was made."""
-    try:
-        disk.make_folder(name)
-    except FileExists:
-        return False
-    return True
-
-
 def found_or_made(disk: Disk, folder: str, random: Random, *, is_new: bool = False) -> tuple[Manifest, bool]:
     """The manifest of a partition, and whether it was made, because there was none yet.
 
@@ -75,7 +59,7 @@ def found_or_made(disk: Disk, folder: str, random: Random, *, is_new: bool = Fal
         found = _found(disk, folder)
         if found is not None:
             return found, False
-    first = Manifest(partition=random.bytes(16), generation=1, epoch=1, lives=with_next((), 0, random))
+    first = Manifest(partition=random.bytes(16), generation=1, epoch=1, epochs=with_next((), 0, random))
     commitfile.create(disk, folder, first.partition, sync=False)
     manifests.publish(disk, folder, first, sync=False)
     return first, True

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from heliograph.codec import mapping_decoder
 from heliograph.codec.columnar import columns
-from heliograph.codec.columnar.body_columns import Bodies, NotPlain, columns_decoder
+from heliograph.codec.columnar.body_columns import Bodies, NotPlain, columns_decoder, columns_of, fits
 from heliograph.codec.columnar.unify import unified
 from heliograph.errors import DecodeError, FormatError
 from heliograph.journal.format import compacted_ids as leftout
@@ -158,8 +158,8 @@ def _start(column: pq.ColumnChunkMetaData) -> int:
 def _with_statistics(tables: Sequence[pa.Table]) -> list[str]:
     """The columns whose smallest and largest values may be written down, by their Parquet paths.
 
-    Statistics leave NaN out, and whoever goes by them would not look for it: Spark takes NaN for the largest
-    number of all, and passes over a row group whose largest is said to be 200 when it wants more than 300.
+    Statistics leave NaN out, and a reader that goes by them would not look for it: Spark takes NaN for the
+    largest number of all, and passes over a row group whose largest is 200 when it wants more than 300.
     """
     empty = pa.BufferOutputStream()
     pq.write_table(tables[0].schema.empty_table(), empty)
@@ -172,7 +172,7 @@ def _with_statistics(tables: Sequence[pa.Table]) -> list[str]:
 
 
 def _may_hold_nan(tables: Sequence[pa.Table], path: str) -> bool:
-    """Whether a column of floats has NaN in it; inside of structs and lists nobody looks."""
+    """Whether a column of floats has NaN in it; structs and lists are not looked into."""
     if path not in tables[0].schema.names:
         return True
     # By numpy, as far as possible: to load Arrow's functions takes as long as to seal 20,000 events.
@@ -246,14 +246,15 @@ def _unified(formats: Sequence[Format]) -> Callable[[Events], Typed]:
     if taken:
         raise FormatError(f"{taken[0]!r} is a column of ours")
     decoders = {fmt.id: mapping_decoder(fmt) for fmt in formats}
-    decode = columns_decoder(formats[0]) if len(formats) == 1 else None
+    quick = {fmt.id: decode for fmt in formats if (decode := columns_decoder(fmt)) and fits(fmt, joined)}
     schema = columns.schema(joined, spark_safe=True)
 
     def typed(events: Events) -> Typed:
-        if decode is not None:
+        by_format = events.group.by_format()
+        if by_format.keys() <= quick.keys():
             with suppress(NotPlain):
-                found = decode(events.bodies, schema.names)
-                return [(field, found[field.name]) for field in schema]
+                arrays = columns_of(events.bodies, by_format, quick, list(schema))
+                return list(zip(schema, arrays, strict=True))
         array = _structs_of(joined, decoders, events.records, range(len(events.records)))
         return list(zip(array.type, array.flatten(), strict=True))
 

@@ -31,7 +31,7 @@ ATTEMPTS: Final = 8
 class OpenFiles:
     """Those that have files open; beyond the limit, the one that opened them first lets go of its own.
 
-    Whoever needs files again opens them again, which is cheap next to a sync.
+    A partition that needs its files again opens them, which is cheap next to a sync.
     """
 
     def __init__(self, tasks: Tasks, limit: int = MAX_OPEN) -> None:
@@ -58,7 +58,7 @@ class OpenFiles:
                     self._holders[oldest] = None
 
     def closed(self, let_go: Callable[[], bool]) -> None:
-        """The files were closed by whoever had them open."""
+        """The files were closed by their partition."""
         with self._lock:
             self._holders.pop(let_go, None)
 
@@ -71,6 +71,11 @@ class Shared:
         self.maintenance = TaskPool(ports.tasks, "journal maintenance", limit=MAINTAINERS)
         self.timers = Timers(ports.clock, ports.tasks)
         self.files = OpenFiles(ports.tasks)
+
+    def start(self) -> None:
+        """Have a committer there, which stays; NoThreadLeft when there can be none. No append needs another,
+        so that none fails for want of a thread."""
+        self.committers.start()
 
     def close(self) -> None:
         """End the tasks; the partitions are closed by then."""

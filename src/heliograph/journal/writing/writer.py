@@ -25,7 +25,14 @@ from dataclasses import dataclass
 from threading import get_ident  # only to know a thread again; threads themselves come from the port
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from heliograph.errors import AppendFailed, BatchTooLarge, DiskError, JournalBusy, JournalClosed
+from heliograph.errors import (
+    AppendFailed,
+    BatchTooLarge,
+    DiskError,
+    JournalBusy,
+    JournalClosed,
+    PartitionInUse,
+)
 from heliograph.journal.format.frames import MAX_BODY
 from heliograph.journal.format.records import Run, encode_rows
 from heliograph.journal.limits import Limits
@@ -44,7 +51,7 @@ if TYPE_CHECKING:
     from heliograph.journal.maintenance.retention import Place
     from heliograph.journal.writing.recovery import Recovery
     from heliograph.model.formats import FormatRegistry
-    from heliograph.model.lives import Lives
+    from heliograph.model.history_epochs import Epochs
     from heliograph.runtime.ports import Ports
     from heliograph.runtime.timers import Timer
 
@@ -55,7 +62,7 @@ FRAME_TARGET: Final = 4 << 20
 
 MAX_APPEND_BYTES: Final = 32 << 20
 MAX_APPEND_EVENTS: Final = 1 << 20
-"""One append is one frame at most; the rest of MAX_BODY is room for format descriptions."""
+"""One append is one frame at most; the rest of MAX_BODY is for format descriptions."""
 
 MAX_WAITING: Final = 64 << 20
 """Bytes in line for the disk before `append` waits itself."""
@@ -91,7 +98,7 @@ class WriterStats:
     dropped_bytes: int
     """What retention has removed."""
     compacted: int
-    """Offsets that have no row any more, because a later event of its key has taken its place."""
+    """Offsets that have no row any more, because a later event of its key has replaced it."""
     retired_bytes: int
     """Size of files that are no longer part of the history, and stay on disk for their grace."""
 
@@ -122,6 +129,7 @@ class PartitionWriter:
         self._formats = formats
         self._owns_shared = shared is None
         self._shared = shared or Shared(ports)
+        self._shared.start()
         # Guards the files; held while they are written.
         self._files = ports.tasks.lock("journal files")
         with self._files:
@@ -154,7 +162,7 @@ class PartitionWriter:
         self._scheduled = False
         """Whether the committers have `_serve`, or one is inside of it: it comes to what is put in line."""
         self._serving = 0
-        """The thread that commits; 0 while nobody does."""
+        """The thread that commits; 0 while none does."""
         self._ended = ports.tasks.event("journal end")
         self._rotation: Timer | None = None
         self._keeper = Keeper(
@@ -171,9 +179,9 @@ class PartitionWriter:
         return self._partition.epoch
 
     @property
-    def lives(self) -> Lives:
+    def epochs(self) -> Epochs:
         """Which writers wrote this history, this one last."""
-        return self._partition.manifest.lives
+        return self._partition.manifest.epochs
 
     @property
     def watermark(self) -> int:
@@ -207,7 +215,7 @@ class PartitionWriter:
         """Put the records in line, to be written together, whole or not at all.
 
         Waits only while too much is in line already: JournalBusy when that takes longer than `timeout`.
-        `check` is called when there is room and raises if they may not be written any more; see `between`.
+        `check` is called when there is space and raises if they may not be written any more; see `between`.
         """
         chunk = self._encoded(records)
         receipt = Receipt(records, chunk, level, attachment, tasks=self._tasks, partition=self._folder)
@@ -381,7 +389,7 @@ class PartitionWriter:
             while not self._commit_or_leave():
                 pass
         except BaseException:
-            # Also after a bug: nobody waits for a writer that has ended.
+            # Also after a bug: no thread may wait for a writer that has ended.
             self._end()
             raise
 
@@ -419,7 +427,7 @@ class PartitionWriter:
         try:
             with self._files:
                 rotated = self._partition.rotate_if_due()
-        except DiskError as error:
+        except (DiskError, PartitionInUse) as error:
             log.warning("%s: %s; the head is closed later", self._folder, error)
             self._rotation = self._shared.timers.after(TRY_AGAIN, self._age_reached)
         else:
@@ -455,16 +463,19 @@ class PartitionWriter:
                     receipt.fulfil(final=False)  # 3
             with self._files:
                 self._partition.sync()  # 4
-        except DiskError as error:
+        except (DiskError, PartitionInUse) as error:
+            # PartitionInUse: it had let go of its files, and another program has the partition now.
             self._fail(batch, error)
             return
         except Exception as error:
             # A bug, or no memory: what is in the files is not known, so the writer ends with this.
             self._fail(batch, error)
             raise
-        if self._partition.manifest.generation != generation:
-            self._keeper.look()  # the head was rotated on the way
-        self._tell(batch)
+        try:
+            if self._partition.manifest.generation != generation:
+                self._keeper.look()  # the head was rotated on the way
+        finally:
+            self._tell(batch)  # whatever becomes of the files, these rows are durable
 
     def _tell(self, batch: list[Receipt]) -> None:
         self._commits += 1
@@ -492,8 +503,10 @@ class PartitionWriter:
             receipt.fulfil(failure)
             return
         receipt.first_offset, receipt.append_ts = written.first, written.append_ts
-        self._keeper.look()  # the head may have been rotated, or become full
-        self._tell([receipt])
+        try:
+            self._keeper.look()  # the head may have been rotated, or become full
+        finally:
+            self._tell([receipt])
 
     def _take(self) -> list[Receipt]:
         """What is in line, up to the size of a frame, and the first in any case. An adoption goes alone."""

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from heliograph.channel.ledger import LaneCounts
+from heliograph.channel.ledger import QueueCounts
 from heliograph.channel.receive.options import Selection
 from heliograph.channel.routing.conditions import AnyOf, Condition
 from heliograph.links.broadcast.queue import OVERTAKEN, BroadcastQueue
-from heliograph.links.session.confirmation import Account
+from heliograph.links.session.confirmation import REFUSED, Account
 from heliograph.links.session.gateway import ASK_AGAIN, Gateway
 from heliograph.runtime.ports import seconds_until
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from heliograph.links.broadcast.loss_count import Wishes
     from heliograph.links.broadcast.publisher import Broadcast
     from heliograph.links.session.confirmation import Owed
-    from heliograph.model.event import Event
+    from heliograph.model.event import Event, EventId
 
 NORMAL: Final = 1
-"""The first one; lane 0 is for rings between two stations."""
+"""The first one."""
 HIGH: Final = 2
 BEST_EFFORT: Final = 3
 HIGH_PRIORITY: Final = 4
@@ -136,25 +136,27 @@ class Hearing:
     def unconfirmed(self) -> int:
         return self.account.unconfirmed(self.handed())
 
-    def counts(self) -> LaneCounts:
-        return LaneCounts(dropped={self.account.reason: self.missed + self.unconfirmed})
+    def counts(self) -> QueueCounts:
+        return QueueCounts(dropped={self.account.reason: self.missed + self.unconfirmed})
 
 
 class BroadcastGateway(Gateway):
     """The gateway of a channel to all stations that read the ring."""
 
-    lane_kind = BroadcastQueue
+    queue_kind = BroadcastQueue
 
     def __init__(
         self, channel: Channel[Any], conditions: Mapping[type[Event], Any], sender: Broadcast
     ) -> None:
         super().__init__(channel, READERS[sender.lane], Selection(dict(conditions)), sender)
-        assert isinstance(self.lane, BroadcastQueue)
+        assert isinstance(self.queue, BroadcastQueue)
         self.broadcast = sender
-        self.lane.line = sender
-        self.lane.gateway = self
-        self.lane.default_priority = channel.qos.priority
+        self.queue.line = sender
+        self.queue.gateway = self
+        self.queue.default_priority = channel.qos.priority
         self._hearings: list[Hearing] = []
+        self._refused = 0
+        """Events that stations refused which have confirmed all that they were sent."""
         self.wants: dict[ReaderSession, Mapping[type[Event], Any]] = {}
         """What each station wants."""
         self.paused_by: set[ReaderSession] = set()
@@ -168,43 +170,49 @@ class BroadcastGateway(Gateway):
         """Records of the ring below this are those of an earlier gateway of the channel."""
         self._overtaken: dict[int, int] = {}
         """Of records, the events that a station did not get, a bit for each: those are counted."""
+        self._lost: set[EventId] = set()
+        """Events that waited when a station that wanted them was given up: those are counted, too."""
 
     @property
     def sent(self) -> int:
         """Events that were written."""
-        assert isinstance(self.lane, BroadcastQueue)
-        return self.lane.counts().delivered + self.lane.missed
+        assert isinstance(self.queue, BroadcastQueue)
+        return self.queue.counts().delivered + self.queue.missed
 
     @property
     def aired(self) -> int:
         """Events that are in the ring, or will be before all that is made from now on; while it is still."""
-        assert isinstance(self.lane, BroadcastQueue)
-        return self.made + self.lane.written
+        assert isinstance(self.queue, BroadcastQueue)
+        return self.made + self.queue.written
 
-    def count_made(self) -> None:
-        """An event was written by itself, and not from rows."""
-        self.made += 1
+    def count_made(self, events: int = 1) -> None:
+        """So many events were written without having been queued, and not from rows."""
+        assert isinstance(self.queue, BroadcastQueue)
+        self.made += events
+        self.queue.direct.done += events
 
     def waiting(self) -> list[Item]:
         """What waits to be written."""
-        assert isinstance(self.lane, BroadcastQueue)
-        return self.lane.peek()
+        assert isinstance(self.queue, BroadcastQueue)
+        return self.queue.peek()
 
     def count_overtaken(self, record: int, events: int, reason: str = OVERTAKEN) -> int:
         """A station did not get these events of a record, a bit for each; those that others did not get
         either count once. How many that are."""
-        assert isinstance(self.lane, BroadcastQueue)
+        assert isinstance(self.queue, BroadcastQueue)
         if record < self.begins_at:
             return 0
         before = self._overtaken.get(record, 0)
         self._overtaken[record] = before | events
         new = (events & ~before).bit_count()
-        self.lane.count_overtaken(new, reason)
+        self.queue.count_overtaken(new, reason)
         return new
 
     def hear(self, hearer: ReaderSession, owed: Owed, ask: Callable[[], None]) -> None:
         """A station reads the channel's events from now on, and says what it has taken in."""
-        self._hearings = [one for one in self._hearings if one.unconfirmed or one.hearer in self.wants]
+        kept = [one for one in self._hearings if one.unconfirmed or one.hearer in self.wants]
+        self._refused += sum(one.account.refused for one in self._hearings if one not in kept)
+        self._hearings = kept
         hearing = Hearing(self, hearer, owed, ask)
         self._hearings.append(hearing)
         hearer.hearings = [one for one in hearer.hearings if one.channel.name != self.channel.name]
@@ -219,13 +227,15 @@ class BroadcastGateway(Gateway):
         for hearing in self.hearings_of(hearer)[-1:]:
             (hearing.begin if takes else hearing.end)(aired)
 
-    def counts(self) -> LaneCounts:
+    def counts(self) -> QueueCounts:
         """As the queue counts what was written; it is delivered when all who take it have said so."""
-        counts = self.lane.counts()
+        counts = self.queue.counts()
         lost: Counter[str] = Counter()
         pending = 0
+        lost[REFUSED] = self._refused
         for hearing in tuple(self._hearings):
             left = hearing.unconfirmed
+            lost[REFUSED] += hearing.account.refused
             if hearing.account.reason:
                 lost[hearing.account.reason] += left
             else:
@@ -259,15 +269,24 @@ class BroadcastGateway(Gateway):
                 hearing.owed.wait(hearing, min(ASK_AGAIN, left))
         return True
 
-    def lose(self, events: int, reason: str) -> None:
-        """So many of those that wait to be written will not reach a station that wanted them."""
-        assert isinstance(self.lane, BroadcastQueue)
-        self.lane.count_overtaken(events, reason)
+    def lose(self, hearer: ReaderSession, items: list[Item], reason: str) -> None:
+        """These wait to be written, and will not reach a station that wanted them.
+
+        Those that another station does not get either count once.
+        """
+        assert isinstance(self.queue, BroadcastQueue)
+        lost = {header.id for _, header, _ in items}
+        new = len(lost - self._lost)
+        for hearing in self.hearings_of(hearer)[-1:]:
+            hearing.missed += new
+        if not self.queue.closed:  # else they wait for nobody, and are dropped already
+            self._lost = lost | {header.id for _, header, _ in self.waiting()} & self._lost
+            self.queue.count_overtaken(new, reason)
 
     def count_outrun(self) -> None:
         """Not everybody who takes the channel has got an event that was written."""
-        assert isinstance(self.lane, BroadcastQueue)
-        self.lane.count_overtaken(1)
+        assert isinstance(self.queue, BroadcastQueue)
+        self.queue.count_overtaken(1)
 
     def forget_overtaken(self, below: int) -> None:
         """Everybody has read the records below this one."""

@@ -34,9 +34,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
+from threading import get_ident, main_thread  # only to know a thread again; threads come from the port
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.channel.publish.fast_path import ROW
 from heliograph.errors import RingClosed, RingFull
 from heliograph.links.broadcast.chunk_throttle import ChunkThrottle
 from heliograph.links.broadcast.gateway import BEST_EFFORT, NOT_SAID, BroadcastGateway, ReaderSession
@@ -52,7 +52,7 @@ from heliograph.links.broadcast.queue import BroadcastQueue
 from heliograph.links.broadcast.records import BroadcastEncoder
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import CLOSED
-from heliograph.links.session.gateway import GatewayLane
+from heliograph.links.session.gateway import GatewayQueue
 from heliograph.links.session.link import BURST, QUIET_NS
 from heliograph.links.session.messages import encode
 from heliograph.links.session.pack import MOST_AT_ONCE, made_or_none
@@ -79,6 +79,7 @@ TOGETHER_NS: Final = 50_000
 """Events that are pushed within so long after a record was written may wait for each other."""
 A_MOMENT: Final = 0.0005
 """Seconds between two looks of the broadcast's own task at whether a pushing thread is done."""
+NOT_BEGUN: Final = -1
 FLUSH_LIMIT: Final = 1.0
 """Seconds for which a station that leaves waits for room at least, even if it has no time left."""
 
@@ -113,6 +114,8 @@ class Broadcast:
         self._writer = writer
         self._joining = ports.tasks.lock("readers of the broadcast")
         self._sending = ports.tasks.lock("broadcast")
+        self._taking = ports.tasks.lock("queues of the broadcast")
+        """Held while something is taken out of the queue of a gateway, if nothing is to be told first."""
         self._wake = ports.tasks.signal("broadcast")
         self._armed = False
         self._gateways: dict[str, BroadcastGateway] = {}
@@ -202,26 +205,39 @@ class Broadcast:
 
         If nobody else wants it, that is dropped under the reason.
         """
-        self.pause(hearer, gateway, paused=False)
-        assert isinstance(gateway.lane, BroadcastQueue)
+        try:
+            return self._left_by(hearer, gateway, reason)
+        finally:  # not before: what waits is not written for a station that leaves
+            self.pause(hearer, gateway, paused=False)
+
+    def _left_by(self, hearer: ReaderSession, gateway: BroadcastGateway, reason: str) -> list[Item]:
+        assert isinstance(gateway.queue, BroadcastQueue)
         with self._joining:
             if gateway.wants.pop(hearer, None) is None:
                 return []
             hearer.sent += gateway.sent - gateway.sent_before.pop(hearer)
-            self._tell(hearer, gateway, takes=False)
             if gateway.wants:
-                wants, peek = gateway.all_wants(), gateway.lane.peek
-                return gateway.channel.neighbours.change_gateway(gateway, wants, peek)
+                wants, peek = gateway.all_wants(), partial(self._tell_left, hearer, gateway)
+                waiting = gateway.channel.neighbours.change_gateway(gateway, wants, peek)
+                self._pump()
+                return waiting
+            self._tell(hearer, gateway, takes=False)
             if self._gateways.get(gateway.channel.name) is gateway:
                 del self._gateways[gateway.channel.name]
             # Before another one may take its name and place.
             gateway.drop(reason)
-            return gateway.lane.left
+            return gateway.queue.left
 
-    def wanted_by(self, hearer: ReaderSession, channel: str, waiting: list[Item]) -> int:
-        """How many of these events of a channel a station wanted."""
+    def _tell_left(self, hearer: ReaderSession, gateway: BroadcastGateway) -> list[Item]:
+        """Say that a station takes a channel no more; what waits, and will be written behind that."""
+        with self._taking:
+            self._told.append((hearer, gateway.channel.name, False, gateway))
+            return gateway.waiting()
+
+    def wanted_by(self, hearer: ReaderSession, channel: str, waiting: list[Item]) -> list[Item]:
+        """Those of these events of a channel that a station wanted."""
         judge = self._judge(hearer)
-        return sum(judge.wants(channel, item) for item in waiting)
+        return [item for item in waiting if judge.wants(channel, item)]
 
     def released(self, hearer: ReaderSession) -> None:
         """A session that was overtaken has left all channels: go on without it."""
@@ -288,26 +304,26 @@ class Broadcast:
             gateway.paused = bool(gateway.paused_by)
         if is_over:
             self._list(gateway)
-            assert isinstance(gateway.lane, BroadcastQueue)
-            self._rows.extend(gateway.lane.waiting_rows())
+            assert isinstance(gateway.queue, BroadcastQueue)
+            self._rows.extend(gateway.queue.waiting_rows())
             self._pump()
 
     # What a gateway asks; in the pushing thread
 
     def ready(self, gateway: Gateway) -> None:
         """Events wait: as `Link.ready`."""
-        lane = gateway.lane
+        queue = gateway.queue
         quiet = not gateway.listed and self._is_quiet()
         if not gateway.listed:
             gateway.burst_at = BURST
             self._list(gateway)
-        if quiet or lane.waiting >= gateway.burst_at:
+        if quiet or queue.waiting >= gateway.burst_at:
             self._pump()
-            gateway.burst_at = lane.waiting + BURST
+            gateway.burst_at = queue.waiting + BURST
         else:
             self._arm()
-        assert isinstance(lane, GatewayLane)
-        lane.rest(gateway.burst_at)
+        assert isinstance(queue, GatewayQueue)
+        queue.rest(gateway.burst_at)
 
     def send_now(self, gateway: Gateway, item: Item) -> bool:
         """Write an event that was pushed this instant; False when it has to be queued, or in a burst."""
@@ -330,10 +346,7 @@ class Broadcast:
             if self._unsent or self._told or gateway.paused:
                 return False
             parts = made_or_none(self._writer.lone, *head, event, said)
-            if parts is None or not self._append(*parts):
-                return False
-            count()
-            return True
+            return parts is not None and self._append_and(count, gateway, *parts)
         finally:
             try:  # noqa: SIM105 - one call, in C: a signal comes before it or when the lock is free
                 self._sending.release()
@@ -353,10 +366,10 @@ class Broadcast:
             if head is None or self._unsent or self._told or gateway.paused:
                 return False
             records = made_or_none(self._writer.bulk, cls, bulk)
-            if records is None or not self._append(m.run_bytes(m.UNIFORM, head[1], len(bulk), records)):
+            if records is None:
                 return False
-            gateway.made += len(bulk)
-            return True
+            record = m.run_bytes(m.UNIFORM, head[1], len(bulk), records)
+            return self._append_and(partial(gateway.count_made, len(bulk)), gateway, record)
         finally:
             try:  # noqa: SIM105 - one call, in C: a signal comes before it or when the lock is free
                 self._sending.release()
@@ -381,12 +394,7 @@ class Broadcast:
             if head is None or self._unsent or self._told or gateway.paused or not rows:
                 return False
             record = made_or_none(of.record, self._writer, head, rows)
-            if record is None or not self._append(record):
-                return False
-            sent = len(rows) // ROW
-            rows.clear()
-            of.lane.count_written(sent)
-            return True
+            return record is not None and self._append_and(of.count_written, gateway, record)
         finally:
             try:  # noqa: SIM105 - one call, in C: a signal comes before it or when the lock is free
                 self._sending.release()
@@ -404,41 +412,48 @@ class Broadcast:
     def _one_of(self, of: PendingBatch, head: bytes) -> Callable[[Any, int, int, int], bool]:
         """What writes a lone event of a supplier: the case that somebody waits for, so all is at hand."""
         acquire, release, mine = self._sending.acquire, self._sending.release, self._sending.mine
-        put, now = self.ring.put, self._now
-        unsent, told, gateway, lane = self._unsent, self._told, of.gateway, of.lane
+        ring, put, now = self.ring, self.ring.put, self._now
+        unsent, told, gateway, queue = self._unsent, self._told, of.gateway, of.queue
         supplier, epoch, priority = of.supplier, of.epoch, of.priority
 
         def write_one(event: Any, sequence: int, source_ts: int, place: int) -> bool:
             if mine():
                 return False
+            before, is_written = NOT_BEGUN, False
             try:
                 if not acquire(False):
                     return False
-                if unsent or told or gateway.paused:
-                    return False
-                lone = (event, supplier, epoch, sequence, source_ts, priority, place, None, None)
-                try:
-                    body = encode(lone)
-                except Exception:  # noqa: BLE001 - as in `made_or_none`, without a call
-                    return False
-                if len(body) >= LARGE:
-                    if not self._append(head, body):
-                        return False
-                elif put(head + body):
-                    self.due_ns = now() + TOGETHER_NS
-                else:
-                    return False
-                lane.written += 1
-            finally:
+                before = ring.sequence
+                if not (unsent or told or gateway.paused):
+                    lone = (event, supplier, epoch, sequence, source_ts, priority, place, None, None)
+                    try:
+                        body = encode(lone)
+                    except Exception:  # noqa: BLE001 - as in `made_or_none`, without a call
+                        body = b""
+                    if len(body) >= LARGE:
+                        is_written = self._append(head, body)
+                    elif body and put(head + body):
+                        self.due_ns = now() + TOGETHER_NS
+                        is_written = True
+                    if is_written:
+                        queue.written += 1
+                        of.ones += 1
+                        before = NOT_BEGUN
+                release()  # one call, in C: a signal comes before it or when the lock is free
+            except BaseException:  # an interrupt: what is in the ring counts, though its push raises
+                if before not in (NOT_BEGUN, ring.sequence):
+                    queue.written += 1
+                    of.ones += 1
                 if mine():
                     release()
-            return True
+                raise
+            return is_written
 
         return write_one
 
     def _send_row(self, of: PendingBatch, head: tuple[bytes, int], event: Any, *row: int) -> bool:
         """The same for a supplier whose events have arrays, which are written from where they lie."""
-        return self._send_lone(of.gateway, head, event, of.said(*row), of.lane.count_one_written)
+        return self._send_lone(of.gateway, head, event, of.said(*row), of.queue.count_one_written)
 
     def arm_rows(self, of: PendingBatch) -> None:
         """A supplier has something waiting, and leaves it to the broadcast's own task."""
@@ -499,12 +514,20 @@ class Broadcast:
 
     def _arm(self) -> None:
         if not self._armed:
-            self._armed = True
-            self._wake.notify()
+            try:
+                self._armed = True
+                self._wake.notify()
+            except BaseException:  # an interrupt: who comes next wakes it
+                self._armed = False
+                raise
 
     def _pump(self) -> None:
-        """Write what there is room for; the broadcast's own task does the rest."""
-        if not self._sending.acquire(blocking=False):
+        """Write what there is room for; the broadcast's own task does the rest.
+
+        And all of it for the main thread, the one that signals interrupt: between what waits and the ring are
+        many steps.
+        """
+        if get_ident() == main_thread().ident or not self._sending.acquire(blocking=False):
             self._arm()
             return
         try:
@@ -565,6 +588,23 @@ class Broadcast:
                 return False
         return not self._held
 
+    def _append_and(self, count: Callable[[], None], gateway: RowGateway, *parts: Buffer) -> bool:
+        """Write a record and count its events; also if an interrupt comes when it stands in the ring."""
+        queue = gateway.queue
+        assert isinstance(queue, BroadcastQueue)
+        before, aired = self.ring.sequence, gateway.made + queue.written
+        try:
+            if not self._append(*parts):
+                return False
+            count()
+        except BaseException:
+            if self.ring.sequence != before and gateway.made + queue.written == aired:
+                count()
+            raise
+        finally:
+            queue.tell_quiet()
+        return True
+
     def _append(self, *parts: Buffer, timeout: float | None = 0.0) -> bool:
         """Whether there was room for a record. What is too large for one comes here in pieces."""
         size = sum(map(len, parts))
@@ -586,9 +626,14 @@ class Broadcast:
 
     def _make_records(self) -> bool:
         """Make records of what waits; whether there are any."""
-        if self._told:
-            self._unsent.append(self._said())
-            return True
+        with self._taking:
+            if not self._told:
+                return self._take_events()
+        self._unsent.append(self._said())
+        return True
+
+    def _take_events(self) -> bool:
+        """The same of events."""
         while self._rows:
             of = self._rows.popleft()
             of.armed = False  # before its rows are looked at: who adds one from here on arms again
@@ -603,9 +648,9 @@ class Broadcast:
             if gateway.paused:
                 continue
             assert isinstance(gateway, BroadcastGateway)
-            assert isinstance(gateway.lane, GatewayLane)
-            _, items = gateway.lane.drain(MOST_AT_ONCE)
-            if gateway.lane.waiting:
+            assert isinstance(gateway.queue, GatewayQueue)
+            _, items = gateway.queue.drain(MOST_AT_ONCE)
+            if gateway.queue.waiting:
                 self._list(gateway)
             if items:
                 self._maker.add(gateway, items)

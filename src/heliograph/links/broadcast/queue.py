@@ -1,11 +1,11 @@
 """The queue of a channel in front of the ring: batches of suppliers, or events that wait for room.
 
 Either there are rows, which the next thread that may write turns into one record, or events wait as in any
-gateway's lane: while the ring is full or a station has paused the channel, and for events that say something
+gateway's queue: while the ring is full or a station has paused the channel, and for events that say something
 of their own. Before anything is queued, rows become items and are queued too (`spill`), so that a supplier's
 events stay in order.
 
-Rows are added under the lock of the channel's entry, and leave under that of the lane.
+Rows are added under the lock of the channel's entry, and leave under that of the queue.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from heliograph.channel.publish.fast_path import ROW
-from heliograph.links.session.gateway import GatewayLane
+from heliograph.codec.sizes import size_of
+from heliograph.links.session.gateway import GatewayQueue
 from heliograph.links.session.messages import UNIFORM, run_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.ledger import QueueCounts
     from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.publish.fast_path import MakeHeader
-    from heliograph.channel.queueing.queue import Item, Lane
+    from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.links.session.wire_events import EventWriter, Said
     from heliograph.model.event import Event
 
@@ -37,7 +38,7 @@ MOST_ROWS: Final = 256
 
 
 class RowGateway(Protocol):
-    """What a lane with rows belongs to."""
+    """What a queue with rows belongs to."""
 
     channel: Channel[Any]
     paused: bool
@@ -45,7 +46,7 @@ class RowGateway(Protocol):
     """Events of records that were made, but for those that pushing threads wrote from rows."""
 
     @property
-    def lane(self) -> Lane: ...
+    def queue(self) -> EventQueue: ...
 
     heads: dict[type[Event], tuple[bytes, int]]
     """How a lone event of a class begins, and the stream of its class, once all readers know it."""
@@ -79,47 +80,65 @@ class PendingBatch:
         "epoch",
         "gateway",
         "head",
-        "lane",
         "make_header",
+        "ones",
         "priority",
+        "queue",
         "rows",
+        "spills",
         "supplier",
         "write",
         "write_one",
     )
 
     def __init__(
-        self, lane: BroadcastQueue, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader
+        self, queue: BroadcastQueue, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader
     ) -> None:
-        self.lane = lane
-        self.gateway = lane.gateway
+        self.queue = queue
+        self.gateway = queue.gateway
         self.supplier = supplier
         self.epoch = epoch
-        self.priority = lane.default_priority
+        self.priority = queue.default_priority
         self.cls = cls
         self.make_header = make_header
         self.rows: list[Any] = []
         self.armed = False
+        self.spills = False
+        """Whether its rows are just being queued, by who holds the lock of the channel's entry."""
+        self.ones = 0
+        """Events that were written by `write_one`."""
         self.head: tuple[bytes, int] | None = None
         """As in `RowGateway.heads`, once it is there."""
-        self.write = lane.write_rows
+        self.write = queue.write_rows
         self.write_one: Callable[[Any, int, int, int], bool] = _not_yet
-        self._arm_rows = lane.line.arm_rows
+        self._arm_rows = queue.line.arm_rows
 
     def calls(self) -> tuple[Callable[[PendingBatch], bool], Callable[[], None], Callable[[], None]]:
         return self.write, self.left, self.arm
 
     def left(self) -> None:
-        if not self.armed or self.lane.has_many_rows(len(self.rows) // ROW):
+        """The last row could not be written: it stays, or is queued where many of its size were too much."""
+        last = self.rows[-ROW:]  # none when the broadcast's own task was faster
+        if last and size_of(last[0]) * MOST_ROWS >= self.queue.byte_limit:
+            self.queue.spill()
+        elif not self.armed or self.queue.has_many_rows(len(self.rows) // ROW):
             self.arm()
 
     def arm(self) -> None:
         # A channel that is paused has its events in the queue, which has a limit for all suppliers together.
-        if self.gateway.paused or self.lane.has_many_rows(len(self.rows) // ROW):
-            self.lane.spill()
+        if self.gateway.paused or self.queue.has_many_rows(len(self.rows) // ROW):
+            self.queue.spill()
         else:
             self.armed = True
             self._arm_rows(self)
+
+    def count_written(self) -> None:
+        """All rows were written, by the thread that holds the lock of the channel's entry."""
+        rows, queue = self.rows, self.queue
+        events = len(rows) // ROW
+        # One step: CPython looks for signals after calls only, and the one call is the last.
+        queue.written += events
+        rows.clear()
 
     def said(self, sequence: int, source_ts: int, place: int) -> Said:
         """What is said of the event of a row."""
@@ -149,7 +168,7 @@ def _not_yet(_event: Any, _sequence: int, _source_ts: int, _place: int) -> bool:
     return False
 
 
-class BroadcastQueue(GatewayLane):
+class BroadcastQueue(GatewayQueue):
     """See the module."""
 
     line: RowWriter
@@ -158,8 +177,8 @@ class BroadcastQueue(GatewayLane):
     """Of events that do not say another."""
     _rows_awaited = 0
 
-    def __init__(self, name: str, **lane: Any) -> None:
-        super().__init__(name, **lane)
+    def __init__(self, name: str, **queue: Any) -> None:
+        super().__init__(name, **queue)
         self._suppliers: dict[tuple[str, int], PendingBatch] = {}
         self.written = 0
         """Events that pushing threads wrote, each under the lock of the channel's entry."""
@@ -215,28 +234,28 @@ class BroadcastQueue(GatewayLane):
     def take_rows(self, of: PendingBatch) -> list[Any]:
         """What a supplier has waiting, to be written before anything else; it counts as delivered."""
         with self._lock:
-            rows = of.rows[:]
+            rows = [] if of.spills else of.rows[:]
             # Not all: one may have been added since, which only takes the lock of the entry.
             del of.rows[: len(rows)]
             self._delivered += len(rows) // ROW
             self._quiet.notify_all()
         return rows
 
-    def count_written(self, rows: int) -> None:
-        """So many rows were written by the thread that holds the lock of the channel's entry."""
-        self.written += rows
+    def tell_quiet(self) -> None:
+        """Rows were written: whoever waits until none is left looks again."""
         if self._rows_awaited:
             with self._lock:
                 self._quiet.notify_all()
 
     def count_one_written(self) -> None:
-        self.count_written(1)
+        """The thread that holds the lock of the channel's entry wrote an event that was no row."""
+        self.written += 1
 
     def count_overtaken(self, events: int, reason: str = OVERTAKEN) -> None:
         """Of what was written, or will be, a station did not get so many: it stood still, or was killed.
 
         They are told apart when they are asked for: pushing threads count what is delivered without the
-        lane's lock.
+        queue's lock.
         """
         with self._lock:
             self._missed[reason] += events
@@ -244,16 +263,25 @@ class BroadcastQueue(GatewayLane):
     @property
     def missed(self) -> int:
         """Events that were written, and that some station did not get."""
-        return min(self._missed.total(), self._delivered + self.written)
+        return min(self._missed.total(), self._delivered + self.written + self.direct.done)
 
     def spill(self) -> None:
         """Let rows wait as items, before those that come now. Under the lock of the channel's entry."""
         for of in self.waiting_rows():
-            with self._lock:
-                items = of.as_items(of.rows)
-                of.rows.clear()
-            if items:
-                super().put_many(items)
+            items: list[Item] = []
+            done = 0
+            try:
+                with self._lock:
+                    of.spills = True
+                    items = of.as_items(of.rows)
+                if items:  # the broadcast's own task may have been faster
+                    super().put_many(items)
+                done = len(items)
+            finally:  # what waits now is no row any more; after an interrupt that may be some of them
+                last = self.last
+                queued = done or max((n for n, item in enumerate(items, 1) if item[1] is last), default=0)
+                del of.rows[: ROW * queued]
+                of.spills = False
 
     def who_is_full(self) -> str:
         stations = sorted(self.gateway.held_up_by())
@@ -263,9 +291,9 @@ class BroadcastQueue(GatewayLane):
         self.spill()
         super().put(item)
 
-    def put_many(self, items: Sequence[Item]) -> None:
+    def put_many(self, items: Sequence[Item], *, largest: int | None = None) -> None:
         self.spill()
-        super().put_many(items)
+        super().put_many(items, largest=largest)
 
     def put_bulk(self, bulk: OutgoingBatch) -> None:
         for of in self.waiting_rows():
@@ -292,7 +320,7 @@ class BroadcastQueue(GatewayLane):
             finally:
                 self._rows_awaited -= 1
 
-    def _counts(self, from_history: int = 0) -> LaneCounts:
+    def _counts(self, from_history: int = 0) -> QueueCounts:
         counts = super()._counts(from_history)
         delivered = counts.delivered + self.written
         pending, dropped = counts.pending + self._count_rows(), dict(counts.dropped)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from heliograph.channel.dispatch.reader_handover import NewReader
     from heliograph.links.broadcast.gateway import BroadcastGateway, ReaderSession
     from heliograph.links.broadcast.reader import BroadcastReader
+    from heliograph.links.broadcast.shared_memory import Rings
     from heliograph.links.mesh.egress import Peer
     from heliograph.links.mesh.ingress import Ingress
     from heliograph.links.session.link import LinkStats
@@ -50,7 +51,8 @@ SLOTS: Final = 1 << 16
 PART: Final = {NORMAL: 1, HIGH: 8, BEST_EFFORT: 4}
 """Which part of that the ring of each lane has."""
 LOOK_FOR_WRITER_EVERY: Final = 2.0
-"""As in `heliograph.links.transports.shared_memory`."""
+"""Seconds between two looks of a sleeping reader at whether the other station lives: seldom, since the
+transport says so when it does not, and with many peers each look counts."""
 DRAIN_LIMIT: Final = 1.0
 """Seconds without progress after which what another station has written is left out when it begins anew."""
 
@@ -61,20 +63,11 @@ LEASE: Final = 10.0
 """Seconds for which a reader that stands still may hold up the broadcast: as long as a link is waited for."""
 
 NOT_HERE: Final = "this station uses no rings"
-NOT_THERE: Final = "the other station uses no rings"
+NOT_THERE: Final = "the other station uses no rings; its own stats say why"
 NOT_YET: Final = "the other station has not answered yet"
 NOT_USED: Final = "the other station has wanted nothing that is broadcast there"
 FAILED: Final = "this station's reading of a broadcast has failed before"
 OVERTAKEN: Final = "the other station stood still for longer than its lease"
-
-
-class Rings(msgspec.Struct, frozen=True):
-    """Where a station has its rings, and how it waits for what comes in those of others."""
-
-    folder: Any
-    """A `RingFolder`."""
-    wait: Any = "block"
-    """A `WaitMode`."""
 
 
 class ChannelCarrier(msgspec.Struct, frozen=True):
@@ -82,9 +75,9 @@ class ChannelCarrier(msgspec.Struct, frozen=True):
 
     peer: str
     carrier: str
-    """`broadcast`, or what carries the link: `socket`, `ring`, `memory`."""
+    """`ring`, or what carries the link: `socket`, `memory`."""
     reason: str
-    """Why it is no broadcast; empty when it is one."""
+    """Why it is no ring; empty when it is one."""
 
 
 class BroadcastNegotiation:
@@ -92,7 +85,7 @@ class BroadcastNegotiation:
 
     Args:
         station: this one.
-        rings: None where it uses none.
+        rings: where it has its own, or why it has none.
         arrivals: the way in for a channel's events that a station broadcasts.
         begin_reading: told when a station's broadcast is read from now on.
         end_reading: told when all of it has been taken in, or what was read of it.
@@ -104,7 +97,7 @@ class BroadcastNegotiation:
     def __init__(
         self,
         station: int,
-        rings: Rings | None,
+        rings: Rings,
         ports: Ports,
         *,
         writer: EventWriter,
@@ -117,8 +110,9 @@ class BroadcastNegotiation:
         new_reader: NewReader,
     ) -> None:
         self._station = station
-        self._folder: RingFolder | None = None if rings is None else rings.folder
-        self._wait: WaitMode = "block" if rings is None else rings.wait
+        self._rings = rings
+        self._folder: RingFolder | None = rings.folder
+        self._wait: WaitMode = rings.wait
         self._ports = ports
         self._writer = writer
         self._stream_of = stream_of
@@ -135,6 +129,10 @@ class BroadcastNegotiation:
         self._lines: list[Broadcast] = []
         self._closed = False
         self._closing = ports.tasks.event("end of airing")
+
+    def remove_dead_rings(self) -> None:
+        """A station may have died: what it left in shared memory is removed."""
+        self._rings.remove_dead()
 
     @property
     def is_wanted(self) -> bool:
@@ -263,15 +261,20 @@ class BroadcastNegotiation:
         gateway.broadcast.change(peer.reads[gateway.broadcast.lane], gateway, conditions)
 
     def leave(self, peer: Peer, gateway: BroadcastGateway, reason: str = CLOSED) -> None:
-        """A station wants nothing more of a channel, or is gone; what waits for nobody else is dropped so."""
+        """A station wants nothing more of a channel, or is gone: then what waits is lost to it.
+
+        What waits for others, too, is written for them.
+        """
         broadcast, name = gateway.broadcast, gateway.channel.name
         hearer = peer.reads[broadcast.lane]
-        waiting = broadcast.leave(hearer, gateway, BY_STANDING_STILL if peer.is_expelled else reason)
-        if waiting and peer.is_expelled:
-            missed = broadcast.wanted_by(hearer, name, waiting)
-            self._add_missed(peer.link.station, +Counter({name: missed}))
-            if not gateway.lane.closed:  # they are written for others
-                gateway.lose(missed, BY_STANDING_STILL)
+        reason = BY_STANDING_STILL if peer.is_expelled else reason
+        waiting = broadcast.leave(hearer, gateway, reason)
+        if not waiting or reason == CLOSED:
+            return
+        missed = broadcast.wanted_by(hearer, name, waiting)
+        if peer.is_expelled:
+            self._add_missed(peer.link.station, +Counter({name: len(missed)}))
+        gateway.lose(hearer, missed, reason)
 
     def pause(self, peer: Peer, gateway: BroadcastGateway, *, paused: bool) -> None:
         hearer = peer.reads.get(gateway.broadcast.lane)
@@ -288,8 +291,8 @@ class BroadcastNegotiation:
             stats,
             events_sent=stats.events_sent + sent,
             left_out=stats.left_out + peer.unreadable,
-            broadcast=bool(peer.reads),
-            broadcast_reason="" if peer.reads else reason,
+            carrier="ring" if peer.reads and stats.carrier else stats.carrier,
+            carrier_reason="" if peer.reads else reason,
             overtaken=dict(self._missed.get(peer.link.station, {})),
             missed=dict(peer.missed + peer.left_out + peer.fell_behind),
         )
@@ -297,7 +300,7 @@ class BroadcastNegotiation:
     def carrier(self, peer: Peer, channel: Channel[Any]) -> ChannelCarrier:
         """How a channel's events reach a station."""
         if self.takes(peer, channel):
-            return ChannelCarrier(peer.link.name, "broadcast", "")
+            return ChannelCarrier(peer.link.name, "ring", "")
         lane = lane_of(channel)
         unknown = NOT_YET if lane in peer.owes else NOT_USED
         reason = self._why_none(peer) or carries(channel) or peer.reasons.get(lane, unknown)
@@ -307,7 +310,7 @@ class BroadcastNegotiation:
         """Why a station hears nothing of this one by ring; empty when it may."""
         station = peer.link.station
         if self._folder is None or not peer.link.peer.rings:
-            return NOT_HERE if self._folder is None else NOT_THERE
+            return self._rings.reason or NOT_THERE
         return OVERTAKEN if self._missed.get(station) or station in self._leaving else ""
 
     # A session ends
@@ -386,6 +389,7 @@ class BroadcastNegotiation:
         deadline = clock.monotonic_ns() + round(timeout * 1e9)
         for broadcast in broadcasts:
             broadcast.close(seconds_until(clock, deadline))
+        self._rings.leave()
 
     def abandon(self) -> None:
         """In the child of a fork."""
@@ -412,7 +416,7 @@ class BroadcastNegotiation:
 
     def _overtaken(self, lane: int, hearer: ReaderSession, missed: Counter[str]) -> None:
         self._add_missed(hearer.station, missed)
-        self._ports.tasks.spawn("overtaken station", lambda: self._expel(lane, hearer))
+        self._ports.tasks.spawn_soon("overtaken station", lambda: self._expel(lane, hearer))
 
     def _add_missed(self, station: int, missed: Counter[str]) -> None:
         """Known to others when the station has left its channels: till then there is more to come."""
@@ -442,7 +446,7 @@ class BroadcastNegotiation:
                 )
                 peer.link.begin_anew()
 
-        self._ports.tasks.spawn("overtaken by another station", insist)
+        self._ports.tasks.spawn_soon("overtaken by another station", insist)
 
     def _failed(self, peer: Peer, lane: int, listening: BroadcastReader, reason: str) -> None:
         """Events may be lost: begin a new session, without rings."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from heliograph.channel.publish.fast_path import ROW
 from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD
 from heliograph.links.session import messages as m
-from heliograph.links.session.pack import drop_unsent, large_record, lots_of, made_or_none, runs_of, sound_run
+from heliograph.links.session.gateway import GatewayQueue
+from heliograph.links.session.pack import large_record, lots_of, made_or_none, runs_of, sound_run
 from heliograph.links.session.wire_events import Stream
 from heliograph.model.event import info_of
 
@@ -53,7 +54,7 @@ class BroadcastEncoder:
         if gateway.paused or not of.rows:
             return False
         head = self._head(gateway, of.cls)
-        rows = of.lane.take_rows(of)
+        rows = of.queue.take_rows(of)
         if not rows:
             return bool(self.unsent)
         for lot in of.lots(self._writer, rows):
@@ -90,7 +91,9 @@ class BroadcastEncoder:
         return True
 
     def _pack_run(self, gateway: RowGateway, stream: int, cls: type[Event], items: list[Item]) -> None:
-        items, form, records = sound_run(self._writer, gateway, cls, items)
+        assert isinstance(gateway.queue, GatewayQueue)
+        drop = gateway.queue.drop_drained
+        items, form, records = sound_run(self._writer, cls, items, drop)
         if not items:
             return
         if self._leave(gateway, m.run_bytes(form, stream, len(items), records), len(items)):
@@ -101,7 +104,7 @@ class BroadcastEncoder:
             self._pack_run(gateway, stream, cls, items[half:])
         elif len(records) > m.MAX_EVENT:
             log.error("%s: an event of %d bytes is too large for a link", items[0][1].id, len(records))
-            drop_unsent(gateway, items[0])
+            drop(items[0])
         else:
             self.unsent.extend(m.pieces(stream, records, self._largest // 2))
             gateway.made += 1

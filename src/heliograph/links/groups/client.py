@@ -13,8 +13,7 @@ import logging
 from collections import deque
 from contextlib import suppress
 from datetime import datetime
-from itertools import count
-from operator import attrgetter
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -26,24 +25,25 @@ from heliograph.channel.receive.ack_protocol import (
     AckOptions,
     Handed,
     JoinRequest,
-    numbered,
-    place_of,
-    stream_of,
+    Spot,
+    SpotNumbers,
+    spot_of,
 )
 from heliograph.errors import QueryFailed
 from heliograph.links.history.pages import Page, PageReader
 from heliograph.links.interest.filters import to_data
 from heliograph.links.session import messages as m
 from heliograph.model.event import Count, Name, info_of
+from heliograph.model.history_epochs import ID_BYTES
 from heliograph.runtime.ports import seconds_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.channel.receive.options import Selection
     from heliograph.errors import HeliographError
     from heliograph.links.session.rpc import Outcome
-    from heliograph.model.event import Event
+    from heliograph.model.event import Event, Header
     from heliograph.qos.policies import Missing
     from heliograph.runtime.ports import Clock, Tasks
 
@@ -58,10 +58,10 @@ AWAY: Final = 0.25
 HOST_LIMIT: Final = 2.0
 """Seconds after which a member leaves a desk whose keeper is away, and looks for another one."""
 
-
-Spot: TypeAlias = tuple[Name, Count]
-"""Names an event by its partition and offset, which outlive the desk that hands it out."""
-spot_of: Final[Callable[[Any], Spot]] = attrgetter("partition", "offset")
+SpotData: TypeAlias = tuple[Name, Count]
+"""The partition and offset of an event. Its epoch is in a list of its own, behind all that earlier versions
+know: they leave out what they do not know at the end of a message, and nothing else."""
+EpochId: TypeAlias = Annotated[bytes, Meta(max_length=ID_BYTES)]
 
 
 class Join(msgspec.Struct, array_like=True):
@@ -91,40 +91,47 @@ class Take(msgspec.Struct, array_like=True):
     number: Count
     most: Annotated[int, Meta(ge=0, le=AT_ONCE)]
     """0: nothing, it only tells what is settled."""
-    settled: list[Spot]
-    withdrawn: list[Spot] = []
+    settled: list[SpotData]
+    withdrawn: list[SpotData] = []
     """Acknowledged without an answer in time: the member was told that this failed, so it comes again."""
     asked: Count = 0
     """Counts the questions of one seat that want events."""
     heard: Count = 0
     """The last of them whose answer came: what another answer handed out, the member has never seen."""
+    epochs: list[EpochId] = []
+    """Of all that is settled, then of all that is withdrawn."""
 
 
 class Handout(msgspec.Struct, array_like=True):
     """What a member gets, and which attempt it is; None when it has no seat, because the keeper was away."""
 
     page: Page
-    attempts: list[tuple[Spot, int]] = []
+    attempts: list[tuple[SpotData, int]] = []
     due: float | None = None
     """Seconds after which to ask again, though no bell rang."""
     ended: bool = False
     failure: str | None = None
     """Why there is nothing to be had any more."""
+    epochs: list[EpochId] = []
+    """Of each event in `attempts`."""
 
 
 class Settle(msgspec.Struct, array_like=True):
     """An event is acknowledged; with a delay it is refused."""
 
     number: Count
-    spot: Spot
+    spot: SpotData
     delay: float | None = None
+    epoch: EpochId = b""
 
 
 class Leave(msgspec.Struct, array_like=True):
     number: Count
-    settled: list[Spot]
-    unseen: list[Spot]
-    withdrawn: list[Spot] = []
+    settled: list[SpotData]
+    unseen: list[SpotData]
+    withdrawn: list[SpotData] = []
+    epochs: list[EpochId] = []
+    """Of all that is settled, then of all that is unseen, then of all that is withdrawn."""
 
 
 read_join: Final = msgspec.msgpack.Decoder(Join).decode
@@ -138,6 +145,18 @@ read_number: Final = msgspec.msgpack.Decoder(int).decode
 
 
 _seat_numbers: Final = count(1)
+
+
+def to_wire(*lists: Sequence[Spot]) -> tuple[list[list[SpotData]], list[bytes]]:
+    """Lists of spots as a message has them, and the epochs of all of them."""
+    epochs = [spot.epoch for spots in lists for spot in spots]
+    return [[spot[:2] for spot in spots] for spots in lists], epochs
+
+
+def from_wire(epochs: list[bytes], *lists: list[SpotData]) -> list[list[Spot]]:
+    """The other way round. A station that knows of no epochs says none."""
+    of_each = chain(epochs, repeat(b""))
+    return [[Spot(*spot, next(of_each)) for spot in spots] for spots in lists]
 
 
 class Way(NamedTuple):
@@ -166,7 +185,7 @@ class RemoteCoordinator:
         assert selection.group is not None
         self._way = way
         self._member = wish.member
-        self._partitions: list[str] = []
+        self.numbers = SpotNumbers()
         self.number, chosen = next(_seat_numbers), selection
         ask = Join(
             self.number,
@@ -195,17 +214,12 @@ class RemoteCoordinator:
     def sit(self, member: str, ring: Callable[[], object]) -> RemoteMembership:  # noqa: ARG002 - named when it joined
         return RemoteMembership(self, self._way, ring)
 
-    def number_of(self, partition: str, offset: int) -> int:
-        """Of this member alone: the keeper numbers by itself."""
-        if partition not in self._partitions:
-            self._partitions.append(partition)
-        return numbered(self._partitions.index(partition), offset)
+    def number_of(self, spot: Spot) -> int:
+        """Of this member alone. Whether there still is such an event, the keeper finds when it is told."""
+        return self.numbers.number_of(spot)
 
-    def spot_of(self, number: int) -> Spot:
-        return self._partitions[stream_of(number)], place_of(number)
-
-    def ready(self, lane: object) -> None:
-        """The keeper's lane tells the keeper's desk."""
+    def ready(self, queue: object) -> None:
+        """The keeper's queue tells the keeper's desk."""
 
     def members(self) -> tuple[str, ...]:
         return (self._member,)
@@ -274,7 +288,7 @@ class RemoteMembership:
         return handed
 
     def ack(self, number: int) -> bool:
-        spot = self._desk.spot_of(number)
+        spot = self._desk.numbers.spot_of(number)
         try:
             settled = self._insist(spot, None)
         except BaseException:
@@ -285,16 +299,16 @@ class RemoteMembership:
         return settled
 
     def withdraw(self, number: int) -> None:
-        self._withdrawn.append(self._desk.spot_of(number))
+        self._withdrawn.append(self._desk.numbers.spot_of(number))
 
     def nak(self, number: int, delay: float) -> None:
         try:
-            self._insist(self._desk.spot_of(number), delay)
+            self._insist(self._desk.numbers.spot_of(number), delay)
         except QueryFailed:
             log.warning("%s: refused while the keeper is away; it comes again", self._way.channel)
 
     def settle(self, number: int) -> None:
-        self._settled.append(self._desk.spot_of(number))
+        self._settled.append(self._desk.numbers.spot_of(number))
 
     def give_back(self, numbers: Iterable[int]) -> None:
         """Nothing is taken from here that is not seen."""
@@ -322,8 +336,9 @@ class RemoteMembership:
     # Inside
 
     def _leaving(self) -> Leave:
-        unseen = [*(spot_of(handed.header) for handed, _ in self._taken), *self._unread]
-        return Leave(self._desk.number, self._settled, unseen, self._withdrawn)
+        unseen = [*(spot_of(handed) for handed, _ in self._taken), *self._unread]
+        (settled, unseen_, withdrawn), epochs = to_wire(self._settled, unseen, self._withdrawn)
+        return Leave(self._desk.number, settled, unseen_, withdrawn, epochs)
 
     def _next(self, most: int) -> list[Handed]:
         """From what has been fetched; what was left too long is somebody else's by now."""
@@ -346,7 +361,8 @@ class RemoteMembership:
         settled, withdrawn = list(self._settled), list(self._withdrawn)
         self._asked_at = self._told_at = self._way.clock.monotonic_ns()
         self._asked += 1
-        take = Take(self._desk.number, self._most, settled, withdrawn, self._asked, self._heard)
+        (done, undone), epochs = to_wire(settled, withdrawn)
+        take = Take(self._desk.number, self._most, done, undone, self._asked, self._heard, epochs)
         try:
             answer = self._way.ask("group.take", take, False)
             handout: Handout | None = m.decoded(_handout, answer, self._way.channel)
@@ -367,18 +383,22 @@ class RemoteMembership:
         if handout.failure is not None:
             raise QueryFailed(f"the keeper of {self._way.channel!r}", handout.failure)
         items, refused = self._reader.read(handout.page, self._way.types(), self._way.channel)
+        (spots,) = from_wire(handout.epochs, [spot for spot, _ in handout.attempts])
+        by_place = {spot[:2]: spot for spot in spots}
         if refused:
-            spots = [spot for spot, _ in handout.attempts]
-            bad = spot_of(refused[0].header)
-            first = spots.index(bad) if bad in spots else 0
+            bad = by_place.get(_place(refused[0].header))
+            first = 0 if bad is None else spots.index(bad)
             self._failure, self._unread = refused[0].error, spots[first:]
-            items = [item for item in items if spot_of(item[1]) in spots[:first]]
+            items = [item for item in items if by_place.get(_place(item[1])) in spots[:first]]
         lease = self._desk.terms.lease
         until = self._asked_at + (round(lease * 1e9) if lease is not None else 1 << 62)
         attempts = dict(handout.attempts)
         for event, header, deadline in items:
-            spot = spot_of(header)
-            handed = Handed(self._desk.number_of(*spot), event, header, attempts.get(spot, 1))
+            place = _place(header)
+            spot = by_place.get(place) or Spot(*place)
+            handed = Handed(
+                self._desk.number_of(spot), event, header, attempts.get(place, 1), epoch=spot.epoch
+            )
             # The keeper counts what nobody acknowledges: it has expired when its lease is over.
             self._taken.append((handed, min(until, deadline or until)))
         self._got = len(items)
@@ -408,13 +428,16 @@ class RemoteMembership:
         """Say what is settled, before leases are over, without waiting."""
         settled, self._settled = self._settled, []
         self._told_at = self._way.clock.monotonic_ns()
-        self._way.ask_later("group.take", Take(self._desk.number, 0, settled), lambda _: None)
+        (said,), epochs = to_wire(settled)
+        take = Take(self._desk.number, 0, said, epochs=epochs)
+        self._way.ask_later("group.take", take, lambda _: None)
 
     def _insist(self, spot: Spot, delay: float | None) -> bool:
         """Tell the keeper of one event, and wait for one that is away, for a while; False: it was settled."""
         asked_at = self._way.clock.monotonic_ns()
         try:
-            answer = self._way.ask("group.settle", Settle(self._desk.number, spot, delay), True)
+            settle = Settle(self._desk.number, spot[:2], delay, spot.epoch)
+            answer = self._way.ask("group.settle", settle, True)
         except QueryFailed:
             self._away_since = self._away_since or asked_at
             raise
@@ -427,6 +450,12 @@ class RemoteMembership:
 
     def _seconds_since(self, instant: int) -> float:
         return (self._way.clock.monotonic_ns() - instant) / 1e9
+
+
+def _place(header: Header) -> SpotData:
+    assert header.partition is not None
+    assert header.offset is not None
+    return header.partition, header.offset
 
 
 def _wants(selection: Selection) -> list[m.Want]:

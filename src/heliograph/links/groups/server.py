@@ -11,18 +11,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from heliograph.channel.history.positions import OffsetRange
-from heliograph.channel.receive.ack_protocol import Acking
+from heliograph.channel.receive.ack_protocol import Acking, Spot, spot_of
 from heliograph.channel.receive.options import Selection, conditions_for
 from heliograph.errors import NotPossible, QueryFailed
 from heliograph.links.groups.client import (
     Handout,
     Join,
+    from_wire,
     read_join,
     read_leave,
     read_number,
     read_settle,
     read_take,
-    spot_of,
+    to_wire,
 )
 from heliograph.links.history.pages import PAGE_BYTES, Page, page_size, to_page
 from heliograph.links.interest.filters import condition_for, from_data
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.receive.ack_protocol import Handed, HostMembership
     from heliograph.channel.receive.consumer import Shared
-    from heliograph.links.groups.client import Spot
     from heliograph.links.session.rpc import Reply, Rpc
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
@@ -90,16 +90,17 @@ class _Member:
     def is_answered(self, question: int, handed: list[int]) -> None:
         self._answered, self._handed = question, handed
 
-    def number_of(self, spot: Spot) -> int:
-        """QueryFailed when its partition has not been met here."""
-        return self.shared.desk.number_of(*spot)
+    def number_of(self, spot: Spot) -> int | None:
+        """QueryFailed when its partition has not been met here; None when no history has it any more."""
+        return self.shared.desk.number_of(spot)
 
     def numbers_of(self, spots: Iterable[Spot]) -> list[int]:
         """Of those that can be."""
         numbers: list[int] = []
         for spot in spots:
             with suppress(QueryFailed):
-                numbers.append(self.number_of(spot))
+                if (number := self.number_of(spot)) is not None:
+                    numbers.append(number)
         return numbers
 
     def settle(self, spots: Iterable[Spot]) -> None:
@@ -152,10 +153,7 @@ class GroupHost:
         """Its members are gone; in tasks of their own, since what they held may have to be buried."""
         for key in [key for key in self._members if key[0] == station]:
             leave = self._members.pop(key).leave
-            try:
-                self._tasks.spawn("a member that is gone", leave)
-            except RuntimeError:  # no thread is left, and a seat that stays would hold its events for ever
-                leave()
+            self._tasks.spawn_soon("a member that is gone", leave)
 
     def _join(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = read_join(body)
@@ -215,12 +213,13 @@ class GroupHost:
     def _take(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = read_take(body)
         member = self._members.get((station, ask.number))
-        if member is None or (member.shared.lane.closed and member.shared.failure is None):
+        if member is None or (member.shared.queue.closed and member.shared.failure is None):
             self._members.pop((station, ask.number), None)
             reply(None)
             return
-        member.settle(ask.settled)
-        member.withdraw(ask.withdrawn)
+        settled, withdrawn = from_wire(ask.epochs, ask.settled, ask.withdrawn)
+        member.settle(settled)
+        member.withdraw(withdrawn)
         if ask.most:
             member.look()
             member.has_heard(ask.heard)
@@ -239,12 +238,14 @@ class GroupHost:
             page = self._page(handed)
         member.is_answered(question, [one.number for one in handed])
         failure = member.shared.failure
+        (spots,), epochs = to_wire([spot_of(one) for one in handed])
         return Handout(
             page,
-            [(spot_of(one.header), one.attempt) for one in handed],
+            [(spot, one.attempt) for spot, one in zip(spots, handed, strict=True)],
             seat.wait_seconds(),
             ended=not handed and seat.ended(),
             failure=None if failure is None or handed else str(failure),
+            epochs=epochs,
         )
 
     def _page(self, handed: list[Handed]) -> Page:
@@ -262,19 +263,22 @@ class GroupHost:
         member = self._members.get((station, ask.number))
         if member is None:
             reply(None)
+        elif (number := member.number_of(Spot(*ask.spot, ask.epoch))) is None:
+            reply(False)
         elif ask.delay is None:
-            member.seat.ack_later(member.number_of(ask.spot), reply)
+            member.seat.ack_later(number, reply)
         else:
-            member.seat.nak(member.number_of(ask.spot), min(max(0.0, ask.delay), 1e9))
+            member.seat.nak(number, min(max(0.0, ask.delay), 1e9))
             reply(True)
 
     def _leave(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = read_leave(body)
         member = self._members.pop((station, ask.number), None)
         if member is not None:
-            member.settle(ask.settled)
-            member.withdraw(ask.withdrawn)
-            member.seat.give_back(member.numbers_of(ask.unseen))
+            settled, unseen, withdrawn = from_wire(ask.epochs, ask.settled, ask.unseen, ask.withdrawn)
+            member.settle(settled)
+            member.withdraw(withdrawn)
+            member.seat.give_back(member.numbers_of(unseen))
             member.leave()
         reply(None)
 

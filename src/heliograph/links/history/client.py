@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from heliograph.channel.history.store import Level, StoreReceipt, Tombstone
+    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.publish.delayed import Later
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.receive.ack_protocol import Acking, JoinRequest
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from heliograph.links.session.rpc import Outcome, Rpc
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
-    from heliograph.model.lives import Lives
+    from heliograph.model.history_epochs import Epochs
     from heliograph.qos.policies import Missing
     from heliograph.runtime.ports import Ports
 
@@ -79,7 +80,7 @@ class RemotePartition:
         types: gives the classes that the channel carries at this moment.
         way: how to ask.
         missing: whether events may lack fields that have a default.
-        lives: which writers wrote it, as its keeper has said.
+        epochs: which writers wrote it, as its keeper has said.
     """
 
     kept_here = False
@@ -91,10 +92,10 @@ class RemotePartition:
         types: Callable[[], tuple[type[Event], ...]],
         way: ToKeepers,
         missing: Missing,
-        lives: Lives = (),
+        epochs: Epochs = (),
     ) -> None:
         self.partition = partition
-        self.lives = lives
+        self.epochs = epochs
         self._channel = channel
         self._types = types
         self._missing: Missing = missing
@@ -102,15 +103,17 @@ class RemotePartition:
         self._questions = way.questions
         self._ports = way.ports
         self._reader = PageReader(channel, way.ports.clock, missing)
+        self._decoding = way.ports.tasks.lock(f"pages of {channel}")
+        """Several receivers may read the partition at once; a reader knows what it refused of one page."""
         self._away_since: int | None = None
 
-    def met_again(self, lives: Lives) -> None:
-        self.lives = lives
+    def met_again(self, epochs: Epochs) -> None:
+        self.epochs = epochs
 
     @property
-    def life(self) -> bytes:
+    def epoch_id(self) -> bytes:
         """The one that its keeper was in when it was last met."""
-        return self.lives[-1].id if self.lives else b""
+        return self.epochs[-1].id if self.epochs else b""
 
     @property
     def reachable(self) -> bool:
@@ -143,7 +146,8 @@ class RemotePartition:
             if kind == "gone":
                 raise HistoryGone(self.partition, first, following)
             raise HistoryDamaged(self.partition, first, following, "its keeper cannot read it")
-        items, refused = self._reader.read(page, self._types(), link.name, as_kept=as_kept)
+        with self._decoding:
+            items, refused = self._reader.read(page, self._types(), link.name, as_kept=as_kept)
         refused = [one for one in refused if only is None or one.header.type in only]
         if not refused:
             return items, page.reached
@@ -258,17 +262,17 @@ class RemoteStore(RemotePartition):
     def wait_ready(self, timeout: float | None = None) -> None:
         self._link(KEEPER_LIMIT if timeout is None else timeout)
 
-    def append(self, items: Sequence[Item], level: Level, timeout: float | None = None) -> StoreReceipt:  # noqa: ARG002 - waiting is for `wait_ready`: whoever calls this holds a lock
-        return self._append(items, level)
+    def append(self, batch: OutgoingBatch, level: Level, timeout: float | None = None) -> StoreReceipt:  # noqa: ARG002 - waiting is for `wait_ready`: whoever calls this holds a lock
+        return self._append(list(batch), level)
 
     def append_once(
         self,
-        items: Sequence[Item],
+        batch: OutgoingBatch,
         push_id: str,
         level: Level,
         timeout: float | None = None,  # noqa: ARG002 - as above
     ) -> StoreReceipt:
-        return self._append(items, level, push_id)
+        return self._append(list(batch), level, push_id)
 
     def append_later(self, item: Item, later: Later, level: Level) -> StoreReceipt:
         """Have the keeper keep an event until its time."""

@@ -119,7 +119,7 @@ class RemoteCursor:
 
     def _commit(self, progress: Progress) -> PendingCommit:
         told = PendingCommit(self, self._ports)
-        progress.life = self._store.life
+        progress.epoch_id = self._store.epoch_id
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -202,7 +202,7 @@ class RemoteCursor:
         for one in told:
             one.end(error)
         if self._is_away:
-            self._ports.tasks.spawn("a keeper that is away", self._try_again)
+            self._ports.tasks.spawn_soon("a keeper that is away", self._try_again)
         else:
             self._tell()
 

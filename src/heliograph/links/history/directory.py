@@ -18,7 +18,8 @@ from heliograph.links.history.server import KEEPER_LIMIT
 from heliograph.links.session import messages as m
 from heliograph.model.event import info_of
 from heliograph.model.formats import FormatRegistry
-from heliograph.qos.policies import QoS, conflicts, policies_of, qos_of
+from heliograph.qos.matching import conflicts
+from heliograph.qos.policies import QoS, policies_of, qos_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,7 @@
 A station keeps what was pushed in it, for as long as the supplier (transient-local) or the station
 (transient) lives. A receiver that joins gets it from every station that is linked, and later from each one
 that is met; `heliograph.channel.queueing.history_merge` makes the seam to what is live. Interest goes over
-the same lane as the question, before it: so what is pushed after the answer was made up comes live.
+the same queue as the question, before it: so what is pushed after the answer was made up comes live.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.queueing.history_merge import LateLane
+    from heliograph.channel.queueing.history_merge import LateJoin
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.history.server import Wanted
     from heliograph.links.session.link import Link
@@ -123,27 +123,27 @@ class Elsewhere:
 
     # In the station where somebody joins
 
-    def fetch(self, channel: Channel[Any], lanes: list[LateLane], links: list[Link]) -> None:
-        """Have lanes hold what is live until these stations have given out what they kept."""
+    def fetch(self, channel: Channel[Any], late: list[LateJoin], links: list[Link]) -> None:
+        """Have queues hold what is live until these stations have given out what they kept."""
         for link in links:
-            held = [lane for lane in lanes if lane.hold(link.station)]
+            held = [one for one in late if one.hold(link.station)]
             if held:
                 with self._lock:
                     self.fetching += 1
-                self._tasks.spawn(f"kept of {channel.name}", partial(self._fetch, channel, held, link))
+                self._tasks.spawn_soon(f"kept of {channel.name}", partial(self._fetch, channel, held, link))
 
-    def _fetch(self, channel: Channel[Any], lanes: list[LateLane], link: Link) -> None:
+    def _fetch(self, channel: Channel[Any], late: list[LateJoin], link: Link) -> None:
         items: list[Item] = []
         floors: dict[tuple[str, int], int] = {}
         try:
             items, floors = self._ask(channel, link)
         except (QueryFailed, BadFrame, FormatError) as error:
-            log.warning("what station %s has kept of %s is missing: %s", link.name, channel.name, error)
+            log.warning("what station %s has kept of %s is missing: %s", link.called, channel.name, error)
         finally:
-            wants = channel.neighbours.late_lanes()
-            for lane in lanes:
-                conditions = wants.get(lane, {})
-                channel.neighbours.release(lane, [i for i in items if meets(conditions, i)], floors)
+            wants = channel.neighbours.late_joiners()
+            for one in late:
+                conditions = wants.get(one, {})
+                channel.neighbours.release(one, [i for i in items if meets(conditions, i)], floors)
             with self._lock:
                 self.fetching -= 1
 

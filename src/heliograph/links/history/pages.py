@@ -1,6 +1,6 @@
 """Pages: batches of history events in a request or a reply.
 
-A page names the formats of its events by itself, because it does not come in the order of any lane.
+A page names the formats of its events by itself, because it does not come in the order of any queue.
 """
 
 from __future__ import annotations

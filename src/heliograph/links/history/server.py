@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from heliograph.channel.history.memory import meets
+from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.delayed import Later  # noqa: TC001 - msgspec reads it at run time
 from heliograph.channel.receive.options import Selection, for_version
 from heliograph.errors import (
@@ -25,7 +26,7 @@ from heliograph.errors import (
 )
 from heliograph.errors.sentences import station_text
 from heliograph.links.history.pages import MAX_PAGE, Page, PageReader, cut_page, why_not_kept
-from heliograph.model.lives import is_of
+from heliograph.model.history_epochs import is_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,8 +76,8 @@ class Progress(msgspec.Struct, array_like=True):
     attempts: dict[int, int] | None = None
     takes_back: bool = False
     """Whether nothing else is acknowledged, though an earlier message may have said so."""
-    life: bytes = b""
-    """Of the history, as its consumer has met it: see `heliograph.model.lives`."""
+    epoch_id: bytes = b""
+    """Of the history, as its consumer has met it: see `heliograph.model.history_epochs`."""
 
 
 _read_ask: Final = msgspec.msgpack.Decoder(ReadAsk).decode
@@ -219,9 +220,9 @@ class Keeper:
         if ask.later is not None:
             receipt: StoreReceipt = channel.delayed.keep(items[0], ask.later, level, KEEPER_LIMIT)
         elif ask.push_id is None:
-            receipt = store.append(items, level)
+            receipt = store.append(OutgoingBatch.of(items), level)
         else:
-            receipt = store.append_once(items, ask.push_id, level, KEEPER_LIMIT)
+            receipt = store.append_once(OutgoingBatch.of(items), ask.push_id, level, KEEPER_LIMIT)
         receipt.add_done_callback(lambda done: reply(done.error()))
 
     def _cancel_later(self, _: int, body: msgspec.Raw, reply: Reply) -> None:
@@ -248,7 +249,7 @@ class Keeper:
             # another's by now, or this history is an earlier one than that was read.
             store = self._store(name)
             reached = max(progress.position or 0, progress.reach)
-            if not is_of(progress.life, store.lives, reached):
+            if not is_of(progress.epoch_id, store.epochs, reached):
                 raise HistoryReset(store.partition, min(store.watermark, reached), reached)
             self._cursors[key] = self._store(name).cursor(consumer, epoch=progress.epoch)
         cursor = self._cursors[key]

@@ -79,4 +79,4 @@ def as_of_now(state: m.ChannelState, channel: Channel[Any]) -> m.ChannelState:
     """With how far the partition that is kept here is at this moment."""
     if state.keeper is None or channel.store is None:
         return state
-    return msgspec.structs.replace(state, watermark=channel.store.watermark, lives=channel.store.lives)
+    return msgspec.structs.replace(state, watermark=channel.store.watermark, epochs=channel.store.epochs)

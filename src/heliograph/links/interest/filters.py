@@ -11,7 +11,11 @@ event has crossed, the source does not filter at all.
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final, get_args
+from uuid import UUID
+
+import msgspec
 
 from heliograph.channel.routing.conditions import Condition
 from heliograph.errors import BadFrame, ExpressionError
@@ -46,6 +50,9 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "Call": ("function", "trees"),
 }
 """What each kind of node is made of; a `Value` is looked at on its own."""
+
+_WRITTEN: Final[dict[str, type]] = {"date": date, "uuid": UUID}
+"""Kinds of constants that travel as text."""
 
 
 def to_data(tree: Tree) -> Any:
@@ -134,6 +141,8 @@ class _Rebuild:
         if not isinstance(data, list) or len(data) != 3 or data[0] != "Value":
             raise BadFrame(self._peer, "a condition without a value where there should be one")
         _, value, kind = data
+        if kind in _WRITTEN:
+            value = self._unwritten(value, kind)
         try:
             node = constant(value)
         except ExpressionError as error:
@@ -141,6 +150,13 @@ class _Rebuild:
         if node.kind != kind:
             raise BadFrame(self._peer, f"a condition with a {node.kind} that is called a {str(kind)[:40]}")
         return node
+
+    def _unwritten(self, value: Any, kind: str) -> Any:
+        """A value of a kind that msgpack has only as text."""
+        try:
+            return msgspec.convert(value, _WRITTEN[kind])
+        except msgspec.ValidationError as error:
+            raise BadFrame(self._peer, f"a condition with a {kind} that is none: {error}") from None
 
 
 def condition_for(

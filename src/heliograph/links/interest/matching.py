@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from heliograph.errors import NotMatched
 from heliograph.model.compatibility import compare
-from heliograph.qos.policies import mismatches
+from heliograph.qos.matching import mismatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -39,7 +39,7 @@ from heliograph.model.event import info_of
 from heliograph.model.formats import Format, FormatRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from heliograph.channel.channel import Channel
     from heliograph.links.broadcast.gateway import ReaderSession
@@ -61,6 +61,9 @@ MAX_CHANNELS: Final = 65_536
 class Peer:
     """What is known of one linked station."""
 
+    leaving: Sequence[Ingress] = ()
+    """The ways in of a session that is over through which events still wait for room in queues."""
+
     def __init__(self, link: Link, tasks: Tasks) -> None:
         self.link = link
         self.readers = 0
@@ -78,11 +81,11 @@ class Peer:
         self.arrivals: dict[str, Ingress] = {}
         self.streams: dict[int, Stream] = {}
         self.listening: dict[int, BroadcastReader] = {}
-        """What reads its broadcast, by lane."""
+        """What reads its broadcast, by queue."""
         self.aired: dict[str, Ingress] = {}
         """As `arrivals`, for what comes by its broadcast."""
         self.owes: set[int] = set()
-        """The lanes of this station's broadcast that it was offered, and has not answered yet."""
+        """The queues of this station's broadcast that it was offered, and has not answered yet."""
         self.reads: dict[int, ReaderSession] = {}
         """Those that it reads."""
         self.sent_by_ring = 0
@@ -112,6 +115,11 @@ class Peer:
         self.reports = Reports(tasks)
         """What it has confirmed of this station's events, and what was taken in of its own."""
 
+    @property
+    def is_handing_on(self) -> bool:
+        """Whether what it had sent is still on its way to receivers here."""
+        return self.readers > 0 or any(arrived.aside for arrived in self.leaving)
+
     def tally(self) -> Counter[str]:
         """Where one reader of its events counts those that do not fit this station's class, by channel."""
         self._tallies.append(Counter())
@@ -132,7 +140,7 @@ class Peer:
             raise BadFrame(self.link.name, f"describes a format that cannot be: {error}") from None
 
     def announced(self, said: m.Announce) -> None:
-        """Every lane announces its streams by itself; the number is the same on all of them."""
+        """Every queue announces its streams by itself; the number is the same on all of them."""
         self.check_number(self.streams)
         fmt = self.learn(said.format_id, said.description)
         self.streams.setdefault(said.stream, Stream(said.channel, fmt, self._tally, self.link.clock.deadline))
@@ -281,7 +289,7 @@ class Egress:
         """A station has said what it has taken in of this one's events."""
         before = peer.reports.confirm(message)
         if before is not None:
-            self.report_lost(before, peer.link.name)
+            self.report_lost(before, peer.link.text)
 
     def report_lost(self, owed: Owed, peer: str) -> None:
         """Tell `on_error` once, for each channel, what was lost with a session."""
@@ -351,6 +359,15 @@ class Egress:
             peer.settled.close()
         for arrived in arrivals:
             arrived.close(is_last=is_gone)
+        peer.leaving = [arrived for arrived in arrivals if arrived.aside]
+
+    def cut(self, peer: Peer) -> None:
+        """The next session with the other station begins: nothing of this one is handed on from now on."""
+        with self.lock:
+            arrivals = [*peer.arrivals.values(), *peer.aired.values(), *peer.leaving]
+            peer.arrivals, peer.aired, peer.leaving = {}, {}, ()
+        for arrived in arrivals:
+            arrived.close(is_last=False)
 
     def leave(self, peer: Peer, reason: str = PEER_LOST) -> None:
         """Nothing is sent to the other station any more, and nobody counts on it.
@@ -479,7 +496,7 @@ class Egress:
             peer.gateways[channel.name] = self.airing.admit(peer, channel, conditions)
         elif gateway is None:
             link = peer.link
-            gateway = Gateway(channel, link.name, Selection(conditions), link)
+            gateway = Gateway(channel, link.name, Selection(conditions), link, called=link.called)
             gateway.report_in(peer.reports.owed)
             channel.neighbours.join_gateway(gateway)
             peer.gateways[channel.name] = gateway
@@ -493,7 +510,7 @@ class Egress:
         if own is None:
             return []  # looked at when it is told
         formats = {fmt.id: fmt for fmt in (info_of(cls).format for cls in channel.types)}
-        return not_coming(peer.link.name, state, own, formats.get, peer.format_of)
+        return not_coming(peer.link.text, state, own, formats.get, peer.format_of)
 
     def _conditions(
         self, peer: Peer, channel: Channel[Any], state: m.ChannelState, apart: list[NotMatched]
@@ -503,7 +520,7 @@ class Egress:
             return {}
         reason = unmet(channel.qos, state, acks=channel.monitor is not None) if state.wants else ""
         if reason:
-            apart.append(NotMatched(channel.name, peer.link.name, True, "", reason))
+            apart.append(NotMatched(channel.name, peer.link.text, True, "", reason))
             return {}
         found: dict[type[Event], Any] = {}
         for cls in channel.types:
@@ -513,7 +530,7 @@ class Egress:
             is_live = wants and channel.store is None
             reason = unreadable(fmt, wants[0], peer.format_of) if is_live else ""
             if reason:  # whoever wants events of a type there has one class for it, or takes all versions
-                apart.append(NotMatched(channel.name, peer.link.name, True, fmt.name, reason))
+                apart.append(NotMatched(channel.name, peer.link.text, True, fmt.name, reason))
                 continue
             alternatives = [condition_for(want, cls, peer.format_of, peer.link.name) for want in wants]
             if alternatives:

@@ -20,8 +20,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from heliograph.channel.publish.options import LONGEST_WAIT
 from heliograph.errors import NotPossible
+from heliograph.runtime.timeouts import LONGEST_WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,7 +87,7 @@ class FailureDetector:
     def start(self) -> None:
         limit = self._limit
         if limit is not None:
-            self._tasks.spawn("link silence", lambda: self._run(limit))
+            self._tasks.spawn_soon("link silence", lambda: self._run(limit))
 
     def close(self) -> None:
         self._closed = True
@@ -105,7 +105,7 @@ class FailureDetector:
             if heard.idle_looks >= LOOKS or heard.looks >= LOOKS * BUSY:
                 log.warning(
                     "station %s (pid %d) has said nothing for %g s: suspected until it is heard again",
-                    link.name,
+                    link.called,
                     link.peer.pid,
                     (self._limit or 0.0) * heard.looks / LOOKS,
                 )

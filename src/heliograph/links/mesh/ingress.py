@@ -121,7 +121,7 @@ class Ingress:
                 return
             self.aside.extend(events)
             self._on_pause(self.channel.name, True)
-        self._tasks.spawn(f"aside of {self.channel.name}", self._queue_aside)
+        self._tasks.spawn_soon(f"aside of {self.channel.name}", self._queue_aside)
 
     def _queue_aside(self) -> None:
         """Queue what was put aside as room comes; ends when all of it is queued."""

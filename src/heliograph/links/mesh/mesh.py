@@ -18,6 +18,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from heliograph.channel.dispatch.reader_handover import HandedOver
 from heliograph.errors import (
     BadFrame,
@@ -31,6 +33,7 @@ from heliograph.errors import (
 from heliograph.errors.sentences import station_text
 from heliograph.links.broadcast.gateway import carries, lane_of
 from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
+from heliograph.links.broadcast.shared_memory import Rings
 from heliograph.links.contract import KNOCK
 from heliograph.links.groups.server import GroupHost
 from heliograph.links.history.client import RemotePartition, RemoteStore, ToKeepers
@@ -51,14 +54,12 @@ from heliograph.links.transports.backoff import Backoff, Stalls
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import msgspec
-
     from heliograph.channel.channel import Channel
     from heliograph.channel.dispatch.reader_handover import NewReader, Reader
     from heliograph.channel.history.store import OnDurable
-    from heliograph.channel.queueing.history_merge import LateLane
+    from heliograph.channel.queueing.history_merge import LateJoin
     from heliograph.links import Identity
-    from heliograph.links.broadcast.reader_admission import ChannelCarrier, Rings
+    from heliograph.links.broadcast.reader_admission import ChannelCarrier
     from heliograph.links.contract import Connection, Transport
     from heliograph.links.session.confirmation import Reports
     from heliograph.links.session.rpc import Responder
@@ -69,12 +70,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+OLD_SESSION_LIMIT: Final = 1.0
+"""Seconds that the next session with a station waits until all that came in the last one is handed on."""
 HELLO_LIMIT: Final = 5.0
 """Seconds that a caller has to say hello."""
 ASK_LIMIT: Final = 5.0
 """Seconds that a question waits for its answer."""
 CLOSING: Final = "is closing"
 """Why a station ends its links when it leaves."""
+
+
+class PeerCarrier(msgspec.Struct, frozen=True):
+    """What carries the live events of a station to one other; see `LinkStats`."""
+
+    peer: str
+    name: str
+    carrier: str
+    reason: str
+    """Why it is not shared memory; empty where it is."""
 
 
 class Mesh:
@@ -86,7 +99,7 @@ class Mesh:
         channel: a channel of this station by its name, or None.
         new_reader: what a thread that reads runs callbacks with.
         heartbeat: seconds between two heartbeats of a link.
-        rings: with which to broadcast on this host; None: not at all.
+        rings: with which to broadcast on this host; None: not at all, which its transport decides.
         peer_limit: seconds of silence after which a station is suspected; None: never.
         stalls: counts what could not be done because the host had no descriptor or thread left.
     """
@@ -115,6 +128,8 @@ class Mesh:
         self._peers: dict[int, Peer] = {}
         self._before: dict[int, Reports] = {}
         """Of stations that were given up and live: they may come back and say what they had taken in."""
+        self._old: dict[int, list[Peer]] = {}
+        """Their sessions, of which something may still be on its way to receivers here."""
         self.gates = Egress(channel, self._said.get, ports.tasks, self._peers.get)
         self.gates.retell = partial(self.tell, again=True)
         self._changed = ports.tasks.condition(self._lock, "stations of the mesh")
@@ -124,7 +139,7 @@ class Mesh:
         self._stream_numbers = count(1)
         self._airing = self.gates.airing = BroadcastNegotiation(
             identity.station,
-            rings,
+            rings or Rings(),
             ports,
             writer=self._writer,
             stream_of=self._stream_of,
@@ -137,6 +152,7 @@ class Mesh:
         )
         self._questions = Rpc(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
+        self._questions.answer("links", lambda _, __, reply: reply(self._carried()))
         self.keeper = Keeper(
             self._questions,
             channel,
@@ -299,6 +315,16 @@ class Mesh:
         # Without the lock: a broadcast that takes in a reader waits for suppliers, and those may ask for it.
         return tuple(self._airing.stats(peer) for peer in peers)
 
+    def _carried(self) -> list[PeerCarrier]:
+        return [
+            PeerCarrier(stats.peer, self._name_of(int(stats.peer, 16)), stats.carrier, stats.carrier_reason)
+            for stats in self.stats()
+        ]
+
+    def links_of(self, station: int, timeout: float = ASK_LIMIT) -> list[PeerCarrier]:
+        """What another station says of its links; QueryFailed when it does not answer."""
+        return msgspec.msgpack.decode(self.ask(station, "links", None, timeout), type=list[PeerCarrier])
+
     def carriers(self, name: str) -> tuple[ChannelCarrier, ...]:
         """How the events of a channel of this station reach each of the others, and why so."""
         channel = self._channel(name)
@@ -333,7 +359,7 @@ class Mesh:
         """
         keepers = find_keepers(self, channel, types(), qos)
         first = min(keepers)
-        return RemoteStore(channel, first, types, self._way, qos.missing, keepers[first].lives)
+        return RemoteStore(channel, first, types, self._way, qos.missing, keepers[first].epochs)
 
     def recorded(self, name: str, asked: QoS | None) -> QoS | None:
         """How a channel is kept in the domain, if it is; see `heliograph.links.history.directory`."""
@@ -345,11 +371,11 @@ class Mesh:
             states = [peer.channels.get(name) for peer in self._peers.values()]
         return {state.keeper: state for state in states if state is not None and state.keeper is not None}
 
-    def fetch_kept(self, channel: Channel[Any], lane: LateLane) -> None:
+    def fetch_kept(self, channel: Channel[Any], late: LateJoin) -> None:
         """A receiver has joined late: give it what linked stations have kept in memory."""
         with self._lock:
             links = [peer.link for peer in self._peers.values() if peer.keeps(channel.name)]
-        self._elsewhere.fetch(channel, [lane], links)
+        self._elsewhere.fetch(channel, [late], links)
 
     def wait_fetched(self, timeout: float) -> bool:
         """Wait until those who joined late have what was kept for them."""
@@ -488,10 +514,23 @@ class Mesh:
         doubt = self._transport.doubt(hello.station, connection.process, hello.secret)
         if doubt:
             raise NotVouched(who, doubt)
-        peer = self._peer(hello.station)
-        link = peer.link
+        while True:
+            peer = self._peer(hello.station)
+            # Of two connections that are greeted at once, the second finds all that the first has said and
+            # done; else one of them would go on in the other's session, with numbers that are not its own.
+            with peer.link.greeting:
+                if not peer.is_gone:
+                    return peer, self._attached(connection, peer.link, hello, dialled)
+
+    def _attached(self, connection: Connection, link: Link, hello: m.Hello, dialled: int | None) -> int:
+        """Go on with a station over this connection, in the last session or a new one; see `Link.attach`."""
         link.drop_connection()
-        resumed = hello.resumed if dialled is not None else link.can_resume(hello)
+        resumed = link.can_resume(hello)
+        if dialled is not None and hello.resumed and not resumed:
+            # It answers a hello of a session that is over here: over another connection, one began since.
+            link.renew(answering=True)
+            raise LinkLost(link.text, "goes on in a session that is over here")
+        resumed = resumed and (dialled is None or hello.resumed)
         if not resumed:
             link.renew(answering=dialled is None)
         if dialled is None:
@@ -499,7 +538,7 @@ class Mesh:
         with self._lock:
             self._suspected.discard(hello.station)
         self._transport.linked(hello.station, connection.process)
-        return peer, link.attach(connection, hello, resumed=resumed)
+        return link.attach(connection, hello, resumed=resumed)
 
     def _refused(self, connection: Connection, error: LinkRefused, dialled: int | None) -> None:
         log.error("no link: %s", error)
@@ -531,6 +570,8 @@ class Mesh:
                 raise LinkLost(f"station {station:016x}", "this station is closing")
             peer = self._peers.get(station)
             if peer is None or peer.is_gone:
+                if peer is not None:
+                    self._old.setdefault(station, []).append(peer)
                 link = Link(
                     station,
                     ports=self._ports,
@@ -543,17 +584,23 @@ class Mesh:
                 self._writer.links = len(self._peers)
             return peer
 
-    def forget_dead(self) -> None:
-        """Let go of stations whose process has ended, though nothing was read of that yet."""
+    def forget_dead(self, names: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Let go of stations whose process has ended, though nothing was read of that yet.
+
+        Returns which of the named stations have ended; another thread may still be letting go of one.
+        """
         with self._lock:
             stations = set(self._peers)
-        for station in stations - self._transport.others():
+        living = self._transport.others()
+        for station in stations - living:
             self._gone(station)
+        return names - {f"{station:016x}" for station in living}
 
     def _ended(self, station: int) -> None:
         """A station's process has ended."""
         with self._lock:
             self._suspected.discard(station)
+        self._airing.remove_dead_rings()
         self._gone(station)
 
     def _suspect(self, station: int) -> None:
@@ -592,6 +639,7 @@ class Mesh:
         with self._lock:
             if self._peers.get(peer.link.station) is peer:  # it may have come back already
                 del self._peers[peer.link.station]
+                self._old.setdefault(peer.link.station, []).append(peer)
             self._writer.links = len(self._peers)
             self._changes += 1
             self._changed.notify_all()
@@ -604,10 +652,13 @@ class Mesh:
     def _end_session(self, peer: Peer, *, is_dead: bool) -> None:
         """Tell of what was lost with a station. While it lives it may come back and say that it was less."""
         station, reports = peer.link.station, peer.reports
-        self.gates.report_lost(reports.owed, peer.link.name)
+        self.gates.report_lost(reports.owed, peer.link.text)
         with self._lock:
-            for gone in self._before.keys() - self._transport.others():
+            others = self._transport.others()
+            for gone in self._before.keys() - others:
                 self._before.pop(gone).conclude()
+            for gone in self._old.keys() - others:
+                del self._old[gone]
             current = self._peers.get(station)
             if is_dead or self._closed:
                 reports.conclude()
@@ -638,6 +689,7 @@ class Mesh:
         peer = self._peer_of(link)
         if peer is None:
             return
+        self._end_old(link.station)
         self._airing.end(peer)
         self.gates.drop(peer)
         # Questions of the last session are not answered in this one, and what was held for them is let go of.
@@ -651,6 +703,14 @@ class Mesh:
                 channel = self._channel(state.name)
                 if channel is not None:
                     peer.tell(channel, self.gates.for_peer(peer, channel, state))
+
+    def _end_old(self, station: int) -> None:
+        """A station that was given up is back: receivers get nothing of earlier sessions behind this one."""
+        with self._lock:
+            old = self._old.pop(station, [])
+        self.wait_for(lambda _: not any(peer.is_handing_on for peer in old), OLD_SESSION_LIMIT)
+        for peer in old:
+            self.gates.cut(peer)
 
     def on_lost(self, link: Link) -> None:
         self._gone(link.station)
@@ -719,7 +779,7 @@ class Mesh:
         peer = self._peer_of(link)
         stream = None if peer is None else peer.streams.get(run.stream)
         if peer is None:
-            raise LinkLost(link.name, "was dropped here")
+            raise LinkLost(link.text, "was dropped here")
         if stream is None:
             raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
         arrivals = self.gates.arrivals(peer, stream.channel)
@@ -769,9 +829,9 @@ class Mesh:
     def _meet_kept(self, name: str, link: Link) -> None:
         """A station that has the channel too is met: it may have kept what receivers here asked for."""
         channel = self._channel(name)
-        lanes = [] if channel is None else list(channel.neighbours.late_lanes())
-        if channel is not None and lanes:
-            self._elsewhere.fetch(channel, lanes, [link])
+        late = [] if channel is None else list(channel.neighbours.late_joiners())
+        if channel is not None and late:
+            self._elsewhere.fetch(channel, late, [link])
 
     def _keeper_came(self, channel: Channel[Any], state: m.ChannelState) -> None:
         """A station that keeps a part of the history is there; while it was away more may have been kept."""
@@ -792,7 +852,7 @@ class Mesh:
             )
             return
         partition = RemotePartition(
-            channel.name, state.keeper, lambda: channel.types, self._way, channel.qos.missing, state.lives
+            channel.name, state.keeper, lambda: channel.types, self._way, channel.qos.missing, state.epochs
         )
         channel.neighbours.partition_came(partition, state.watermark)
         _hear_suspension(channel, state)

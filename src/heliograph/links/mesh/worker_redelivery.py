@@ -37,7 +37,7 @@ from heliograph.channel.history.memory import meets
 from heliograph.channel.receive.options import Selection
 from heliograph.errors import GivenUp
 from heliograph.links.session import messages as m
-from heliograph.links.session.gateway import Gateway, GatewayLane
+from heliograph.links.session.gateway import Gateway, GatewayQueue
 from heliograph.model.event import EventId
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class UnackedLog:
         return again
 
 
-class UnackedQueue(GatewayLane):
-    """A gateway's lane that writes down what enters it."""
+class UnackedQueue(GatewayQueue):
+    """A gateway's queue that writes down what enters it."""
 
     book: UnackedLog
 
@@ -98,10 +98,10 @@ class UnackedQueue(GatewayLane):
         self.book.add(item)
         super().put(item)
 
-    def put_many(self, items: Sequence[Item]) -> None:
+    def put_many(self, items: Sequence[Item], *, largest: int | None = None) -> None:
         for item in items:
             self.book.add(item)
-        super().put_many(items)
+        super().put_many(items, largest=largest)
 
     def put_bulk(self, bulk: OutgoingBatch) -> None:
         for item in bulk:
@@ -124,12 +124,12 @@ class UnackedQueue(GatewayLane):
 class RedeliveringGateway(Gateway):
     """A gateway to whichever process of a worker is there."""
 
-    lane_kind = UnackedQueue
+    queue_kind = UnackedQueue
 
     def __init__(self, channel: Channel[Any], home: Handed, selection: Selection, link: Link) -> None:
         self._link = link
         super().__init__(channel, home.worker, selection, link)
-        self.name = self.lane.name = f"band worker {home.worker} ({link.name})"
+        self.name = self.queue.name = f"band worker {home.worker} ({link.name})"
         self.book = UnackedLog()
         self._home = home
         self._next: tuple[Mapping[type[Event], Any], m.ChannelState] | None = None
@@ -137,11 +137,11 @@ class RedeliveringGateway(Gateway):
         """Whether another process has taken the place of the one before, and is not ready yet."""
         self.relayed: m.ChannelState | None = None
         """What the worker said that it wants of other stations' events, by way of this one."""
-        self.keeps = isinstance(self.lane, UnackedQueue)
-        """A lane that keeps one event per key has nothing to hand over again."""
-        if isinstance(self.lane, UnackedQueue):
-            self.lane.book = self.book
-            self.lane.watch = self.lane.settled
+        self.keeps = isinstance(self.queue, UnackedQueue)
+        """A queue that keeps one event per key has nothing to hand over again."""
+        if isinstance(self.queue, UnackedQueue):
+            self.queue.book = self.book
+            self.queue.watch = self.queue.settled
 
     @property
     def link(self) -> Link:
@@ -184,8 +184,8 @@ class RedeliveringGateway(Gateway):
         """Get what other stations push, if the worker said so."""
         before, self.relayed = self.relayed, state if state.relayed else None
         if (before is None) is not (self.relayed is None):
-            if isinstance(self.lane, GatewayLane):
-                self.lane.expires = True  # elsewhere events may have a lifespan, though here they have none
+            if isinstance(self.queue, GatewayQueue):
+                self.queue.expires = True  # elsewhere events may have a lifespan, though here they have none
             self.channel.neighbours.relay(self, self._home if state.relayed else None)
 
     def resume(self, choose: Callable[[set[EventId]], list[Item]]) -> int:
@@ -194,8 +194,8 @@ class RedeliveringGateway(Gateway):
         if self._next is not None:
             self.want(*self._next)
             self._next = None
-        lane = self.lane
-        again = self.channel.neighbours.put_back(lane, choose) if isinstance(lane, UnackedQueue) else 0
+        queue = self.queue
+        again = self.channel.neighbours.put_back(queue, choose) if isinstance(queue, UnackedQueue) else 0
         self._link.pause(self, paused=False)
         return again
 
@@ -396,7 +396,7 @@ class Settled:
         self._events: deque[tuple[str, EventId]] = deque()
         self._bell = tasks.signal("settled events")
         self._closed = False
-        tasks.spawn("settled events", self._run)
+        tasks.spawn_soon("settled events", self._run)
 
     def begun(self, channel: str, event: EventId) -> None:
         self._tell_at_once(channel, event, False)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.ledger import LaneCounts
+    from heliograph.channel.ledger import QueueCounts
     from heliograph.runtime.ports import Tasks
 
 PEER_LOST: Final = "peer-lost"
@@ -70,7 +70,7 @@ class Account:
         # A report may overtake the count of the pushing thread that sent the event.
         return max(0, handed - self.first - self.taken - self.refused)
 
-    def applied_to(self, counts: LaneCounts) -> LaneCounts:
+    def applied_to(self, counts: QueueCounts) -> QueueCounts:
         """The ledger's counts, from those of a gateway's queue: its `delivered` is what was handed over."""
         handed = counts.delivered
         refused = min(self.refused, handed - self.first)
@@ -107,7 +107,7 @@ class Accountable(Protocol):
         """Whether what is lost with a session reaches its receivers after all."""
         ...
 
-    def counts(self) -> LaneCounts: ...
+    def counts(self) -> QueueCounts: ...
 
     def handed(self) -> int:
         """How many events it has handed over in all."""
@@ -169,11 +169,6 @@ class Owed:
                     account.taken += new_taken
                     account.refused += new_refused
             self._changed.notify_all()
-
-    def refuse(self, gateway: Accountable, events: int) -> None:
-        """So many of those that were handed over could not be sent at all."""
-        with self._lock:
-            gateway.account.refused += events
 
     def settle(self, account: Account, events: int) -> None:
         """So many of those that were handed over are counted elsewhere, or were not for the station."""

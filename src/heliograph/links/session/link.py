@@ -8,9 +8,15 @@ other station is another station, with a link of its own.
     gateways             events to the other station; see `heliograph.links.session.gateway`
     on_message, on_run   what has arrived, called in the task that reads
 
-Locks: `_sending` is held while frames are made and written. Pushing threads and the reader only ever try
-it, and leave what they had to do to whoever has it: a reader that waited for a full socket would keep the
-other end from ever emptying it. Under it nothing is called that takes a lock of a channel or supplier.
+Locks: `_sending` is held while frames are made and offered, and never while somebody waits for room in the
+connection: the link's own task does that, and meanwhile nobody offers anything (`has_unsent`). Pushing
+threads and the reader do not wait for the lock either: a thread that finds `_is_sending`, which may be itself
+in a signal handler in the middle of a frame, or `_task_sends` leaves what it had to do to that task. Under
+the lock nothing is called that takes a lock of a channel or supplier.
+
+A thread that pushes may be interrupted at any instant, by Ctrl-C or by what a signal handler raises. What it
+took is then either numbered (`heliograph.links.session.sequence.Outbox.add`), and the other station asks for
+it if it was not sent, or it waits as before; a frame that was sent in part is sent to its end by the task.
 """
 
 from __future__ import annotations
@@ -18,7 +24,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads annotations at run time
+from contextlib import suppress
 from functools import partial
+from operator import le
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
@@ -26,9 +34,9 @@ import msgspec
 from heliograph.errors import BadFrame, LinkLost
 from heliograph.links.contract import CONTROL, LANES
 from heliograph.links.session import messages as m
-from heliograph.links.session.gateway import GatewayLane
+from heliograph.links.session.gateway import GatewayQueue
 from heliograph.links.session.lifetimes import PeerClock
-from heliograph.links.session.pack import Packer
+from heliograph.links.session.pack import Packer, Posted
 from heliograph.links.session.unpack import Unpacker
 from heliograph.links.transports.peer_process import UNKNOWN
 
@@ -96,9 +104,9 @@ class LinkStats(msgspec.Struct, frozen=True):
     peer: str
     connected: bool
     carrier: str
-    """What carries its frames: `socket`, `ring`, `memory`; empty without a connection."""
-    carrier_reason: str
-    """Why no ring carries them, in words; empty where one does, or where there is nothing faster."""
+    """What carries live events to the other station: `ring` if it reads this one's, where channels that keep
+    nothing go (`Mesh.carriers` says which); else what carries the link, `socket` or `memory`; empty without a
+    connection."""
     connections: int
     events_sent: int
     """Events, each once however often it was sent again; by broadcast, those that any station wants."""
@@ -117,10 +125,8 @@ class LinkStats(msgspec.Struct, frozen=True):
     left_out: int
     """Records that came and could not be handed on, however often they were sent, and events that do not fit
     this station's class though their format does."""
-    broadcast: bool = False
-    """Whether the other station reads this one's broadcast: `Mesh.carriers` says which channels go there."""
-    broadcast_reason: str = ""
-    """Why it does not, in words."""
+    carrier_reason: str = ""
+    """Why it is no ring, in words; empty where it is one."""
     overtaken: Mapping[str, int] = NOTHING
     """Events of this station's broadcast that the other one did not get, for it stood still; by channel."""
     missed: Mapping[str, int] = NOTHING
@@ -156,20 +162,27 @@ class Link:
         self._packer = Packer(writer, stream_of)
         self._listener = listener
         self._heartbeat = heartbeat
+        self.greeting = ports.tasks.lock(f"greeting of {self.name}")
+        """Held by whoever takes in a new connection, until it is the link's."""
         self._sending = ports.tasks.lock(f"link {self.name}")
         self._reading = ports.tasks.lock(f"reader of {self.name}")
         self._epoch = 0
         self._wake = ports.tasks.signal(f"link {self.name}")
-        self._changed = ports.tasks.condition(None, f"acks of {self.name}")
+        # Entered by itself: an interrupt inside of the `__enter__` of the condition would leave it locked.
+        self._acks = ports.tasks.lock(f"acks of {self.name}")
+        self._changed = ports.tasks.condition(self._acks, f"acks of {self.name}")
         self._connection: Connection | None = None
-        self._unflushed = False
+        self._is_sending = False
+        """Whether somebody has the lock and makes frames."""
+        self._task_sends = False
+        """Whether the link's own task does, or waits until it can."""
         self._waits = False
         # What is to be done under `_sending`; anybody may add to it.
         self._states: deque[m.State] = deque()
         self._state_due = False
         self._asks = self._asks_once = False
         self._frames: deque[tuple[int, Batch[bytes]]] = deque()
-        self._messages: deque[m.Message] = deque()
+        self._messages = Posted()
         self._ready: deque[Gateway] = deque()
         self._armed = False
         self._unpacker = Unpacker(
@@ -194,7 +207,7 @@ class Link:
 
     def post(self, *posted: m.Message) -> None:
         """Send messages, in order and without fail, as long as both stations live."""
-        self._messages.extend(posted)
+        self._messages.post(posted)
         self.pump()
 
     def ready(self, gateway: Gateway) -> None:
@@ -204,19 +217,19 @@ class Link:
         since: then they are the answer, and somebody may wait for it. In a burst the link's own task is woken
         once, and the pushing thread sends whenever `BURST` events wait.
         """
-        lane = gateway.lane
+        queue = gateway.queue
         quiet = not gateway.listed and self._is_quiet()
         if not gateway.listed:
             gateway.listed = True
             gateway.burst_at = BURST
             self._ready.append(gateway)
-        if quiet or lane.waiting >= gateway.burst_at:
+        if quiet or queue.waiting >= gateway.burst_at:
             self.pump()
-            gateway.burst_at = lane.waiting + BURST
+            gateway.burst_at = queue.waiting + BURST
         else:
             self._arm()
-        if isinstance(lane, GatewayLane):
-            lane.rest(gateway.burst_at)
+        if isinstance(queue, GatewayQueue):
+            queue.rest(gateway.burst_at)
 
     def send_now(self, gateway: Gateway, item: Item) -> bool:
         """Send an event that was pushed this instant, by the shortest way: somebody may wait for it.
@@ -236,52 +249,57 @@ class Link:
     def _send_at_once(
         self, gateway: Gateway, pack: Callable[[Gateway, P], list[Buffer] | None], what: P
     ) -> bool:
-        if self._sending.mine():
-            return False  # out of a signal handler, in the middle of a frame
-        try:
-            if not self._sending.acquire(blocking=False):
-                return False
-            while self._states:
-                self._settle(self._states.popleft())
-            if (
-                self._unflushed
-                or self._frames
-                or self._messages
-                or self._state_due
-                or gateway.paused
-                or self._connection is None
-                or self.closed
-            ):
-                return False
-            frame = pack(gateway, what)
-            if frame is None:
-                return False
-            if not self._send(frame):
-                self._arm()
-            return True
-        finally:
-            try:  # noqa: SIM105 - one call, in C: a signal comes before it or when the lock is free
-                self._sending.release()
-            except RuntimeError:  # somebody else has it
-                pass
+        if self._is_sending or self._task_sends:
+            return False
+        with self._sending:
+            self._is_sending = True
+            try:
+                while self._states:
+                    self._settle(self._states.popleft())
+                connection = self._connection
+                if (
+                    connection is None
+                    or connection.has_unsent
+                    or self._frames
+                    or self._messages
+                    or self._state_due
+                    or gateway.paused
+                    or self.closed
+                ):
+                    return False
+                frame = pack(gateway, what)
+                if frame is None:
+                    return False
+                if not self._send(connection, frame):
+                    self._arm()
+            except BaseException:
+                self._arm_interrupted()
+                raise
+            else:
+                return True
+            finally:
+                self._is_sending = False
 
     def pump(self) -> None:
         """Send what can be sent without waiting; the link's own task does the rest."""
-        if self._sending.mine():
+        if self._is_sending or self._task_sends:
             self._arm()
             return
-        try:
-            if not self._sending.acquire(blocking=False):
-                self._arm()
-                return
-            self._send_all()
-            if self._unflushed:
-                self._arm()
-        finally:
-            try:  # noqa: SIM105 - one call, in C: a signal comes before it or when the lock is free
-                self._sending.release()
-            except RuntimeError:  # somebody else has it
-                pass
+        with self._sending:
+            self._is_sending = True
+            try:
+                if not self._send_all():
+                    self._arm()
+            except BaseException:
+                self._arm_interrupted()
+                raise
+            finally:
+                self._is_sending = False
+
+    def _arm_interrupted(self) -> None:
+        """Have the other station told what it should have by now, and go on where this thread left off."""
+        self._state_due = True
+        self._arm()
 
     def _arm(self) -> None:
         """Have the link's own task look at everything, soon."""
@@ -306,11 +324,16 @@ class Link:
         """Wait until the other station has everything; False when it will not, or the time ran out."""
         self._asks = self._state_due = True
         self.pump()
-        with self._changed:
+        with self._acks:
             self._changed.wait_for(
                 lambda: self.closed or self._connection is None or not self._is_owed(), timeout
             )
         return not self._is_owed()
+
+    @property
+    def text(self) -> str:
+        """The station as errors call it: by its id and, once it has said hello, by its name."""
+        return f"{self.name} ({self.peer.name})" if self.peer.name else self.name
 
     def stats(self) -> LinkStats:
         """Read without a lock: a link that waits for its peer still tells how it is."""
@@ -322,7 +345,6 @@ class Link:
             self.name,
             connection is not None,
             "" if connection is None else connection.carrier,
-            "" if connection is None else connection.carrier_reason,
             self._connections,
             self._packer.events_sent,
             self._frames_sent,
@@ -337,6 +359,11 @@ class Link:
             self._packer.lost,
             self._unpacker.left_out,
         )
+
+    @property
+    def called(self) -> str:
+        """The other station's id and, once it has said so, its name: as users see it behind "station"."""
+        return f"{self.name} ({self.peer.name})" if self.peer.name else self.name
 
     @property
     def waits_behind(self) -> int | None:
@@ -363,7 +390,11 @@ class Link:
 
     def can_resume(self, hello: m.Hello) -> bool:
         """Whether both stations still know what they said to each other."""
-        return hello.known_session == self.session and hello.session == self.peer.session
+        return (
+            hello.known_session == self.session
+            and hello.session == self.peer.session
+            and all(map(le, hello.received, self._sent()))
+        )
 
     def renew(self, *, answering: bool) -> None:
         """Begin a new session: what was not acknowledged is given up.
@@ -393,7 +424,6 @@ class Link:
             self._connection = connection
             self.peer = hello
             self.lost_since = None
-            self._unflushed = False
             self._connections += 1
             self._unpacker.missing.clear()
             self._frames.clear()
@@ -405,7 +435,7 @@ class Link:
                 self._packer.look_for_room()
             epoch = self._epoch
         if self.closed:  # after the connection is known: whoever closed the link may not have seen it
-            raise LinkLost(self.name, "was given up meanwhile")
+            raise LinkLost(self.text, "was given up meanwhile")
         self._wake.notify()
         return epoch
 
@@ -425,7 +455,7 @@ class Link:
             # While one connection takes the place of another, there are two readers for an instant.
             with self._reading:
                 if epoch != self._epoch:
-                    raise LinkLost(self.name, "has begun a new session over another connection")
+                    raise LinkLost(self.text, "has begun a new session over another connection")
                 for frame in frames:
                     if frame[0] != m.DATA:
                         self._take(frame)
@@ -461,19 +491,15 @@ class Link:
         self.closed = True
         self._wake.notify()
         connection = self._connection
-        if connection is not None and reason is not None and self._sending.acquire(timeout=0.2):
-            try:
-                if not self._unflushed:
+        if connection is not None and reason is not None:
+            with self._sending, suppress(LinkLost):
+                if not connection.has_unsent:
                     connection.offer([m.bye_frame(reason)])
-            except LinkLost:
-                pass
-            finally:
-                self._sending.release()
         if connection is not None and reason is None:
             connection.drain()
         elif connection is not None:
             connection.close()
-        with self._changed:
+        with self._acks:
             self._changed.notify_all()
 
     def abandon(self) -> None:
@@ -495,28 +521,38 @@ class Link:
                 self._state_due = True
                 self._listener.on_beat(self)
             self._armed = False
-            with self._sending:
-                self._send_all()
-                while self._unflushed:
-                    self._flush()
-                    self._send_all()
+            self._task_sends = True
+            while not self._send_more():
+                self._flush()
+            self._task_sends = False
             since = self.lost_since
             if since is not None and self._clock.monotonic_ns() - since > RESUME_LIMIT * 1e9:
                 self._listener.on_lost(self)
 
-    def _send_all(self) -> None:
-        """Send until nothing is left, no more may be sent, or the connection is full (`_unflushed`)."""
+    def _send_more(self) -> bool:
+        with self._sending:
+            self._is_sending = True
+            try:
+                return self._send_all()
+            finally:
+                self._is_sending = False
+
+    def _send_all(self) -> bool:
+        """Send until nothing is left, no more may be sent, or the connection is full; False in that case."""
         while self._states:
             self._settle(self._states.popleft())
-        while self._connection is not None and not self._unflushed and not self.closed:
+        while (connection := self._connection) is not None and not self.closed:
+            if connection.has_unsent:
+                return False
             if self._state_due:
-                self._send_state()
+                self._send_state(connection)
             elif self._frames or self._make_frames():
-                self._send(m.data_frame(*self._frames.popleft()))
+                self._send(connection, m.data_frame(*self._frames.popleft()))
                 if not (self._frames or self._ready or self._messages):
-                    return
+                    return not connection.has_unsent
             else:
-                return
+                break
+        return True
 
     def _make_frames(self) -> bool:
         """Make frames of what waits; whether there are any."""
@@ -524,55 +560,57 @@ class Link:
             self._frames.append((CONTROL, self._packer.messages(self._messages)))
             return True
         while self._ready and self._packer.has_room:
-            gateway = self._ready.popleft()
+            gateway = self._ready[0]
             # Before its events are taken: who queues the first one from here on lists it again.
             gateway.listed = False
-            if gateway.paused:
-                continue
-            made = self._packer.events(gateway)
-            # In a lane where some still wait, nobody queues a first one. A journal's tells by giving none.
-            if made is not None and (not isinstance(gateway.lane, GatewayLane) or gateway.lane.waiting):
+            made = None if gateway.paused else self._packer.events(gateway)
+            # In a queue where some still wait, nobody queues a first one. A journal's tells by giving none.
+            if made is not None and (not isinstance(gateway.queue, GatewayQueue) or gateway.queue.waiting):
                 gateway.listed = True
-                self._ready.append(gateway)
+                self._ready.rotate(-1)
+            else:
+                self._ready.popleft()
             if made:
                 self._frames.extend(made)
                 return True
         return False
 
-    def _send(self, frame: list[Buffer]) -> bool:
+    def _send(self, connection: Connection, frame: list[Buffer]) -> bool:
         """Whether nothing of it waits."""
-        assert self._connection is not None
         self._frames_sent += 1
         self._unpacker.heard = False
+        is_sent = True
         try:
-            self._unflushed = not self._connection.offer(frame)
+            is_sent = connection.offer(frame)
         except LinkLost:
             self._drop_broken()
         # After sending, while the other end wakes up.
         self._last_sent_ns = self._clock.monotonic_ns()
-        return not self._unflushed
+        return is_sent
 
     def _flush(self) -> None:
+        """Wait until the connection has taken all that was offered. By the link's own task, without lock."""
+        connection = self._connection
         try:
-            if self._connection is not None:
-                self._connection.flush()
+            if connection is not None:
+                connection.flush()
         except LinkLost:
-            self._drop_broken()
-        self._unflushed = False
+            with self._sending:
+                if self._connection is connection:
+                    self._drop_broken()
 
-    def _send_state(self) -> None:
-        assert self._connection is not None
+    def _send_state(self, connection: Connection) -> None:
         self._state_due = False
         received = self._unpacker.received
         missing = tuple((lane, *wanted) for lane, wanted in tuple(self._unpacker.missing.items()))
-        sent = tuple(outbox.last for outbox in self._packer.out)
+        sent = self._sent()
         stamp = self._clock.monotonic_ns()
         frame = m.state_frame(m.State(sent, received, missing, self._asks or self._asks_once, stamp))
         self._asks_once = False
         self._told_received = received
         self._unpacker.unacked_records = self._unpacker.unacked_bytes = 0
-        connection, before = self._connection, self._connection.sent_bytes
-        self._send([frame])
+        before = connection.sent_bytes
+        self._send(connection, [frame])
         self._heartbeats += 1
         self._heartbeat_bytes += connection.sent_bytes - before
 
@@ -583,8 +621,12 @@ class Link:
         self._packer.look_for_room()
         for lane, first, last in state.missing:
             self._send_again(lane, first, last)
-        with self._changed:
+        with self._acks:
             self._changed.notify_all()
+
+    def _sent(self) -> tuple[int, ...]:
+        """The last number of each lane."""
+        return tuple(outbox.last for outbox in self._packer.out)
 
     def _send_again(self, lane: int, first: int, last: int) -> None:
         batches = self._packer.out[lane].missing(first, last)
@@ -598,7 +640,7 @@ class Link:
             self._keep_bytes(self._connection)
             self._connection = None
             self.lost_since = self._clock.monotonic_ns()
-            with self._changed:
+            with self._acks:
                 self._changed.notify_all()
 
     def _keep_bytes(self, connection: Connection | None) -> None:

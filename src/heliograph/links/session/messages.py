@@ -28,7 +28,7 @@ from heliograph.errors import BadFrame, LinkRefused
 from heliograph.links.contract import LANES
 from heliograph.links.session.remote_errors import Refusal  # noqa: TC001 - msgspec reads it at run time
 from heliograph.model.event import Name  # noqa: TC001 - msgspec reads it at run time
-from heliograph.model.lives import Lives  # noqa: TC001 - msgspec reads it at run time
+from heliograph.model.history_epochs import Epochs  # noqa: TC001 - msgspec reads it at run time
 from heliograph.qos.policies import Durability, QoS, Reliability, qos_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Of a channel without a journal: groups of receivers, which are this station's own."""
     relayed: bool = False
     """Of a band worker, to the station that supervises it: it gets what others push by way of that one."""
-    lives: Lives = ()
+    epochs: Epochs = ()
     """Of that partition: which writers wrote it."""
     suspended: str | None = None
     """Of a keeper with a manager: the owner who has suspended the channel."""
@@ -429,7 +429,7 @@ def record_frame(lane: int, number: int, stream: int, record: bytes) -> bytes:
 
 
 def read_data(frame: memoryview, peer: str) -> tuple[int, int, int, Run | None]:
-    """Lane, first number and count of a DATA frame, and its run if there is just one.
+    """EventQueue, first number and count of a DATA frame, and its run if there is just one.
 
     Where there are more, `read_runs` reads them, from `RUNS_AT` on.
     """

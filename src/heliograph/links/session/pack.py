@@ -1,28 +1,34 @@
 """Packs what waits at gateways into numbered frames: batches of one class, several in a frame, none too
 large.
 
-One packer belongs to one link and is used under its lock for sending.
+One packer belongs to one link and is used under its lock for sending. What it takes stays in hand until it
+is in a batch (`Outbox.add`): an exception in between, which a signal handler may raise at any instant, leaves
+it where it waited.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from collections import deque
+from functools import partial
+from itertools import groupby, repeat, starmap
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from heliograph.links.contract import CONTROL, LANES
 from heliograph.links.session import messages as m
-from heliograph.links.session.gateway import Gateway, GatewayLane
-from heliograph.links.session.sequence import Batch, Outbox
+from heliograph.links.session.gateway import GatewayQueue
+from heliograph.links.session.sequence import Outbox
 from heliograph.links.session.wire_events import said_of
 from heliograph.model.event import info_of
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Callable
 
     from heliograph.channel.publish.batch import OutgoingBatch
-    from heliograph.channel.queueing.queue import Item, Lane
+    from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer
+    from heliograph.links.session.gateway import Gateway
+    from heliograph.links.session.sequence import Batch, Source
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
 
@@ -36,11 +42,38 @@ FRAME_BYTES: Final = 4 << 20
 """Bytes of events or messages from which on they are sent in several frames, a single event in pieces."""
 
 
-class RunGateway(Protocol):
-    """Where the events of a run come from."""
+UNWRITABLE: Final = "unwritable"
+"""The reason under which a queue counts events that cannot be sent."""
 
-    @property
-    def lane(self) -> Lane: ...
+
+class Posted:
+    """Messages that wait to be sent. Anybody may post; one at a time takes."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[m.Message] = deque()
+        self._hand: list[m.Message] = []
+        self.done = 0
+        """How many of those in hand are in a batch."""
+
+    def post(self, posted: tuple[m.Message, ...]) -> None:
+        self._waiting.extend(posted)
+
+    def take(self, most: int) -> list[m.Message]:
+        """The next ones, which are in hand until they are done."""
+        del self._hand[: self.done]
+        self.done = 0
+        more = min(most - len(self._hand), len(self._waiting))
+        # In one call, so that each is either here or there.
+        self._hand.extend(starmap(self._waiting.popleft, repeat((), more)))
+        return self._hand
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        self._hand.clear()
+        self.done = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting) or len(self._hand) > self.done
 
 
 class Packer:
@@ -71,36 +104,36 @@ class Packer:
     def look_for_room(self) -> None:
         self.has_room = all(outbox.has_room for outbox in self.out)
 
-    def messages(self, waiting: deque[m.Message]) -> Batch[bytes]:
+    def messages(self, waiting: Posted) -> Batch[bytes]:
         """The next batch of messages."""
         posted: list[bytes] = []
         size = 0
-        while waiting and len(posted) < MOST_AT_ONCE and size < FRAME_BYTES:
-            posted.append(m.encode(waiting.popleft()))
+        for message in waiting.take(MOST_AT_ONCE):
+            posted.append(m.encode(message))
             size += len(posted[-1])
+            if size >= FRAME_BYTES:
+                break
         payload = m.data_payload([m.Run(m.RECORDS, m.MESSAGES, len(posted), m.array_of(posted))])
-        return self.out[CONTROL].add(len(posted), payload, len(payload))
+        return self.out[CONTROL].add(len(posted), payload, len(payload), waiting, len(posted))
 
     def events(self, gateway: Gateway) -> list[tuple[int, Batch[bytes]]] | None:
         """Take events of a gateway and put them into batches of one lane each; None when none waited.
 
         There are no batches when what waited was too large for any.
         """
-        lane = gateway.lane
-        if isinstance(lane, GatewayLane):
-            priority, items = lane.drain(MOST_AT_ONCE)
+        queue = gateway.queue
+        queue.settle()  # what a call that was interrupted had in hand
+        try:
+            items = queue.take(MOST_AT_ONCE)
+            if not items:
+                return None
             self.events_sent += len(items)
-            return self._batches(gateway, priority, items) if items else None
-        items = lane.take(MOST_AT_ONCE)
-        if not items:
-            return None
-        by_lane: dict[int, list[Item]] = {}
-        for item in items:
-            by_lane.setdefault(lane.priority or item[1].priority, []).append(item)
-        lane.done += len(items)
-        lane.settle()
-        self.events_sent += len(items)
-        return [batch for number, some in by_lane.items() for batch in self._batches(gateway, number, some)]
+            if queue.priority or isinstance(queue, GatewayQueue):  # all are of one priority
+                return self._batches(gateway, queue.priority or items[0][1].priority, items)
+            by_lane = groupby(items, lambda item: item[1].priority)
+            return [batch for number, some in by_lane for batch in self._batches(gateway, number, [*some])]
+        finally:
+            queue.settle()
 
     def only(self, gateway: Gateway, item: Item) -> list[Buffer] | None:
         """An event alone, as a frame that is numbered and kept like any batch; None when that cannot be.
@@ -111,13 +144,14 @@ class Packer:
         stream = self._told.get((lane, gateway.channel.name, item[0].__class__))
         if stream is None or not self.has_room:
             return None
+        assert isinstance(gateway.queue, GatewayQueue)
         record = made_or_none(self._writer.record, item)
         if record is None or len(record) > FRAME_BYTES:
             return None
         self.events_sent += 1
         outbox = self.out[lane]
         frame = m.record_frame(lane, outbox.last + 1, stream, record)
-        outbox.add(1, frame[m.RUNS_AT :], len(frame))
+        outbox.add(1, frame[m.RUNS_AT :], len(frame), gateway.queue.direct, 1)
         self.has_room = outbox.has_room
         return [frame]
 
@@ -127,33 +161,36 @@ class Packer:
         stream = self._told.get((lane, gateway.channel.name, cls))
         if stream is None or not self.has_room:
             return None
+        assert isinstance(gateway.queue, GatewayQueue)
         records = made_or_none(self._writer.bulk, cls, bulk)
         if records is None or len(records) > FRAME_BYTES:
             return None
         self.events_sent += len(bulk)
-        return m.data_frame(
-            lane, self._batch(gateway.channel.name, lane, [(cls, len(bulk), m.UNIFORM, records)], len(bulk))
-        )
+        runs = [(cls, len(bulk), m.UNIFORM, records)]
+        return m.data_frame(lane, self._batch(gateway.channel.name, lane, runs, gateway.queue.direct))
 
     def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
         """One batch, or several where the events are large."""
         # A history may hold several versions of one class.
-        several = len(gateway.channel.types) > 1 or not isinstance(gateway.lane, GatewayLane)
+        several = len(gateway.channel.types) > 1 or not isinstance(gateway.queue, GatewayQueue)
+        drop = partial(gateway.queue.drop_taken, reason=UNWRITABLE)
         runs: list[tuple[Any, int, int, bytes]] = []
+        written: list[Item] = []
         for cls, run in runs_of(items, several=several):
-            sound, form, records = sound_run(self._writer, gateway, cls, run)
+            sound, form, records = sound_run(self._writer, cls, run, drop)
             if sound:
                 runs.append((cls, len(sound), form, records))
+                written += sound
         if not runs:
             return []
         size = sum([len(records) for _, _, _, records in runs])
-        if size > FRAME_BYTES and len(items) > 1:
-            half = len(items) // 2
-            return [*self._batches(gateway, lane, items[:half]), *self._batches(gateway, lane, items[half:])]
+        if size > FRAME_BYTES and len(written) > 1:
+            half = len(written) // 2
+            parts = (written[:half], written[half:])
+            return [batch for part in parts for batch in self._batches(gateway, lane, part)]
         if size > FRAME_BYTES:
-            return self._pieces(gateway, lane, items[0], runs[0][3])
-        count = sum([events for _, events, _, _ in runs])
-        return [(lane, self._batch(gateway.channel.name, lane, runs, count))]
+            return self._pieces(gateway, lane, written[0], runs[0][3])
+        return [(lane, self._batch(gateway.channel.name, lane, runs, gateway.queue))]
 
     def _pieces(
         self, gateway: Gateway, lane: int, item: Item, records: bytes
@@ -162,37 +199,49 @@ class Packer:
         if len(records) > m.MAX_EVENT:
             log.error("%s: an event of %d bytes is too large for a link", item[1].id, len(records))
             self.lost += 1
-            drop_unsent(gateway, item)
+            gateway.queue.drop_taken(item, UNWRITABLE)
             return []
-        announced, stream = self._stream(gateway.channel.name, lane, type(item[0]))
-        payloads = [m.data_payload([run]) for run in announced] + m.pieces(stream, records, FRAME_BYTES)
+        told: dict[tuple[int, str, type[Event]], int] = {}
+        announced, stream = self._stream(gateway.channel.name, lane, type(item[0]), told)
+        pieces = m.pieces(stream, records, FRAME_BYTES)
+        payloads = [m.data_payload([run]) for run in announced] + pieces
         outbox = self.out[lane]
-        batches = [(lane, outbox.add(1, payload, len(payload))) for payload in payloads]
+        batches = outbox.add_pieces([(payload, len(payload)) for payload in payloads], gateway.queue)
+        self._told.update(told)
         self.has_room = self.has_room and outbox.has_room
-        return batches
+        return [(lane, batch) for batch in batches]
 
     def _batch(
-        self, channel: str, lane: int, runs: list[tuple[type[Event], int, int, bytes]], count: int
+        self, channel: str, lane: int, runs: list[tuple[type[Event], int, int, bytes]], source: Source
     ) -> Batch[bytes]:
+        """Number runs of events, which are from now on sent or sent again until they have arrived."""
         parts: list[m.Run] = []
+        told: dict[tuple[int, str, type[Event]], int] = {}
         for cls, events, form, records in runs:
-            announced, stream = self._stream(channel, lane, cls)
+            announced, stream = self._stream(channel, lane, cls, told)
             parts += announced
-            count += len(announced)
             parts.append(m.Run(form, stream, events, records))
         payload = m.data_payload(parts)
         outbox = self.out[lane]
-        batch = outbox.add(count, payload, len(payload))
+        taken = sum([events for _, events, _, _ in runs])
+        batch = outbox.add(taken + len(told), payload, len(payload), source, taken)
+        self._told.update(told)
         self.has_room = self.has_room and outbox.has_room
         return batch
 
-    def _stream(self, channel: str, lane: int, cls: type[Event]) -> tuple[list[m.Run], int]:
-        """The stream of a channel's events of a class; before its first use on a lane it is announced."""
-        known = self._told.get((lane, channel, cls))
+    def _stream(
+        self, channel: str, lane: int, cls: type[Event], told: dict[tuple[int, str, type[Event]], int]
+    ) -> tuple[list[m.Run], int]:
+        """The stream of a channel's events of a class; before its first use on a lane it is announced.
+
+        What is announced counts as said when its batch is numbered: till then it is in `told`.
+        """
+        key = (lane, channel, cls)
+        known = self._told.get(key, told.get(key))
         if known is not None:
             return [], known
         fmt = info_of(cls).format
-        stream = self._told[lane, channel, cls] = self._stream_of(channel, fmt.id)
+        stream = told[key] = self._stream_of(channel, fmt.id)
         announce = m.Announce(stream, channel, fmt.id, fmt.description)
         return [m.Run(m.RECORDS, m.MESSAGES, 1, m.encode([announce]))], stream
 
@@ -231,16 +280,8 @@ def made_or_none(make: Callable[..., M], *args: Any) -> M | None:
         return None
 
 
-def drop_unsent(gateway: RunGateway, item: Item) -> None:
-    """Count one that was taken from a gateway's queue, and cannot be sent."""
-    if isinstance(gateway.lane, GatewayLane):
-        gateway.lane.drop_drained(item)
-    elif isinstance(gateway, Gateway) and gateway.owed is not None:
-        gateway.owed.refuse(gateway, 1)
-
-
 def sound_run(
-    writer: EventWriter, gateway: RunGateway, cls: type[Event], items: list[Item]
+    writer: EventWriter, cls: type[Event], items: list[Item], drop: Callable[[Item], object]
 ) -> tuple[list[Item], int, bytes]:
     """Events of one class as a form and its bytes, without those that cannot be written: these are dropped.
 
@@ -251,9 +292,9 @@ def sound_run(
     except Exception as error:
         if len(items) == 1:
             log.error("%s cannot be sent, it was changed after it was pushed: %s", items[0][1].id, error)  # noqa: TRY400 - the sentence says all
-            drop_unsent(gateway, items[0])
+            drop(items[0])
             return [], m.RECORDS, b""
-        sound = [item for item in items if sound_run(writer, gateway, cls, [item])[0]]
+        sound = [item for item in items if sound_run(writer, cls, [item], drop)[0]]
         if len(sound) == len(items):
             raise
-        return sound_run(writer, gateway, cls, sound) if sound else ([], m.RECORDS, b"")
+        return sound_run(writer, cls, sound, drop) if sound else ([], m.RECORDS, b"")

@@ -93,7 +93,7 @@ class Rpc:
         if not done.wait(max(min(GRACE, timeout), self.patience(link.station, timeout))):
             self._take(number, link)
             self.missed(link.station, since)
-            raise QueryFailed(f"station {link.name}", f"has not answered within {timeout:g} s")
+            raise QueryFailed(f"station {link.called}", f"has not answered within {timeout:g} s")
         (answer,) = outcome
         if isinstance(answer, HeliographError):
             raise answer
@@ -127,7 +127,7 @@ class Rpc:
             self._silent.pop(link.station, None)
             self._heard.pop(link.station, None)
         for outcome in failed:
-            outcome(QueryFailed(f"station {link.station:016x}", GONE))
+            outcome(QueryFailed(f"station {link.called}", GONE))
 
     def station_left(self, link: Link) -> None:
         """A link has been closed: nothing is answered over it, and no question of it comes any more."""
@@ -138,7 +138,9 @@ class Rpc:
             if not answering:
                 self._let_go(link.station)
             elif not self._waiting.put((link, None), 0):
-                self._ports.tasks.spawn("a station that has gone", lambda: self._waiting.put((link, None)))
+                self._ports.tasks.spawn_soon(
+                    "a station that has gone", lambda: self._waiting.put((link, None))
+                )
         except QueueClosed:
             self._let_go(link.station)
 
@@ -154,7 +156,7 @@ class Rpc:
         if outcome is not None and answer.problem is None:
             outcome(answer.body)
         elif outcome is not None:
-            problem = QueryFailed(f"station {link.name}", answer.problem or "")
+            problem = QueryFailed(f"station {link.called}", answer.problem or "")
             outcome(error_of(answer.refusal) or problem)
 
     def on_ask(self, link: Link, ask: m.Ask) -> None:
@@ -169,17 +171,9 @@ class Rpc:
             self._turn_down(link, ask, "is closing")
             return
         if start:
-            self._start_answering()
+            self._ports.tasks.spawn_soon("answers", self._answer_all)
         if is_full:
             self._turn_down(link, ask, "too many questions wait already")
-
-    def _start_answering(self) -> None:
-        try:
-            self._ports.tasks.spawn("answers", self._answer_all)
-        except RuntimeError as error:  # no thread is left: the next question tries again, and this one waits
-            with self._lock:
-                self._answering = False
-            log.error("questions of other stations wait: %s", error)  # noqa: TRY400 - the sentence says all
 
     def _answer_all(self) -> None:
         while True:

@@ -3,12 +3,16 @@
 The sending end numbers records one by one and keeps them, in the batches they were sent in, until they are
 acknowledged. The receiving end lets each record through once and in order, keeps batches that came too
 early, and says what is missing. Heartbeats carry the last number sent, so a lost tail is found as well.
+
+Records are numbered, kept and counted at their source in one step, which no exception can come into the
+middle of (Ctrl-C, a signal handler). Before it they wait as if nobody had taken them; after it the peer gets
+them, though the thread that was about to send them be interrupted: it misses them at the next heartbeat.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -36,6 +40,13 @@ class Batch(msgspec.Struct, Generic[P], frozen=True):
         return self.first + self.count - 1
 
 
+class Source(Protocol):
+    """Where records are taken from."""
+
+    done: int
+    """How many of those in hand are in a batch."""
+
+
 class Outbox(Generic[P]):
     """The sending end of a lane."""
 
@@ -53,19 +64,39 @@ class Outbox(Generic[P]):
     def has_room(self) -> bool:
         return self.last - self.acked < MAX_UNACKED_RECORDS and self._bytes < MAX_UNACKED_BYTES
 
-    def add(self, count: int, payload: P, size: int) -> Batch[P]:
-        """Number a batch and keep it until it is acknowledged."""
+    def add(
+        self, count: int, payload: P, size: int, source: Source | None = None, taken: int = 0
+    ) -> Batch[P]:
+        """Number a batch and keep it until it is acknowledged; what was taken for it counts at its source."""
         batch = Batch(self.last + 1, count, payload)
+        keep, kept = self._kept.append, (batch, size)
+        # One step: CPython looks for signals after calls only, and the one call is the last.
         self.last += count
-        self._kept.append((batch, size))
         self._bytes += size
+        if source is not None:
+            source.done += taken
+        keep(kept)
         return batch
+
+    def add_pieces(self, pieces: Sequence[tuple[P, int]], source: Source) -> list[Batch[P]]:
+        """Likewise something that was taken alone and is sent in pieces, given with their sizes."""
+        batches = [Batch(number, 1, piece) for number, (piece, _) in enumerate(pieces, self.last + 1)]
+        sizes = [size for _, size in pieces]
+        keep, kept, size = self._kept.extend, list(zip(batches, sizes, strict=True)), sum(sizes)
+        count = len(pieces)
+        self.last += count
+        self._bytes += size
+        source.done += 1
+        keep(kept)
+        return batches
 
     def acknowledge(self, number: int) -> None:
         """Everything up to a number that was sent has arrived."""
         self.acked = max(self.acked, number)
         while self._kept and self._kept[0][0].last <= number:
-            self._bytes -= self._kept.popleft()[1]
+            drop, size = self._kept.popleft, self._kept[0][1]
+            self._bytes -= size
+            drop()
 
     def missing(self, first: int, last: int) -> list[Batch[P]]:
         """The kept batches that hold these numbers."""

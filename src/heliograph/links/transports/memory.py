@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from heliograph.errors import LinkLost, QueueClosed
+from heliograph.errors import LinkLost, NoThreadLeft, QueueClosed
 from heliograph.links.contract import MAX_FRAME
 from heliograph.links.transports.peer_process import UNKNOWN
 
@@ -37,8 +37,8 @@ class MemoryConnection:
         self._greeted = False
         self._held: bytes | None = None
         self.other: MemoryConnection
+        self.has_unsent = False
         self.carrier = "memory"
-        self.carrier_reason = ""
         self.process = UNKNOWN
         self.sent_bytes = 0
         self.received_bytes = 0
@@ -154,8 +154,12 @@ class MemoryNetwork:
             here, there = MemoryConnection(self, f"{large:016x}"), MemoryConnection(self, f"{small:016x}")
             here.other, there.other = there, here
             self._connections[small, large] = here
-        answerer.on_connection(there, None)
-        dialler.on_connection(here, large)
+        try:
+            answerer.on_connection(there, None)
+            dialler.on_connection(here, large)
+        except NoThreadLeft:
+            self.cut(small, large)
+            self.ports.tasks.spawn_soon("connection in memory", lambda: self.connect(small, large))
 
 
 class MemoryTransport:

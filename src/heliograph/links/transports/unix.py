@@ -77,7 +77,10 @@ class UnixConnection:
         self._sock = sock
         self._callers = callers
         self._peer = peer
-        self._unsent = b""
+        self.has_unsent = False
+        self._unsent: Sequence[Buffer] = ()
+        self._sent: list[int] = []
+        """Bytes of `_unsent` that the kernel has taken."""
         self._rest = b""
         self._chunk = CHUNK
         self._is_reading = False
@@ -86,7 +89,6 @@ class UnixConnection:
         poll.register(sock, select.POLLIN)
         self._wait_for_input = poll.poll
         self.carrier = "socket"
-        self.carrier_reason = ""
         self.sent_bytes = 0
         self.received_bytes = 0
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
@@ -96,29 +98,39 @@ class UnixConnection:
             raise LinkRefused(peer, f"runs as user {uid}, this station as user {os.getuid()}")
 
     def offer(self, frame: Sequence[Buffer]) -> bool:
-        assert not self._unsent, "flush() comes before the next offer()"
+        assert not self.has_unsent, "flush() comes before the next offer()"
         size = len(frame[0]) if len(frame) == 1 else sum(map(len, frame))
-        parts = (_SIZE.pack(size), *frame)
+        parts: Sequence[Buffer] = (_SIZE.pack(size), *frame)
+        size += _SIZE.size
+        if size < SMALL:
+            parts = (b"".join(parts),)
+        sent: list[int] = []
+        note = sent.extend
+        self.sent_bytes += size
+        self.has_unsent, self._unsent, self._sent = True, parts, sent
         try:
-            if size < SMALL:
-                sent = self._sock.send(b"".join(parts), _AT_ONCE)
+            # Not `sent = send(...)`: a signal handler that raises in between would take the number with it.
+            if len(parts) == 1:
+                note(map(self._sock.send, parts, (_AT_ONCE,)))
             else:
-                sent = self._sock.sendmsg(parts, (), _AT_ONCE)
+                note(map(self._sock.sendmsg, (parts,), ((),), (_AT_ONCE,)))
         except BlockingIOError:
-            sent = 0
+            return False
         except OSError as error:
             raise LinkLost(self._peer, f"cannot be written to: {error.strerror}") from None
-        self.sent_bytes += size + _SIZE.size
-        if sent < size + _SIZE.size:
-            self._unsent = b"".join(parts)[sent:]
-        return not self._unsent
+        if sent[0] < size:
+            return False
+        self.has_unsent, self._unsent = False, ()
+        return True
 
     def flush(self) -> None:
-        unsent, self._unsent = self._unsent, b""
+        if not self.has_unsent:
+            return
         try:
-            self._sock.sendall(unsent, _QUIETLY)
+            self._sock.sendall(b"".join(self._unsent)[sum(self._sent) :], _QUIETLY)
         except OSError as error:
             raise LinkLost(self._peer, f"cannot be written to: {error.strerror}") from None
+        self.has_unsent, self._unsent = False, ()
 
     def receive_hello(self, clock: Clock, limit: float | None) -> list[memoryview]:
         until = None if limit is None else clock.monotonic_ns() + round(limit * 1e9)

@@ -3,7 +3,7 @@
     storms = heliograph.spark.matches(spark, "data", "storms")
     storms.filter("reason = 'matched'").select("key", "at", "parts.t.offset", "parts.w.offset")
 
-`docs/patterns.md` has the columns.
+`docs/guides/patterns.md` has the columns.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def session(
 
     is_local = master.startswith("local")
     if SparkContext._gateway is None:  # noqa: SLF001 - no public way to ask whether a JVM runs
-        _prepare_environment(is_local=is_local)
+        os.environ.update(environment(is_local=is_local))
     settings = {**_EVERYWHERE, **(_local() if is_local else {}), **(config or {})}
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in settings.items():
@@ -87,9 +87,20 @@ def register(spark: SparkSession) -> SparkSession:
 
     if spark not in _registered:  # Spark warns when a source is registered again
         for source in (HeliographSource, RangeSource):
-            spark.dataSource.register(source)
+            if not _knows(spark, source.name()):
+                spark.dataSource.register(source)
+        if type(spark).__module__.startswith("pyspark.sql.connect"):
+            from heliograph.spark.declarative.connect_client import pass_over_worker_notes  # noqa: PLC0415 - as above
+
+            pass_over_worker_notes(spark.client)
         _registered.add(spark)
     return spark
+
+
+def _knows(spark: SparkSession, name: str) -> bool:
+    """Whether Spark has found a source by itself; False over Spark Connect, which does not say."""
+    session = getattr(spark, "_jsparkSession", None)
+    return session is not None and bool(session.sessionState().dataSourceManager().dataSourceExists(name))
 
 
 def _local() -> dict[str, Setting]:
@@ -99,16 +110,17 @@ def _local() -> dict[str, Setting]:
     return {**_LOCAL, JAVA_OPTIONS: f"{_LOCAL[JAVA_OPTIONS]} {log_settings}"}
 
 
-def _prepare_environment(*, is_local: bool) -> None:
+def environment(*, is_local: bool) -> dict[str, str]:
+    """Variables that Spark's launcher needs and this process does not have: Java, Pythons, an address."""
     from heliograph.spark.session.java import find_java  # noqa: PLC0415 - not needed when a JVM runs already
     from heliograph.spark.session.programs import worker_path, worker_python  # noqa: PLC0415 - as above
 
-    os.environ["JAVA_HOME"] = str(find_java().home)
     # This program is Python: the driver is this process, and only on one machine is its path the workers'.
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    needed = {"JAVA_HOME": str(find_java().home), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local:
-        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
-        os.environ["HELIO_WORKER_PATH"] = worker_path()
-        if os.environ["PYSPARK_PYTHON"] == sys.executable:  # there is no script that would see to it
-            os.environ.setdefault("PYTHONSAFEPATH", "1")
-        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+        needed |= {"PYSPARK_PYTHON": worker_python(), "SPARK_LOCAL_IP": LOOPBACK}
+        if os.environ.get("PYSPARK_PYTHON", needed["PYSPARK_PYTHON"]) == sys.executable:
+            needed["PYTHONSAFEPATH"] = "1"  # there is no script that would see to it
+    lacking = {name: value for name, value in needed.items() if name not in os.environ}
+    chosen = {"JAVA_HOME": needed["JAVA_HOME"]}  # of one that is set, the wrapper that it may need
+    return lacking | chosen | ({"HELIO_WORKER_PATH": worker_path()} if is_local else {})

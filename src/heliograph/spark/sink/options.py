@@ -2,7 +2,7 @@
 
     options = parse_sink_options({"path": "data", "channel": "air.totals", "writerId": "totals"}, stream=True)
 
-`docs/spark.md` has the table. Names are compared without case, as Spark hands them on.
+`docs/guides/spark.md` has the table. Names are compared without case, as Spark hands them on.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     channel: str
+    """Of several, the first."""
+    channels: tuple[str, ...] = ()
+    """When rows go to several: a column says to which."""
     writer: str | None = None
     run: str | None = None
     accepts_new: bool = False
@@ -54,8 +57,13 @@ def parse_sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions
     parsed = parse(given, parsers, elsewhere)
     if "path" not in parsed:
         raise InvalidOption("path", None, "the folder of the station that keeps the channel")
+    if "channels" in parsed and "channel" in parsed:
+        raise InvalidOption("channels", ",".join(parsed["channels"]), "channel or channels, not both")
+    if "channels" in parsed:
+        parsed["channel"] = parsed["channels"][0]
     if "channel" not in parsed:
-        raise InvalidOption("channel", None, "the channel to write to")
+        allowed = "the channel to write to; or channels, when a column _channel says which one"
+        raise InvalidOption("channel", None, allowed)
     if stream and "writerId" not in parsed:
         allowed = "a name for this query that stays the same when it is started again, such as 'totals'"
         raise InvalidOption("writerId", None, allowed)
@@ -88,6 +96,7 @@ def _priority(name: str, value: str) -> int:
 _EVERYWHERE: Final[dict[str, Parser]] = {
     "path": folder,
     "channel": text,
+    "channels": several,
     "type": text,
     "event": _class_path,
     "create": truth,
@@ -104,6 +113,7 @@ _BATCH_ONLY: Final[dict[str, Parser]] = {"runId": _name}
 _FIELDS: Final = {
     "path": "path",
     "channel": "channel",
+    "channels": "channels",
     "writerId": "writer",
     "runId": "run",
     "type": "type",

@@ -41,6 +41,7 @@ from heliograph.model import field_types as ft
 from heliograph.model.compatibility import split_optional, why_apart
 from heliograph.model.event import Event, info_of
 from heliograph.model.formats import Field, Format, FormatRegistry
+from heliograph.spark.sink.header_columns import HEADER_COLUMNS, insist_on_types
 from heliograph.spark.source.plan import chosen_types, plan_read
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ _CREATED: Final[dict[type[T.DataType], ft.ScalarName]] = {
     T.StringType: "str",
     T.BinaryType: "bytes",
     T.TimestampType: "datetime",
+    T.DateType: "date",
 }
 
 
@@ -139,7 +141,11 @@ def _defaults(cls: type[Event], schema: T.StructType) -> pa.RecordBatch | None:
 
 
 def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spark hands times over in the zone of the session; the instants are the same."""
+    """Spark hands times over in the zone of the session; the instants are the same.
+
+    Columns that say something about the event are left out.
+    """
+    batch = batch.select([name for name in batch.schema.names if name not in HEADER_COLUMNS])
     utc = pa.timestamp("us", tz="UTC")
     fields = [
         field.with_type(utc) if pa.types.is_timestamp(field.type) and field.type.tz else field
@@ -236,7 +242,11 @@ def _format_of(schema: T.StructType, options: SinkOptions) -> Format:
     """A format for columns as they are."""
     if options.type is None:
         raise InvalidOption("type", None, "a name for the events of the new channel, such as 'air.total'")
-    fields = tuple(_created_field(field, required=field.name in options.key) for field in schema.fields)
+    fields = tuple(
+        _created_field(field, required=field.name in options.key)
+        for field in schema.fields
+        if field.name not in HEADER_COLUMNS
+    )
     fmt = Format(options.type, fields, key=options.key)
     class_for(fmt)  # what no class could have, no consumer could read
     return fmt
@@ -262,12 +272,14 @@ def _created_type(name: str, kind: T.DataType) -> ft.FieldType:
 def _insist_on_columns(target: Target, schema: T.StructType) -> None:
     """Names and types, before there is a row: what is wrong here is wrong in every row."""
     fmt = target.format
-    names = set(schema.fieldNames())
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    insist_on_types(fmt.name, arrow)
+    names = set(schema.fieldNames()) - HEADER_COLUMNS.keys()
     if unknown := sorted(names - fmt.by_name.keys()):
         free = fmt.by_name.keys() - names
         advice = ' (drop it: df.drop("header"))' if HEADER_COLUMN in unknown else hint(unknown[0], free)
         raise InvalidEvent(
             fmt.name, f"there are columns that it has no field for: {', '.join(unknown)}{advice}"
         )
-    empty = pa.RecordBatch.from_pylist([], schema=to_arrow_schema(schema, timezone="UTC"))
+    empty = pa.RecordBatch.from_pylist([], schema=arrow)
     columns.from_batch(fmt, _completed(empty, target))

@@ -19,19 +19,23 @@ that another checkpoint under the same `writerId` is noticed.
 
 from __future__ import annotations
 
-from itertools import chain
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+import msgspec
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from heliograph.errors import InvalidOption, NotPossible
+from heliograph.journal.format.records import Run
 from heliograph.journal.inbox import staging
 from heliograph.journal.inbox.staging import Batch, Stage, key_of, make_inbox
 from heliograph.journal.station_folder import wait_until_taken_in
 from heliograph.model.formats import Format
 from heliograph.runtime.ports import LocalDisk, Ports, SystemClock, SystemRandom, ThreadTasks
+from heliograph.spark.sink.header_columns import CHANNEL, header_runs
 from heliograph.spark.sink.options import parse_sink_options
 from heliograph.spark.sink.rows import Target, body_maker, sink_target
 from heliograph.spark.source.tracebacks import told_shortly
@@ -56,73 +60,122 @@ FRAME_BYTES: Final = 1 << 20
 class Staged(WriterCommitMessage):
     """What a task tells the driver."""
 
-    def __init__(self, nonce: str, file: StagedFile | None) -> None:
+    def __init__(self, nonce: str, files: dict[str, StagedFile]) -> None:
         self.nonce = nonce
-        self.file = file
+        self.files = files
+        """By the channel that their rows are for."""
 
 
 class Handing:
     """What streams and batch writes share; goes from the driver to its tasks."""
 
-    def __init__(self, options: SinkOptions, target: Target, writer: str) -> None:
+    def __init__(self, options: SinkOptions, targets: Mapping[str, Target], writer: str) -> None:
         self._options = options
-        self._description = target.format.description
-        self._defaults = target.defaults
+        self._targets = {
+            channel: (target.format.description, target.defaults) for channel, target in targets.items()
+        }
         self._writer = writer
 
     def stage(self, nonce: str, number: int, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Step 1, in a task. One that has no rows leaves no file."""
         task = TaskContext.get()
         assert task is not None, "Spark calls this in tasks only"
-        fmt = Format.from_description(self._description)
-        make = body_maker(Target(fmt, self._defaults))
-        first = next((batch for batch in batches if batch.num_rows), None)
-        if first is None:
-            return Staged(nonce, None)
-        key = key_of(self._options.channel, self._writer, nonce)
         attempt = f"p{task.partitionId()}-a{task.attemptNumber()}-t{task.taskAttemptId()}"
-        with Stage(_ports(self._options.path), key, number, attempt) as stage:
-            for batch in chain([first], batches):
-                for bodies in _portions(make(batch)):
-                    stage.add(fmt, bodies, self._options.priority)
-            return Staged(nonce, stage.finish())  # 1
+        ports = _ports(self._options.path)
+        writing: dict[str, _Writing] = {}
+        with ExitStack() as opened:
+            for channel, batch in self._by_channel(batches):
+                if channel not in writing:
+                    key = key_of(channel, self._writer, nonce)
+                    stage = opened.enter_context(Stage(ports, key, number, attempt))
+                    description, defaults = self._targets[channel]
+                    target = Target(Format.from_description(description), defaults)
+                    writing[channel] = _Writing(stage, target, self._options.priority)
+                writing[channel].add(batch, ports.clock.time_ns())
+            return Staged(nonce, {channel: one.stage.finish() for channel, one in writing.items()})  # 1
+
+    def _by_channel(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows for each channel; in the order in which they come."""
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if not self._options.channels:
+                yield self._options.channel, batch
+                continue
+            named = batch.column(CHANNEL)
+            for channel in named.unique().to_pylist():
+                if channel not in self._targets:
+                    there = ", ".join(self._targets)
+                    raise InvalidOption("channels", there, f"also {channel!r}, which {CHANNEL} has in a row")
+                yield channel, batch.filter(pc.equal(named, channel))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], number: int) -> None:
-        """Steps 2 and 4, beside the driver."""
-        batch = self._batch(messages, number)
-        if batch is None:
-            return
+        """Steps 2 and 4, beside the driver. Each channel has a batch of its own."""
+        batches = self._batches(messages, number)
         ports = _ports(self._options.path)
-        staging.hand_over(ports, batch)  # 2
+        for batch in batches:
+            staging.hand_over(ports, batch)  # 2
         if self._options.adopt == "wait":
-            wait_until_taken_in(ports, batch, self._options.timeout)  # 4
+            for batch in batches:
+                wait_until_taken_in(ports, batch, self._options.timeout)  # 4
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], number: int) -> None:
         """Some task has failed: the files of the others are of no use.
 
         Spark aborts after a commit that raised, too; what it handed over will be taken in all the same.
         """
-        batch = self._batch(messages, number)
         disk = _ports(self._options.path).disk
         assert disk is not None
-        if batch is not None:
+        for batch in self._batches(messages, number):
             staging.withdraw(disk, batch)
 
-    def _batch(self, messages: Sequence[WriterCommitMessage | None], number: int) -> Batch | None:
-        """What the tasks have staged; None when there are no rows at all."""
-        staged = [(m.nonce, m.file) for m in messages if isinstance(m, Staged) and m.file is not None]
-        if not staged:
-            return None
-        return Batch(
-            channel=self._options.channel,
-            writer=self._writer,
-            nonce=staged[0][0],
-            number=number,
-            files=tuple(file for _, file in staged),
-            once=self._options.writer is None,
-            accepts_new=self._options.accepts_new,
-            creates=self._options.creates,
-        )
+    def _batches(self, messages: Sequence[WriterCommitMessage | None], number: int) -> list[Batch]:
+        """What the tasks have staged; none when there are no rows at all."""
+        staged = [message for message in messages if isinstance(message, Staged) and message.files]
+        return [
+            Batch(
+                channel=channel,
+                writer=self._writer,
+                nonce=staged[0].nonce,
+                number=number,
+                files=files,
+                once=self._options.writer is None,
+                accepts_new=self._options.accepts_new,
+                creates=self._options.creates,
+            )
+            for channel in self._targets
+            if (files := tuple(one.files[channel] for one in staged if channel in one.files))
+        ]
+
+
+class _Writing:
+    """Rows of one channel on their way into a staged file."""
+
+    def __init__(self, stage: Stage, target: Target, priority: int) -> None:
+        self.stage = stage
+        self._format = target.format
+        self._make = body_maker(target)
+        self._priority = priority
+
+    def add(self, batch: pa.RecordBatch, now: int) -> None:
+        bodies = self._make(batch)
+        name = self._format.name
+        runs: list[Run] = []
+        size = first = 0
+        for facts in header_runs(name, batch, priority=self._priority, now=now):
+            for part in _portions(bodies[first : first + facts.rows]):
+                run = Run("", 0, 0, facts.source_ts, self._format.id, part, facts.priority)
+                if facts.correlation_id is not None or facts.headers is not None:
+                    more = {"correlation_id": facts.correlation_id, "headers": facts.headers}
+                    run = msgspec.structs.replace(run, **more)
+                runs.append(run)
+                size += sum(map(len, part))
+                if size >= FRAME_BYTES:
+                    self.stage.add_runs(self._format, runs)
+                    runs, size = [], 0
+            first += facts.rows
+        if runs:
+            self.stage.add_runs(self._format, runs)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -190,11 +243,20 @@ def run_sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -
 
 
 def _prepared(options: SinkOptions, schema: StructType, writer: str) -> Handing:
-    target = sink_target(options, schema)
+    if options.channels and CHANNEL not in schema.fieldNames():
+        raise InvalidOption(
+            "channels", ", ".join(options.channels), f"channel, or a column {CHANNEL} in the rows"
+        )
+    if CHANNEL in schema.fieldNames() and not options.channels:
+        raise InvalidOption("channels", None, f"the channels that the column {CHANNEL} may name, with commas")
+    each = options.channels or (options.channel,)
+    targets = {
+        channel: sink_target(msgspec.structs.replace(options, channel=channel), schema) for channel in each
+    }
     disk = _ports(options.path, create=options.creates).disk
     assert disk is not None
     make_inbox(disk)
-    return Handing(options, target, writer)
+    return Handing(options, targets, writer)
 
 
 def _ports(folder: str, *, create: bool = False) -> Ports:

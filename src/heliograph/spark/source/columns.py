@@ -156,11 +156,20 @@ class Shape:
         return reduce(pc.or_, passing) if passing else pa.repeat(False, batch.num_rows)
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-        array = batch.column(batch.schema.get_field_index(field.name))
-        if field.name == HEADER_COLUMN and array.type != field.type:
-            parts = [pc.struct_field(array, [array.type.get_field_index(name)]) for name in field.type.names]
-            return pa.StructArray.from_arrays(parts, fields=list(field.type))
-        return array if array.type == field.type else array.cast(field.type)
+        return _as_wanted(batch.column(batch.schema.get_field_index(field.name)), field.type)
+
+
+def _as_wanted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column in a wider type, or with some of the fields of its struct."""
+    if array.type == kind:
+        return array
+    if not pa.types.is_struct(kind):
+        return array.cast(kind)
+    parts = [
+        _as_wanted(pc.struct_field(array, [array.type.get_field_index(field.name)]), field.type)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
 
 
 def _all_of(checks: Sequence[Checked], batch: pa.RecordBatch) -> Any:
@@ -172,13 +181,26 @@ def _fields(joined: Format, names: frozenset[str]) -> tuple[Any, ...]:
 
 
 def insist_on_columns(wanted: pa.Schema, there: pa.Schema) -> None:
-    """Refuse an explicit schema with columns that do not exist or have another type."""
+    """Refuse an explicit schema with columns that do not exist, or whose type does not hold all values.
+
+    A struct may have fewer fields than there are, and a number a wider type.
+    """
     for field in wanted:
         at = there.get_field_index(field.name)
         if at < 0:
             raise InvalidOption("schema", field.name, f"columns of this history: {', '.join(there.names)}")
         kind = there.field(at).type
-        if pa.types.is_struct(kind) and field.name == HEADER_COLUMN and pa.types.is_struct(field.type):
+        if pa.types.is_struct(kind) and pa.types.is_struct(field.type):
             insist_on_columns(pa.schema(list(field.type)), pa.schema(list(kind)))
-        elif field.type != kind:
-            raise InvalidOption("schema", f"{field.name}: {field.type}", f"the type {kind} for it")
+        elif field.type != kind and not _widens(kind, field.type):
+            allowed = f"the type {kind} for it, or one that holds all its values"
+            raise InvalidOption("schema", f"{field.name}: {field.type}", allowed)
+
+
+def _widens(there: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether each value of one type of numbers is one of the other, too."""
+    if not pa.types.is_integer(there):
+        return bool(there == pa.float32() and wanted == pa.float64())
+    if pa.types.is_integer(wanted):
+        return bool(there.bit_width < wanted.bit_width)
+    return int(there.bit_width) <= {pa.float32(): 16, pa.float64(): 32}.get(wanted, 0)

@@ -6,6 +6,7 @@ it is wrong only when it fits none. So it is here, with one condition per type a
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from heliograph.codec.columnar.unify import unified
@@ -16,16 +17,17 @@ from heliograph.filters.check import check
 from heliograph.filters.params import bind
 from heliograph.filters.parser import parse
 from heliograph.filters.schema import header_column
-from heliograph.filters.typed import Checked, Compare, Const
+from heliograph.filters.typed import Checked, Compare, Const, conjuncts
 from heliograph.model import field_types as ft
 from heliograph.model.compatibility import split_optional
 from heliograph.model.formats import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from heliograph.filters.params import Params
     from heliograph.filters.tree import Expr
+    from heliograph.filters.typed import Predicate
 
 NO_FIELDS = Format("envelope", ())
 """Of an envelope only the header can be asked."""
@@ -61,6 +63,42 @@ def filter_sql(tree: Expr, types: Mapping[str, Sequence[Format]]) -> str:
     if len(types) == 1:
         return sql.to_sql(next(iter(found.values())))
     return " OR ".join(f"({_is_of_type(name)} AND {sql.to_sql(one)})" for name, one in found.items())
+
+
+def stored_times(tree: Expr, types: Mapping[str, Sequence[Format]]) -> list[str]:
+    """Conditions on the times of sealed rows that follow from a filter on `append_ts` and `source_ts`.
+
+    Files keep these as nanoseconds. Spark knows the smallest and largest of those, and nothing of the
+    timestamps that the header has instead.
+    """
+    checked = conditions(tree, types).values() if types else [check(tree, NO_FIELDS)]
+    found = []
+    for name in ("append_ts", "source_ts"):
+        ranges = [_range(name, conjuncts(one.node)[0]) for one in checked]
+        lows, highs = ([ends[at] for ends in ranges] for at in (0, 1))
+        if None not in lows:
+            found.append(f"_{name} >= {min(low for low in lows if low is not None)}L")
+        if None not in highs:
+            found.append(f"_{name} < {max(high for high in highs if high is not None)}L")
+    return found
+
+
+def _range(name: str, tests: Iterable[Predicate]) -> tuple[int | None, int | None]:
+    """Between which nanoseconds, the second not included, a time must lie; None where nothing is said."""
+    lows: list[int] = []
+    highs: list[int] = []
+    for test in tests:
+        if test.column.header and test.column.steps[0].key == name and isinstance(test.value, datetime):
+            first = (test.value - ft.EPOCH) // timedelta(microseconds=1) * 1000
+            if test.op in (">=", "="):
+                lows.append(first)
+            elif test.op == ">":
+                lows.append(first + 1000)
+            if test.op == "<":
+                highs.append(first)
+            elif test.op in ("<=", "="):
+                highs.append(first + 1000)
+    return max(lows, default=None), min(highs, default=None)
 
 
 def _is_of_type(name: str) -> str:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from pyspark.sql.streaming.listener import SourceProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
     from heliograph.journal.reading.reader import PartitionReader
@@ -34,25 +35,40 @@ class Lag(NamedTuple):
 
 def lag(query: StreamingQuery) -> Lag | None:
     """How far a query is behind; None before its first batch, and for one that reads no channel of ours."""
-    behind = list(lag_by_partition(query).values())
-    if not behind:
+    return total(lag_by_partition(query).values())
+
+
+def total(lags: Iterable[Lag]) -> Lag | None:
+    """Of several partitions together; None of none."""
+    found = list(lags)
+    if not found:
         return None
     return Lag(
-        sum(one.events for one in behind),
-        sum(one.bytes for one in behind),
-        max(one.seconds for one in behind),
+        sum(one.events for one in found), sum(one.bytes for one in found), max(one.seconds for one in found)
     )
+
+
+def planned_lag(source: SourceProgress) -> dict[tuple[str, str], Lag]:
+    """What was left behind the batch of a source's progress when it was planned, by channel and partition."""
+    latest = _json(source.latestOffset)
+    if not isinstance(latest, dict) or "lag" not in latest:
+        return {}
+    return {
+        (channel, partition): Lag(**one)
+        for channel, partitions in latest["lag"].items()
+        for partition, one in partitions.items()
+    }
 
 
 def lag_by_partition(query: StreamingQuery) -> dict[tuple[str, str], Lag]:
     """How far a query is behind, by channel and partition; empty before its first batch."""
     progress: Any = query.lastProgress
-    behind: dict[tuple[str, str], Lag] = {}
+    found: dict[tuple[str, str], Lag] = {}
     for source in progress.sources if progress is not None else ():
         latest, end = _json(source.latestOffset), _json(source.endOffset)
         if isinstance(latest, dict) and latest.keys() >= {"path", "channels"} and isinstance(end, dict):
-            behind |= _partitions(latest, end)
-    return behind
+            found |= _partitions(latest, end)
+    return found
 
 
 def _json(text: Any) -> Any:
@@ -68,10 +84,11 @@ def _partitions(latest: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[t
         for partition in there:
             with folder.reader(channel, partition) as reader:
                 at = end.get(channel, {}).get(partition, {"offset": reader.earliest})
-                yield (channel, partition), _behind(reader, at["offset"])
+                yield (channel, partition), behind(reader, at["offset"])
 
 
-def _behind(reader: PartitionReader, offset: int) -> Lag:
+def behind(reader: PartitionReader, offset: int) -> Lag:
+    """What lies between an offset of a partition and its durable end."""
     from heliograph.errors import HistoryDamaged, HistoryGone  # noqa: PLC0415 - as above
 
     watermark = reader.watermark

@@ -18,14 +18,29 @@ if TYPE_CHECKING:
 
     Parser: TypeAlias = Callable[[str, str], Any]
 
-OTHER_WORDS: Final = {
+SAME: Final = {
     "where": "filter",
     "folder": "path",
     "columns": "mode",
-    "start": "startingOffsets",
-    "until": "endingOffsets",
+    "fail_on_data_loss": "failOnDataLoss",
 }
-"""What `heliograph.spark.read` and channels call an option, and what it is called here."""
+"""What `heliograph.spark.read` calls an option that this source takes under both names."""
+OTHER_WORDS: Final = {
+    "timestampasof": "endingTimestamp",
+    "versionasof": "endingOffsets",
+    "startingversion": "startingOffsets",
+    "endingversion": "endingOffsets",
+    "startingtime": "startingTimestamp",
+    "endingtime": "endingTimestamp",
+    "topic": "channel",
+    "maxoffsetspertrigger": "maxEventsPerTrigger",
+    "maxfilespertrigger": "maxEventsPerTrigger",
+    "maxrowspertrigger": "maxEventsPerTrigger",
+    "minoffsetspertrigger": "minEventsPerTrigger",
+    "maxrecordsperpartition": "maxEventsPerPartition",
+    "mergeschema": "schemaEvolution",
+}
+"""What other sources call an option, and what it is called here."""
 
 OF_SPARK: Final = frozenset(
     {
@@ -58,11 +73,16 @@ def parse(
     unless there is a parser for them.
     """
     known = {name.lower() for name in parsers}
-    by_name = {
-        name.lower(): value
-        for name, value in given.items()
-        if name.lower() in known or not _is_of_spark(name.lower())
-    }
+    by_name: dict[str, str] = {}
+    for said, value in given.items():
+        name = said.lower()
+        if name in SAME and SAME[name].lower() in known:
+            name = SAME[name].lower()
+        if name not in known and _is_of_spark(name):
+            continue
+        if by_name.get(name, value) != value:
+            raise InvalidOption(said, value, f"it once: it is given as {by_name[name]!r}, too")
+        by_name[name] = value
     _insist_on_known(by_name, {name.lower(): name for name in parsers}, elsewhere)
     return {
         name: parser(name, by_name[name.lower()])

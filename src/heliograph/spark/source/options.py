@@ -3,8 +3,8 @@
     options = parse_options({"path": "data", "channel": "air.tracks", "filter": "speed > 300"}, stream=True)
 
 An option that does not exist, a value that is not of its kind, and options that do not go together are
-refused with what is allowed. `docs/spark.md` has the table; names and meanings follow Spark's Kafka source
-where it has the same thing. Names are compared without case, as Spark hands them on.
+refused with what is allowed. `docs/guides/spark.md` has the table; names and meanings follow Spark's Kafka
+source where it has the same thing. Names are compared without case, as Spark hands them on.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Points(msgspec.Struct, frozen=True):
     time_ns: int | None = None
     insists: bool = False
     """Whether a time that no event is as late as is refused; else it means the end."""
+    everywhere: int | None = None
+    """The same offset in every partition."""
 
     def offset(self, reader: PartitionReader, channel: str, partition: str) -> int:
         """Where it is in one partition. One that the JSON does not name is at its beginning."""
@@ -73,6 +75,8 @@ class Points(msgspec.Struct, frozen=True):
             if time_ns is None:
                 return reader.earliest
             return self._offset_at(time_ns, reader, "startingOffsetsByTimestamp")
+        if self.everywhere is not None:
+            return self.everywhere
         if self.offsets is not None:
             offset = self.offsets.get(channel, {}).get(partition, EARLIEST)
         else:
@@ -112,6 +116,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which `min_events` is waited for."""
     min_tasks: int = 1
     max_in_task: int | None = None
+    consumer: str | None = None
+    """Under which name the progress of a stream is told."""
 
 
 def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
@@ -154,6 +160,10 @@ def _insist_on_companions(parsed: Mapping[str, Any]) -> None:
         raise InvalidOption("minEventsPerTrigger", None, "a number of events, when maxTriggerDelay is given")
     if STRATEGY in parsed and not _TIMES & parsed.keys():
         raise InvalidOption("startingTimestamp", None, f"a time, when {STRATEGY} is given")
+    for short, long in (("start", "starting"), ("until", "ending")):
+        twice = [name for name in parsed if name.startswith(long) and name != STRATEGY]
+        if short in parsed and twice:
+            raise InvalidOption(short, None, f"either {short} or {twice[0]}")
     if "params" in parsed and "filter" not in parsed:
         raise InvalidOption("filter", None, "a condition, when params are given")
 
@@ -164,7 +174,8 @@ def _points(parsed: Mapping[str, Any], which: str, default: Literal["earliest", 
         return Points(time_ns=parsed[f"{which}Timestamp"], insists=insists)
     if f"{which}OffsetsByTimestamp" in parsed:
         return Points(times_ns=parsed[f"{which}OffsetsByTimestamp"], insists=insists)
-    found: Points = parsed.get(f"{which}Offsets", Points(named=default))
+    short = "start" if which == "starting" else "until"
+    found: Points = parsed.get(f"{which}Offsets") or parsed.get(short) or Points(named=default)
     return found
 
 
@@ -227,6 +238,24 @@ def _offsets(name: str, value: str) -> Points:
     return Points(offsets=offsets)
 
 
+def _point(name: str, value: str) -> Points:
+    """A point as `heliograph.spark.read` has it, written as a text."""
+    if value.lower() in ("earliest", "latest", "now"):
+        return Points(named="earliest" if value.lower() == "earliest" else "latest")
+    if re.fullmatch(r"[0-9]{1,18}", value):
+        return Points(everywhere=int(value))
+    if value.startswith("{"):
+        return _offsets(name, value)
+    try:
+        return Points(time_ns=_time(name, value))
+    except InvalidOption:
+        allowed = (
+            "earliest, latest, now, an offset, a time with its zone such as 2026-11-05T10:00:00+00:00, "
+            'or JSON such as {"air.tracks": {"5f0c…": 1200}}'
+        )
+        raise InvalidOption(name, value, allowed) from None
+
+
 def _time(name: str, value: str) -> int:
     if re.fullmatch(r"[0-9]{1,15}", value):
         return int(value) * 1_000_000
@@ -259,6 +288,7 @@ _EVERYWHERE: Final[dict[str, Parser]] = {
     "subscribe": several,
     "subscribePattern": _pattern,
     "assign": _assigned,
+    "start": _point,
     "startingOffsets": _offsets,
     "startingTimestamp": _time,
     "startingOffsetsByTimestamp": _times,
@@ -279,8 +309,10 @@ _STREAM_ONLY: Final[dict[str, Parser]] = {
     "maxBytesPerTrigger": size,
     "minEventsPerTrigger": count,
     "maxTriggerDelay": seconds,
+    "consumer": text,
 }
 _BATCH_ONLY: Final[dict[str, Parser]] = {
+    "until": _point,
     "endingOffsets": _offsets,
     "endingTimestamp": _time,
     "endingOffsetsByTimestamp": _times,
@@ -305,4 +337,5 @@ _FIELDS: Final = {
     "maxTriggerDelay": "max_delay",
     "minPartitions": "min_tasks",
     "maxEventsPerPartition": "max_in_task",
+    "consumer": "consumer",
 }

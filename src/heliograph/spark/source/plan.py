@@ -24,9 +24,11 @@ from heliograph.journal.format.folder import (
     partition_folder,
 )
 from heliograph.journal.format.footer import LAYOUT_KEY, formats_in
+from heliograph.journal.format.records import EVENT
 from heliograph.journal.reading.segment_reader import is_whole
 from heliograph.journal.writing.segment_writer import INTEGERS, ROW_GROUP
 from heliograph.model.formats import Format, FormatRegistry
+from heliograph.spark.source.pruning import Statistics
 from heliograph.spark.source.tasks import Slice
 
 if TYPE_CHECKING:
@@ -35,15 +37,36 @@ if TYPE_CHECKING:
 
     from heliograph.journal.format.manifest import Manifest, Segment
     from heliograph.journal.reading.reader import PartitionReader
+    from heliograph.spark.source.head_copies import HeadCopies
     from heliograph.spark.source.options import Options
 
 SLICE_ROWS: Final = 4 * ROW_GROUP
 """Rows per task of our source: about half a second of work."""
 
 
-def rows_per_task(events: int, options: Options) -> int:
-    """How many rows a task of a read of so many events gets at most."""
-    return max(1, min(SLICE_ROWS, options.max_in_task or SLICE_ROWS, -(-events // options.min_tasks)))
+LEAST_ROWS: Final = ROW_GROUP // 4
+"""Rows for which it pays to start one more task."""
+
+
+def rows_per_task(events: int, options: Options, cores: int = 1) -> int:
+    """How many rows a task of a read of so many events gets at most.
+
+    Args:
+        cores: on which tasks can run; each gets one, if that is not a task for a handful of rows.
+    """
+    shared = max(LEAST_ROWS, -(-events // cores))
+    return max(1, min(SLICE_ROWS, shared, options.max_in_task or SLICE_ROWS, -(-events // options.min_tasks)))
+
+
+def divided(ranges: Sequence[Slice], cores: int) -> tuple[Slice, ...]:
+    """Ranges in parts of a size for one task."""
+    events = sum(part.next - part.first for part in ranges)
+    rows = min(SLICE_ROWS, max(LEAST_ROWS, -(-events // cores)))
+    return tuple(
+        small
+        for part in ranges
+        for small in slices_of(part.channel, part.partition, part.first, part.next, rows=rows)
+    )
 
 
 def slices_of(
@@ -84,10 +107,12 @@ class SealedFile(NamedTuple):
     next: int
     whole: bool
     """Whether all its rows are wanted."""
+    only_events: bool
+    """Whether its statistics say that it has no tombstones."""
 
-    def slices(self) -> Iterator[Slice]:
+    def slice(self) -> Slice:
         """The same rows for our own source."""
-        return slices_of(self.channel, self.partition, self.first, self.next)
+        return Slice(self.partition, self.place, self.first, self.next, self.channel)
 
 
 class Plan(NamedTuple):
@@ -101,12 +126,19 @@ class Plan(NamedTuple):
 
 
 def plan_read(
-    folder: str | os.PathLike[str], channel: str, start: Any, until: Any, *, fail_on_data_loss: bool
+    folder: str | os.PathLike[str],
+    channel: str,
+    start: Any,
+    until: Any,
+    *,
+    fail_on_data_loss: bool,
+    copies: HeadCopies | None = None,
 ) -> Plan:
     """The plan for a channel; NoHistory, HistoryGone or HistoryDamaged when there cannot be one.
 
     Who allows for loss has damaged files: each is read once here, so that only those that are whole go to
-    Spark, which would fail, and our source takes what is left of the others.
+    Spark, which would fail, and our source takes what is left of the others. With `copies`, rows that are not
+    sealed are copied into files that Spark can read too.
     """
     station = StationFolder(folder)
     formats = FormatRegistry()
@@ -118,7 +150,7 @@ def plan_read(
             partition.bound(start, until)
             if fail_on_data_loss:
                 partition.insist_on_all()
-            files += partition.files()
+            files += partition.files(copies)
             slices += partition.slices()
     for fmt in station.declared(channel):
         formats.register(fmt)
@@ -142,16 +174,25 @@ class _Footer(NamedTuple):
     schema: pa.Schema
     layout: str
     formats: tuple[Format, ...]
+    only_events: bool
 
 
 def _footer(path: str) -> _Footer | None:
     """What the end of a sealed file says; None when it has gone or cannot be read."""
     try:
-        schema = pq.read_schema(path)
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            statistics = Statistics(file)
+            kinds = {statistics.only_value(at, "_kind") for at in range(file.metadata.num_row_groups)}
         formats = tuple(formats_in(schema.metadata))
     except (pa.ArrowException, OSError, FormatError):
         return None
-    return _Footer(schema, schema.metadata.get(LAYOUT_KEY, b"").decode(), formats)
+    return _Footer(schema, schema.metadata.get(LAYOUT_KEY, b"").decode(), formats, kinds <= {EVENT})
+
+
+def _cut(file: SealedFile, first: int, end: int) -> SealedFile:
+    """The part of a file between two offsets in it."""
+    return file._replace(first=first, next=end, whole=(first, end) == (file.first, file.next))
 
 
 class _Partition:
@@ -189,8 +230,8 @@ class _Partition:
             if first < end:
                 raise HistoryDamaged(self._place, first, end, damage.reason)
 
-    def files(self) -> list[SealedFile]:
-        """The sealed files that Spark can read; also learns the formats of all files."""
+    def files(self, copies: HeadCopies | None) -> list[SealedFile]:
+        """The sealed files that Spark can read, and copies of heads; also learns the formats of all files."""
         for segment in self._manifest.segments:
             first, end = max(segment.first, self._first), min(segment.next, self._next)
             known = all(format_id in self._reader.formats for format_id in segment.formats)
@@ -198,10 +239,22 @@ class _Partition:
                 continue
             found = self._look_into(segment)
             if found is not None and first < end:
-                whole = (first, end) == (segment.first, segment.next)
-                self._files.append(found._replace(first=first, next=end, whole=whole))
+                self._files.append(_cut(found, first, end))
         learn_formats_of_heads(self._reader)
+        if copies is not None:
+            self._files += self._copied(copies)
+            self._files.sort(key=lambda file: file.first)
         return self._files
+
+    def _copied(self, copies: HeadCopies) -> Iterator[SealedFile]:
+        for head in self._manifest.heads:
+            first, end = max(head.first, self._first), min(head.next or self._watermark, self._next)
+            if first < end:
+                for copy in copies.files(self._reader, self._station.path, head, first, end):
+                    found = self._file_at(copy.path, copy.first, copy.next)
+                    if found is not None:
+                        # Not beyond the head: it may have been longer before an older copy was put back.
+                        yield _cut(found, max(first, copy.first), min(end, copy.next))
 
     def slices(self) -> Iterator[Slice]:
         """What the files leave over."""
@@ -224,6 +277,9 @@ class _Partition:
         path = str(Path(self._station.path, self._place, segment.name))
         if not self._trusts_files and not is_whole(self._station.disk, self._place, segment):
             return None
+        return self._file_at(path, segment.first, segment.next)
+
+    def _file_at(self, path: str, first: int, end: int) -> SealedFile | None:
         found = _footer(path)
         if found is None:
             return None
@@ -234,7 +290,9 @@ class _Partition:
         if not plain or len({name.lower() for name in schema.names}) < len(schema.names):
             return None
         place = (self._channel, self._name, self._place)
-        return SealedFile(*place, path, found.layout, found.formats, segment.first, segment.next, whole=True)
+        return SealedFile(
+            *place, path, found.layout, found.formats, first, end, whole=True, only_events=found.only_events
+        )
 
 
 def chosen_types(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from heliograph.errors import HistoryDamaged, HistoryGone
 from heliograph.model import field_types as ft
@@ -132,8 +133,13 @@ class Skipping:
             return False
 
 
+def _stored(value: Any) -> Any:
+    """A constant as the column of a file has it."""
+    return str(value) if isinstance(value, UUID) else value
+
+
 def _out_of_range(test: Predicate, low: Any, high: Any) -> bool:
-    value = test.value
+    value = _stored(test.value)
     # NaN is above all numbers, and statistics leave it out: only from below can a float be excluded.
     floats = test.column.kind == "float"
     if floats and not isinstance(value, float | int | type(None)):
@@ -152,6 +158,6 @@ def _out_of_range(test: Predicate, low: Any, high: Any) -> bool:
         case ">=" if not floats:
             return bool(high < value)
         case "in" if not floats:
-            return all(one < low or one > high for one in test.values if one is not None)
+            return all(one < low or one > high for one in map(_stored, test.values) if one is not None)
         case _:
             return False

@@ -5,8 +5,8 @@
 
 It is exact: what was durable when `read` was called is in the data frame once, and nothing else, however
 often it is computed and whatever the station appends, seals or rotates meanwhile. Sealed files are read by
-Spark's own Parquet reader, the rest by `heliograph.spark.source.source`. `docs/spark.md` has columns and
-types.
+Spark's own Parquet reader, the rest by `heliograph.spark.source.source`. `docs/guides/spark.md` has
+columns and types.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from heliograph.runtime.option_names import names_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from heliograph.filters.params import Params
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
+    from heliograph.spark.source.head_copies import HeadCopies
     from heliograph.spark.source.plan import Plan
 
     Point: TypeAlias = str | int | datetime | Mapping[str, int]
@@ -46,6 +47,7 @@ def read(
     types: EventType | Iterable[EventType] | None = None,
     columns: Literal["typed", "envelope"] = "typed",
     fail_on_data_loss: bool = True,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> DataFrame:
     """The durable history of a channel.
 
@@ -61,11 +63,14 @@ def read(
         types: event types, by name or class; all by default.
         columns: "typed" for a column per field, "envelope" for events as they were kept, undecoded.
         fail_on_data_loss: False leaves out what retention has removed or what is damaged.
+        scratch: a folder that the driver and all workers see, for Parquet copies of what is not sealed yet,
+            until this process ends. With a local master it is that of temporary files; without one such rows
+            are read through Python.
 
     Raises NoHistory, ExpressionError, FormatError when events have no common columns, and HistoryGone or
     HistoryDamaged with the range when a part of what was asked for is not there.
     """
-    from heliograph.spark.source.filters import filter_sql, joined_format, parsed  # noqa: PLC0415 - Arrow and the parser load with the first read
+    from heliograph.spark.source.filters import filter_sql, joined_format, parsed, stored_times  # noqa: PLC0415 - Arrow and the parser load with the first read
     from heliograph.spark.source.option_values import folder as parse_folder  # noqa: PLC0415 - as above
     from heliograph.spark.source.plan import chosen_types, plan_read  # noqa: PLC0415 - as above
 
@@ -75,15 +80,41 @@ def read(
 
         raise NotPossible(channel, f"columns={columns!r}: 'typed' and 'envelope' are possible")
     tree = None if where is None else parsed(where, params)
-    plan = plan_read(folder, channel, start, until, fail_on_data_loss=fail_on_data_loss)
+    plan = plan_read(
+        folder, channel, start, until, fail_on_data_loss=fail_on_data_loss, copies=_copies(spark, scratch)
+    )
     chosen = chosen_types(channel, plan.formats, types)
     joined = joined_format(chosen) if columns == "typed" else None
     if joined is not None:
         _insist_on_own_names(spark, channel, joined)
-    condition = None if tree is None else filter_sql(tree, {} if joined is None else chosen)
     only = None if types is None else frozenset(chosen)
-    frame = _frame(spark, channel, plan, joined, only, fail_on_data_loss=fail_on_data_loss)
-    return frame if condition is None else frame.filter(condition)
+    known = {} if joined is None else chosen
+    times = () if tree is None else stored_times(tree, known)
+    frame = _frame(spark, channel, plan, joined, only, times=times, fail_on_data_loss=fail_on_data_loss)
+    return frame if tree is None else frame.filter(filter_sql(tree, known))
+
+
+def _copies(spark: SparkSession, scratch: str | os.PathLike[str] | None) -> HeadCopies | None:
+    """Copies of heads, if the workers can see them."""
+    from heliograph.spark.source.head_copies import head_copies  # noqa: PLC0415 - as above
+
+    if scratch is not None:
+        return head_copies(_existing_folder("scratch", scratch))
+    # A session of Spark Connect has no context, and its server may be on another machine.
+    context = getattr(spark, "sparkContext", None)
+    return head_copies() if context is not None and str(context.master).startswith("local") else None
+
+
+def _existing_folder(name: str, value: str | os.PathLike[str]) -> str:
+    from pathlib import Path  # noqa: PLC0415 - as above
+
+    from heliograph.errors import InvalidOption  # noqa: PLC0415 - as above
+    from heliograph.spark.source.option_values import folder  # noqa: PLC0415 - as above
+
+    found = folder(name, os.fspath(value))
+    if not Path(found).is_dir():
+        raise InvalidOption(name, found, "a folder that exists, and that the driver and all workers see")
+    return str(Path(found).absolute())
 
 
 def _frame(
@@ -93,18 +124,20 @@ def _frame(
     joined: Format | None,
     types: frozenset[str] | None,
     *,
+    times: Sequence[str],
     fail_on_data_loss: bool,
 ) -> DataFrame:
     import msgspec  # noqa: PLC0415 - as above
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - as above
 
     from heliograph.spark.session.session import register  # noqa: PLC0415 - as above
+    from heliograph.spark.source.plan import SealedFile, divided  # noqa: PLC0415 - as above
     from heliograph.spark.source.rows import schema  # noqa: PLC0415 - as above
     from heliograph.spark.source.sealed_files import Sealed  # noqa: PLC0415 - as above
     from heliograph.spark.source.source import RangeSource  # noqa: PLC0415 - as above
     from heliograph.spark.source.tasks import Job  # noqa: PLC0415 - as above
 
-    sealed = Sealed(spark, channel, joined, types)
+    sealed = Sealed(spark, channel, joined, types, times)
     by_spark = [file for file in plan.files if sealed.can_read(file)]
     by_us = [file for file in plan.files if file not in by_spark]
     job = Job(
@@ -113,7 +146,7 @@ def _frame(
         joined=None if joined is None else joined.description,
         types=None if types is None else tuple(sorted(types)),
         fail_on_data_loss=fail_on_data_loss,
-        slices=(*plan.slices, *(part for file in by_us for part in file.slices())),
+        slices=divided([*plan.slices, *map(SealedFile.slice, by_us)], _parallelism(spark)),
     )
     columns = from_arrow_schema(schema(joined), prefer_timestamp_ntz=False)
     frames = sealed.frames(by_spark)
@@ -122,6 +155,12 @@ def _frame(
         reader = spark.read.format(RangeSource.name()).schema(columns)
         frames.append(reader.option("job", msgspec.json.encode(job).decode()).load())
     return reduce(lambda a, b: a.union(b), frames or [spark.createDataFrame([], columns)])
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """Tasks that run at once; 1 over Spark Connect, which does not say."""
+    context = getattr(spark, "sparkContext", None)
+    return 1 if context is None else int(context.defaultParallelism)
 
 
 def _insist_on_own_names(spark: SparkSession, channel: str, joined: Format) -> None:

@@ -19,14 +19,12 @@ import pyarrow as pa
 
 from heliograph.codec import mapping_decoder
 from heliograph.codec.columnar import columns
-from heliograph.codec.columnar.body_columns import Bodies, NotPlain, columns_decoder
+from heliograph.codec.columnar.body_columns import Bodies, NotPlain, columns_decoder, columns_of, fits
 from heliograph.errors import BadRecord, DecodeError
 from heliograph.filters.arrow_columns import HEADER_COLUMN, KIND_TYPES
 from heliograph.filters.schema import HEADER_FIELDS, USER_HEADERS
 from heliograph.journal.format.records import EVENT, Record, Rows, decode_large
 from heliograph.journal.reading.head_columns import HeadColumns
-from heliograph.model import field_types as ft
-from heliograph.model.compatibility import split_optional
 from heliograph.spark.source.schema_evolution import rescued
 
 if TYPE_CHECKING:
@@ -123,9 +121,9 @@ class BatchMaker:
         fields = self._shape.fields
         ids = set(rows.of("format_id"))
         self._learn_all(ids)
-        if fields is not None and len(ids) == 1 and ids <= self._plain.keys() and self._wants_all(rows):
+        if fields is not None and ids <= self._plain.keys() and self._wants_all(rows):
             with suppress(NotPlain):
-                arrays = self._decoded_quickly(fields, next(iter(ids)), Bodies(rows.bodies()))
+                arrays = self._decoded_quickly(fields, rows)
                 special = self._special({}, {}, len(rows))
                 header = self._header(pa.array(rows.offsets()), pa.array(rows.append_ts()), rows)
                 return pa.RecordBatch.from_arrays([header, *arrays, *special], schema=self._shape.work)
@@ -173,7 +171,8 @@ class BatchMaker:
         self._names[fmt.id] = fmt.name
         self._decoders[fmt.id] = mapping_decoder(fmt)
         plain = columns_decoder(fmt)
-        if plain is not None and not self._lost.get(fmt.id) and self._fits(fmt):
+        fields = self._shape.fields
+        if plain is not None and fields is not None and not self._lost.get(fmt.id) and fits(fmt, fields):
             self._plain[fmt.id] = plain
 
     def loses(self, fmt: Format) -> bool:
@@ -184,20 +183,6 @@ class BatchMaker:
     def _learn_all(self, ids: set[bytes]) -> None:
         for format_id in ids - self._names.keys():
             self.learn(self._formats[format_id])
-
-    def _fits(self, fmt: Format) -> bool:
-        """Whether the columns of a format are those of the read, or numbers that Arrow can widen to them."""
-        if self._shape.fields is None:
-            return False
-        mine = columns.schema(fmt, spark_safe=True)
-        for field in self._shape.fields.fields:
-            if field.name in fmt.by_name:
-                wanted = split_optional(field.type)[0]
-                same = mine.field(field.name).type == self._shape.work.field(field.name).type
-                numbers = pa.types.is_integer(mine.field(field.name).type) or same
-                if not isinstance(wanted, ft.Scalar) or not numbers:
-                    return False
-        return True
 
     def _wants_all(self, rows: HeadColumns) -> bool:
         """Whether no row is left out, which it is quicker to find out of all together."""
@@ -252,9 +237,9 @@ class BatchMaker:
     def _bodies(self, fields: Format, offsets: Sequence[int], records: Sequence[Record]) -> _Bodies:
         """The columns of the fields, and of what goes beside them."""
         ids = set(_all("format_id", records))
-        if len(ids) == 1 and ids <= self._plain.keys():
+        if ids and ids <= self._plain.keys():
             with suppress(NotPlain):
-                arrays = self._decoded_quickly(fields, records[0].format_id, Bodies(_all("body", records)))
+                arrays = self._decoded_quickly(fields, HeadColumns([(0, 0, records)]))
                 return _Bodies([*arrays, *self._special({}, {}, len(records))], None)
         mappings: list[dict[str, Any]] = []
         places: list[int | None] = []
@@ -296,19 +281,10 @@ class BatchMaker:
             found.append(pa.array([bad.get(row) for row in range(count)], pa.binary()))
         return found
 
-    def _decoded_quickly(self, fields: Format, format_id: bytes, bodies: Bodies) -> list[pa.Array]:
-        """For events of one format that is all numbers and text; NotPlain when one is not so plain."""
+    def _decoded_quickly(self, fields: Format, rows: HeadColumns) -> list[pa.Array]:
+        """For events of formats that can be decoded side by side; NotPlain when one cannot."""
         wanted = [field for field in self._shape.work if field.name in fields.by_name]
-        found = self._plain[format_id](bodies, [field.name for field in wanted])
-        try:
-            return [
-                found[field.name].cast(field.type)
-                if field.name in found
-                else pa.nulls(len(bodies), field.type)
-                for field in wanted
-            ]
-        except pa.ArrowInvalid:  # an integer that the float of its column does not hold
-            raise NotPlain from None
+        return columns_of(Bodies(rows.bodies()), rows.by_format(), self._plain, wanted)
 
 
 class _Bodies(NamedTuple):

@@ -57,16 +57,24 @@ class Sealed:
     Args:
         joined: the format of the columns, or None for envelopes.
         types: names of the event types that are wanted; None: all.
+        times: conditions on the columns of files, in SQL, that all wanted rows fulfil.
     """
 
     def __init__(
-        self, spark: SparkSession, channel: str, joined: Format | None, types: frozenset[str] | None
+        self,
+        spark: SparkSession,
+        channel: str,
+        joined: Format | None,
+        types: frozenset[str] | None,
+        times: Sequence[str] = (),
     ) -> None:
         self._spark = spark
         self._channel = channel
         self._joined = joined
         self._types = types
-        self._readable: dict[tuple[Any, ...], bool] = {}
+        self._times = times
+        self._columns: dict[tuple[Any, ...], list[Column] | None] = {}
+        """Of files with one layout and the same formats; None when Spark cannot make them."""
 
     def can_read(self, file: SealedFile) -> bool:
         """Whether Spark alone can give the rows of a file the columns that are wanted."""
@@ -74,29 +82,22 @@ class Sealed:
             return True
         if file.layout not in ("unified", "structs"):
             return False
-        alike = file.layout, tuple(fmt.id for fmt in file.formats)
-        if alike not in self._readable:  # asked once for all of them: each column is some calls into Java
-            try:
-                self._typed(file, self._joined)
-            except NotBySpark:
-                self._readable[alike] = False
-            else:
-                self._readable[alike] = True
-        return self._readable[alike]
+        return self._typed(file, self._joined) is not None
 
     def frames(self, files: Iterable[SealedFile]) -> list[DataFrame]:
         """The rows of these files, each of which `can_read` allows."""
         groups: dict[tuple[Any, ...], list[SealedFile]] = {}
         for file in files:
             cut = None if file.whole else file.path
-            ids = tuple(fmt.id for fmt in file.formats)
-            groups.setdefault((file.partition, file.layout, ids, cut), []).append(file)
+            groups.setdefault((file.partition, *_kind_of(file), file.only_events, cut), []).append(file)
         return [self._frame(group) for group in groups.values()]
 
     def _frame(self, group: Sequence[SealedFile]) -> DataFrame:
         file = group[0]
         paths = [_hadoop_path(member.path) for member in group]
         frame = self._spark.read.schema(self._schema(file)).options(**PARQUET_OPTIONS).parquet(*paths)
+        if self._times:
+            frame = frame.filter(" AND ".join(self._times))
         if not file.whole:
             frame = frame.filter((F.col("_offset") >= file.first) & (F.col("_offset") < file.next))
         if self._types is not None and not {fmt.name for fmt in file.formats} <= self._types:
@@ -105,8 +106,9 @@ class Sealed:
         if self._joined is None:
             kept = [F.col(f"_{name}").cast("int" if name == "kind" else "binary") for name in ENVELOPE]
             return frame.select(header, *(c.alias(name) for c, name in zip(kept, ENVELOPE, strict=True)))
-        frame = frame.filter(F.col("_kind") == EVENT)
-        return frame.select(header, *self._typed(file, self._joined))
+        if not file.only_events:
+            frame = frame.filter(F.col("_kind") == EVENT)
+        return frame.select(header, *(self._typed(file, self._joined) or ()))
 
     def _schema(self, file: SealedFile) -> StructType:
         """The columns of a file, as `heliograph.journal.writing.segment_writer` lays them out."""
@@ -123,10 +125,16 @@ class Sealed:
         wanted = [fmt for fmt in file.formats if self._types is None or fmt.name in self._types]
         return [Origin(fmt.id.hex(), unified([fmt])) for fmt in wanted]
 
-    def _typed(self, file: SealedFile, joined: Format) -> list[Column]:
-        """The columns of the events; NotBySpark when one cannot be had from this file."""
-        origins = self._origins(file)
-        return [_column(field, origins).alias(field.name) for field in joined.fields]
+    def _typed(self, file: SealedFile, joined: Format) -> list[Column] | None:
+        """The columns of the events; None when one cannot be had from this file."""
+        alike = _kind_of(file)
+        if alike not in self._columns:  # made once for all of them: each column is some calls into Java
+            origins = self._origins(file)
+            try:
+                self._columns[alike] = [_column(field, origins).alias(field.name) for field in joined.fields]
+            except NotBySpark:
+                self._columns[alike] = None
+        return self._columns[alike]
 
     def _header(self, partition: str) -> Column:
         """In one text, because each part of a column that is built in Python costs a call into Java."""
@@ -142,6 +150,11 @@ class Sealed:
             "append_ns": "_append_ts",
         }
         return F.expr(f"struct({', '.join(f'{fields[name]} AS {name}' for name in HEADER_TYPE.names)})")
+
+
+def _kind_of(file: SealedFile) -> tuple[Any, ...]:
+    """What files have in common that can be read together."""
+    return file.layout, tuple(fmt.id for fmt in file.formats)
 
 
 def _column(field: Field, origins: Sequence[Origin]) -> Column:

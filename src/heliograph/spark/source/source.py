@@ -7,6 +7,9 @@ they do is elsewhere: options in `options`, columns in `shape`, the way of a str
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,8 +26,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from heliograph.errors import HeliographError, HistoryGone
+from heliograph.journal.consumers.outside_readers import note
 from heliograph.journal.format.folder import partition_folder
 from heliograph.model.formats import Format
+from heliograph.runtime.ports import LocalDisk
 from heliograph.spark.source.columns import full_schema, insist_on_columns
 from heliograph.spark.source.filters import WORDS_OF_OPTIONS, joined_format
 from heliograph.spark.source.options import parse_options
@@ -46,6 +51,9 @@ if TYPE_CHECKING:
     from heliograph.spark.source.partitions import Key
 
     Ranges: TypeAlias = dict[Key, tuple[int, int]]
+
+
+log = logging.getLogger(__name__)
 
 
 class SlicePartition(InputPartition):
@@ -197,7 +205,9 @@ class HistoryReader(DataSourceReader):
                 ranges += ((key, *span) for span in pruned(readers[key], first, end, known, predicates))
             else:  # it has gone since the frame was loaded: the task that reads it says so
                 ranges.append((key, first, end))
-        rows = rows_per_task(sum(end - first for _, first, end in ranges), self._options)
+        # With a local master tasks run on this very machine; a cluster has more, and minPartitions says so.
+        cores = len(os.sched_getaffinity(0))
+        rows = rows_per_task(sum(end - first for _, first, end in ranges), self._options, cores)
         parts: list[InputPartition] = []
         for key, first, end in ranges:
             segments = readers[key].manifest.segments if key in readers else ()
@@ -261,6 +271,18 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_shortly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from batches(self._job, partition.value, self._wanted)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Everything before these offsets is processed; under the name that was given consumers list it."""
+        if self._options.consumer is None:
+            return
+        disk = LocalDisk(self._options.path, create=False)
+        for channel, partitions in end.items():
+            positions = {partition: int(found["offset"]) for partition, found in partitions.items()}
+            try:
+                note(disk, channel, self._options.consumer, positions, time.time_ns())
+            except HeliographError as error:  # the query does not depend on it
+                log.warning("how far %s is cannot be told: %s", self._options.consumer, error)
 
     def stop(self) -> None:
         if self._watch is not None:

@@ -2,15 +2,15 @@
 
 Spark keeps offsets as JSON in its checkpoint. Ours are
 
-    {"air.tracks": {"5f0c…": {"epoch": 3, "offset": 1200, "from": 1000, "lives": [[0, "9be1…"], …]}}}
+    {"air.tracks": {"5f0c…": {"epoch": 3, "offset": 1200, "from": 1000, "epochs": [[0, "9be1…"], …]}}}
 
 for "all below offset 1200, of which the batch that ends here begins at 1000". Spark does not keep where a
 query began: it asks again after a restart, when "latest" is somewhere else. With `from` in it a batch that
 was planned but not finished is read again exactly as it was planned, the first one included.
 
-The epoch counts the writers that a partition has had, and the lives name the last of them, with the offset at
-which each began. When another one went on, or the history ends before an offset that was read, an older copy
-was put back: offsets from there on name other events now (`heliograph.model.lives`).
+The epoch counts the writers that a partition has had, and the epochs name the last of them, with the offset
+at which each began. When another one went on, or the history ends before an offset that was read, an older
+copy was put back: offsets from there on name other events now (`heliograph.model.history_epochs`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from heliograph.errors import HistoryDamaged
 from heliograph.journal.format.folder import partition_folder
-from heliograph.model.lives import Life, parted_at
+from heliograph.model.history_epochs import Epoch, parted_at
+from heliograph.spark.source.lag import behind
 from heliograph.spark.source.partitions import Key
 from heliograph.spark.source.plan import rows_per_task, slices_of
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from heliograph.journal.reading.reader import PartitionReader
-    from heliograph.model.lives import Lives
+    from heliograph.model.history_epochs import Epochs
     from heliograph.spark.source.options import Options
     from heliograph.spark.source.partitions import Watch
     from heliograph.spark.source.tasks import Slice
@@ -46,7 +47,7 @@ class Position(NamedTuple):
     offset: int
     start: int
     """Where the batch begins that ends here."""
-    lives: Lives = ()
+    epochs: Epochs = ()
     """Which writers wrote what was read."""
 
 
@@ -56,7 +57,7 @@ def from_json(offsets: Mapping[str, Any]) -> dict[Key, Position]:
             at["epoch"],
             at["offset"],
             at.get("from", at["offset"]),
-            tuple(Life(first, bytes.fromhex(name)) for first, name in at.get("lives", ())),
+            tuple(Epoch(first, bytes.fromhex(name)) for first, name in at.get("epochs", at.get("lives", ()))),
         )
         for channel, partitions in offsets.items()
         for partition, at in partitions.items()
@@ -67,8 +68,8 @@ def to_json(positions: Mapping[Key, Position]) -> Offsets:
     found: Offsets = {}
     for key, at in sorted(positions.items()):
         entry: dict[str, Any] = {"epoch": at.epoch, "offset": at.offset, "from": at.start}
-        if at.lives:
-            entry["lives"] = [[life.first, life.id.hex()] for life in at.lives]
+        if at.epochs:
+            entry["epochs"] = [[epoch.first, epoch.id.hex()] for epoch in at.epochs]
         found.setdefault(key.channel, {})[key.partition] = entry
     return found
 
@@ -87,6 +88,8 @@ class Stream:
         self._target: dict[Key, int] | None = None
         """How far `availableNow` goes; None when there is no such end."""
         self._waiting_since: float | None = None
+        self._planned: Offsets = {}
+        """Where the batch ends that was planned last."""
 
     def initial(self) -> Offsets:
         """Where a query without a checkpoint begins."""
@@ -109,6 +112,10 @@ class Stream:
 
         With `limited` False the options that limit a batch do not count, because the trigger says so.
         """
+        self._planned = self._latest(start, limited=limited)
+        return self._planned
+
+    def _latest(self, start: Offsets, *, limited: bool) -> Offsets:
         before = from_json(start)
         ready = {key: at for key, at in self._ready(before).items() if at.offset > at.start}
         if limited:
@@ -125,13 +132,21 @@ class Stream:
         return to_json({**still, **moved, **back})
 
     def report(self) -> dict[str, Any]:
-        """What is there now, for whoever looks at the progress of the query."""
+        """What is there now, for whoever looks at the progress of the query, and what the batch leaves of it.
+
+        Spark asks this right after it has asked how far the next batch goes.
+        """
+        readers = self._watch.readers()
         positions = {
-            key: _position(reader, reader.watermark, reader.earliest)
-            for key, reader in self._watch.readers().items()
+            key: _position(reader, reader.watermark, reader.earliest) for key, reader in readers.items()
         }
         assigned = {} if self._options.assigned is None else {"assigned": True}
-        return {"path": self._watch.folder.path, "channels": to_json(positions), **assigned}
+        lags: dict[str, dict[str, Any]] = {}
+        planned = from_json(self._planned)
+        for key, reader in readers.items():
+            left = behind(reader, planned[key].offset if key in planned else reader.earliest)
+            lags.setdefault(key.channel, {})[key.partition] = left._asdict()
+        return {"path": self._watch.folder.path, "channels": to_json(positions), "lag": lags, **assigned}
 
     def slices(self, start: Offsets, end: Offsets) -> list[Slice]:
         """The tasks of a batch."""
@@ -208,7 +223,7 @@ class Stream:
                 raise problem
             if reader is None:
                 continue
-            parted = parted_at(at.lives, reader.manifest.lives, at.offset)
+            parted = parted_at(at.epochs, reader.manifest.epochs, at.offset)
             first = reader.watermark if parted is None else min(parted, reader.watermark)
             if first < at.offset:
                 log.warning("%s; the stream goes on from %d", problem, first)
@@ -219,7 +234,7 @@ class Stream:
         place = partition_folder(*key)
         if reader is None:
             return HistoryDamaged(place, at.offset, at.offset + 1, "the partition is not there any more")
-        parted = parted_at(at.lives, reader.manifest.lives, at.offset)
+        parted = parted_at(at.epochs, reader.manifest.epochs, at.offset)
         if parted is not None:
             reason = (
                 "the history went back in time, as an older copy that was put back does; they are others now"
@@ -238,7 +253,7 @@ class Stream:
 
 def _position(reader: PartitionReader, offset: int, start: int) -> Position:
     manifest = reader.manifest
-    return Position(manifest.epoch, offset, start, manifest.lives)
+    return Position(manifest.epoch, offset, start, manifest.epochs)
 
 
 def shares(available: Mapping[Key, int], most: int) -> dict[Key, int]:

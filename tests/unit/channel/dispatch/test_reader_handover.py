@@ -17,7 +17,7 @@ def test_a_thread_that_was_relieved_takes_the_reading_from_nobody_when_its_callb
     clock, tasks = SystemClock(), ThreadTasks()
     pool = DispatchPool(clock, tasks, callback_limit=30.0, readers=readers)
     reader = Reader("link", readers, clock, tasks)
-    run: Any = SimpleNamespace(lane=SimpleNamespace(level=3))
+    run: Any = SimpleNamespace(queue=SimpleNamespace(level=3))
     far_ahead = clock.monotonic_ns() + 3_600_000_000_000  # the watch finds no callback that takes long
 
     reader.begin()

@@ -143,7 +143,7 @@ def test_what_is_due_at_one_instant_goes_by_priority(helio: Rig) -> None:
     for i in range(1, 6):
         tracks.push(Track(i), priority=i, deliver_after=1.0)
     helio.clock.advance(1)
-    assert tracks.delayed.lane.wait_empty(LIMIT)
+    assert tracks.delayed.queue.wait_empty(LIMIT)
     gate.set()
     helio.settle()
     assert seen == [0, 5, 4, 3, 2, 1]

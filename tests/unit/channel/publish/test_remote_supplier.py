@@ -74,7 +74,7 @@ def shared() -> Iterator[Channel[Reading]]:
         yield station.channel("shared", Reading)
 
 
-def intake_by(clock: Any, channel: Channel[Reading]) -> RemoteSupplier[Reading]:
+def intake_by(clock: Any, channel: Channel[Reading]) -> RemoteSupplier:
     intake = channel.neighbours.intake("there")
     assert isinstance(intake, RemoteSupplier)
     intake._clock = clock

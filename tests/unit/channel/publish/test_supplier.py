@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.publish import supplier as supplier_module
+from heliograph.channel.publish import queue_sink
 from heliograph.errors import QueueFull, WouldDeadlock
 from heliograph.qos.policies import QoS
 from heliograph.station import Station
@@ -54,7 +54,7 @@ def test_a_batch_is_as_its_events_pushed_one_by_one(
     events: list[Any], receivers: list[tuple[Any, ...]], inline: bool, together: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, Station() as station:
-        patch.setattr(supplier_module, "TOGETHER", together)
+        patch.setattr(queue_sink, "TOGETHER", together)
         outcomes = [_outcome(station, name, events, receivers, inline) for name in ("ones", "many")]
     assert outcomes[0] == outcomes[1]
 
@@ -114,7 +114,7 @@ def test_a_batch_finds_no_room_in_a_queue_that_is_filled_beyond_its_limit(
     consumer = channel.consumer(where=where)
     header = channel.supplier("before").next_header(Reading(0, 0))
     for n in range(8):
-        consumer.lane.put_extra((Reading(0, n), header, 0))
+        consumer.queue.put_extra((Reading(0, n), header, 0))
     for many in (2, 40):
         with pytest.raises(QueueFull) as caught:
             channel.push_many([Reading(1, n) for n in range(many)])
@@ -196,7 +196,7 @@ class TestTurns:
 
 def _wait_until_one_waits(channel: Channel[Any]) -> None:
     ends = time.monotonic() + LIMIT
-    while not channel._own._barred:
+    while not channel._own.entry.barred:
         assert time.monotonic() < ends
         time.sleep(0.001)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
+from heliograph.channel.queueing.time_based_filter import Separation
 from heliograph.errors import NotPossible
 from heliograph.testing import rig
 from tests.support import examples
@@ -187,8 +188,9 @@ def test_keys_that_are_free_again_are_forgotten(helio: Rig) -> None:
             tracks.push(Track(key))
             assert consumer.pull(5) == Track(key)
             helio.clock.advance(0.5)
-        lane: Any = consumer.lane
-        assert len(lane._free_at) <= 3
+        (separation,) = consumer.queue._stages
+        assert isinstance(separation, Separation)
+        assert len(separation) <= 3
         assert len(helio.station.timers) == 0
 
 

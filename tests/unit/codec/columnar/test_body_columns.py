@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import math
+import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph.codec import mapping_decoder
 from heliograph.codec.columnar import body_columns as bodycolumns
-from heliograph.codec.columnar.body_columns import Bodies, NotPlain, columns_decoder
-from heliograph.codec.columnar.columns import to_batch
+from heliograph.codec.columnar.body_columns import Bodies, NotPlain, columns_decoder, columns_of, fits
+from heliograph.codec.columnar.columns import to_batch, unify
+from heliograph.codec.columnar.unify import unified
 from heliograph.errors import DecodeError, InvalidEvent
 from heliograph.model import field_types as ft
 from heliograph.model.formats import Field, Format
+from tests.random_formats import Case, random_case, random_record
 from tests.support import examples
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from random import Random
+
+    from heliograph.codec.columnar.body_columns import Decoder
 
 encode = msgspec.msgpack.encode
 
@@ -32,6 +40,8 @@ ANY_OF: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "str": st.text(max_size=4) | st.sampled_from(["x" * 31, "x" * 32, "ü" * 200]),
     "bytes": st.binary(max_size=4) | st.just(bytes(300)),
+    "date": st.dates(),
+    "uuid": st.uuids(),
 }
 
 
@@ -108,16 +118,119 @@ def test_only_the_columns_that_are_wanted_are_made() -> None:
     assert list(decoded(fmt, [encode(["1", "2", "3"])], ["b"])) == ["b"]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [ft.Scalar("datetime"), ft.List(ft.Scalar("i64")), ft.Anything(), ft.Enum("E", "i64", (("A", 1),))],
-    ids=str,
-)
-def test_formats_with_more_than_numbers_and_text_have_no_such_decoder(kind: ft.FieldType) -> None:
-    assert columns_decoder(Format("x", (Field("a", kind),))) is None
+def test_data_without_a_schema_and_events_without_fields_have_no_such_decoder() -> None:
+    assert columns_decoder(Format("x", (Field("a", ft.Optional(ft.List(ft.Anything()))),))) is None
     assert columns_decoder(Format("x", ())) is None
-    native = Format("x", (Field("a", ft.Scalar("i64")),), body="native")
-    assert columns_decoder(native) is None
+
+
+def random_bodies(rng: Random) -> tuple[Format, list[bytes]]:
+    """Some bodies of a random format, packed or native, that a foreign sender has written."""
+    while True:
+        fmt = random_case(rng).fmt
+        if not ft.holds(ft.Record(fmt), ft.Anything):
+            count = rng.randint(1, 6)
+            return fmt, [Case(fmt, random_record(rng, fmt)).body(rng.randint(0, 255)) for _ in range(count)]
+
+
+def slowly(fmt: Format, bodies: list[bytes]) -> pa.RecordBatch:
+    return to_batch(fmt, list(map(mapping_decoder(fmt), bodies)), spark_safe=True)
+
+
+def insist_on_equal(fmt: Format, found: dict[str, pa.Array], bodies: list[bytes]) -> None:
+    expected = slowly(fmt, bodies)
+    assert found.keys() <= set(expected.schema.names)
+    for name, array in found.items():
+        array.validate(full=True)
+        assert array.type == expected.schema.field(name).type
+        assert str(array.to_pylist()) == str(expected.column(name).to_pylist())  # as text: NaN is NaN
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=examples(400))
+def test_columns_of_every_format_are_those_that_the_codec_finds(rng: Random) -> None:
+    fmt, bodies = random_bodies(rng)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodycolumns, "AT_ONCE", 4)
+        found = decoded(fmt, bodies)
+        some = [field.name for field in fmt.fields if rng.random() < 0.5]
+        part = decoded(fmt, bodies, some)
+    assert list(found) == [field.name for field in fmt.fields]
+    assert list(part) == some
+    insist_on_equal(fmt, found, bodies)
+    insist_on_equal(fmt, part, bodies)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=examples(400))
+def test_a_changed_body_of_any_format_is_decoded_as_the_codec_does_or_not_at_all(rng: Random) -> None:
+    fmt, bodies = random_bodies(rng)
+    at = rng.randrange(len(bodies))
+    good = bodies[at]
+    place = rng.randrange(len(good)) if good else 0
+    flipped = good[:place] + bytes([good[place] ^ rng.randint(1, 255)]) + good[place + 1 :] if good else b"x"
+    bodies[at] = rng.choice([flipped, flipped, flipped, good[:place], good + good[place:] + b"x"])
+    try:
+        slowly(fmt, bodies)
+    except (DecodeError, InvalidEvent, pa.ArrowInvalid):  # the last: a dimension that no column can hold
+        with pytest.raises(NotPlain):
+            decoded(fmt, bodies)
+    else:
+        with suppress(NotPlain):
+            insist_on_equal(fmt, decoded(fmt, bodies), bodies)
+
+
+def test_long_lists_are_read_when_many_events_have_them() -> None:
+    texts = Format("x", (Field("a", ft.List(ft.Scalar("str"))), Field("b", ft.List(ft.Scalar("f64")))))
+    rows = [[["x" * (n % 3)] * 40, [1.5, 2] * (30 + n % 5)] for n in range(300)]
+    found = decoded(texts, list(map(encode, rows)))
+    assert found["a"].to_pylist() == [row[0] for row in rows]
+    assert found["b"].to_pylist() == [row[1] for row in rows]
+    with pytest.raises(NotPlain):  # one by one is quicker
+        decoded(texts, [encode([["x"] * 1000, []]), encode([[], []])])
+
+
+def test_an_announced_length_costs_no_memory() -> None:
+    fmt = Format("x", (Field("a", ft.List(ft.Scalar("i64"))),))
+    with pytest.raises(NotPlain):
+        decoded(fmt, [b"\x91\xdd\xff\xff\xff\xff\x01"])
+    arrays = Format("x", (Field("a", ft.Array("f64")),))
+    for shape in ([2**31], [2**32 - 1], [0, 2**31, 2**31], [65_536] * 4):
+        descriptor = struct.pack(f"<{1 + len(shape)}I", 0, *shape)
+        packed = encode([descriptor])
+        with pytest.raises(NotPlain):
+            decoded(arrays, [struct.pack("<I", len(packed)) + packed + bytes(64)])
+
+
+def test_arrays_that_share_their_data_are_refused() -> None:
+    fmt = Format("x", (Field("a", ft.Array("u8", (8,))), Field("b", ft.Array("u8", (8,)))))
+    descriptor = struct.pack("<2I", 0, 8)
+    packed = encode([descriptor, descriptor])
+    head = struct.pack("<I", len(packed)) + packed
+    body = head + bytes(-len(head) % 8) + bytes(8)
+    with pytest.raises(NotPlain):
+        decoded(fmt, [body])
+
+
+@pytest.mark.parametrize(
+    "time",
+    [b"\xd6\xff" + struct.pack(">I", 5), b"\xd7\xff" + struct.pack(">Q", (999_999_000 << 34) | 7),
+     b"\xc7\x0c\xff" + struct.pack(">Iq", 1_000, -62_135_596_800)],
+)  # fmt: skip
+def test_every_form_of_a_time_is_read(time: bytes) -> None:
+    fmt = Format("x", (Field("a", ft.Scalar("datetime")),))
+    body = b"\x91" + time
+    assert decoded(fmt, [body])["a"].to_pylist() == slowly(fmt, [body]).column("a").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "time",
+    [b"\xd6\xfe" + bytes(4), b"\xd7\xff" + struct.pack(">Q", 10**9 << 34), encode("2026-01-01T00:00:00Z"),
+     b"\xc7\x0c\xff" + struct.pack(">Iq", 0, 253_402_300_800),
+     b"\xc7\x0c\xff" + struct.pack(">Iq", 0, 2**62)],
+)  # fmt: skip
+def test_times_that_are_none_or_written_otherwise_are_left_to_the_codec(time: bytes) -> None:
+    with pytest.raises(NotPlain):
+        decoded(Format("x", (Field("a", ft.Scalar("datetime")),)), [b"\x91" + time])
 
 
 @pytest.mark.parametrize(
@@ -165,3 +278,26 @@ def test_the_smallest_and_the_largest_numbers_of_each_tag_are_kept() -> None:
     floats = [0.0, -0.0, math.inf, -math.inf, 5e-324, 1.7976931348623157e308]
     fmt = Format("x", (Field("a", ft.Scalar("f64")),))
     assert decoded(fmt, [encode([one]) for one in floats])["a"].to_pylist() == floats
+
+
+def test_bodies_of_several_formats_share_their_columns() -> None:
+    old = Format("x", (Field("a", ft.Scalar("i8")), Field("c", ft.Scalar("str"))))
+    new = Format("x", (Field("b", ft.Scalar("bool")), Field("a", ft.Scalar("i64"))))
+    joined = unified([old, new])
+    bodies = Bodies([encode([1, "x"]), encode([True, 300]), encode([False, 7]), encode([2, "y"])])
+    decoders = {b"old": columns_decoder(old), b"new": columns_decoder(new)}
+    groups = {b"old": np.array([0, 3]), b"new": np.array([1, 2])}
+    assert fits(old, joined)
+    arrays = columns_of(bodies, groups, cast("dict[bytes, Decoder]", decoders), list(unify([old, new])))
+    assert [array.to_pylist() for array in arrays] == [
+        [1, 300, 7, 2],
+        ["x", None, None, "y"],
+        [None, True, False, None],
+    ]
+
+
+def test_a_field_without_a_schema_takes_no_column_of_text_for_its_own() -> None:
+    text = Format("x", (Field("a", ft.Scalar("str")),))
+    assert fits(text, text)
+    assert not fits(text, Format("x", (Field("a", ft.Anything()),)))
+    assert not fits(text, Format("x", (Field("a", ft.Scalar("i64")),)))

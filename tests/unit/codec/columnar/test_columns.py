@@ -243,7 +243,7 @@ TENSORS = pa.struct([("shape", pa.list_(pa.int32())), ("data", pa.list_(pa.int64
         (ft.Scalar("i64"), pa.array(["7"]), "has a column of string; i64 needs int64"),
         (ft.Scalar("i64"), pa.array([1, None]), "has 1 nulls, but i64 has no None"),
         (ft.Scalar("u8"), pa.array([256]), "has values out of the range of u8"),
-        (ft.Scalar("f64"), pa.array([1]), "has a column of int64; f64 needs double"),
+        (ft.Scalar("f64"), pa.array(["1"]), "has a column of string; f64 needs double"),
         (ft.Scalar("datetime"), pa.array([2**62], pa.timestamp("us", "UTC")), "outside the years 1 to 9999"),
         (ft.Enum("Color", "str", (("RED", "r"),)), pa.array(["b"]), "needs values of enum Color"),
         (ft.List(ft.Scalar("i64"), 2), pa.array([[1]]), "has a list of another length than list[i64; 2]"),

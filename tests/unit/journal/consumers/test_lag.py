@@ -12,9 +12,10 @@ import pytest
 import heliograph as hg
 from heliograph.errors import BadJournalFile, NoHistory
 from heliograph.journal import CursorStore, lag
-from heliograph.journal.format.folder import cursor_folder
+from heliograph.journal.consumers.outside_readers import note, noted
+from heliograph.journal.folders import make_folder
+from heliograph.journal.format.folder import StationFolder, cursor_folder
 from heliograph.journal.names import CONSUMERS
-from heliograph.journal.writing.recovery import make_folder
 from heliograph.runtime.ports import system_ports
 from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
 
@@ -125,3 +126,21 @@ def test_a_damaged_place_is_refused_with_what_to_do(tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(BadJournalFile, match="helio journal repair --dry-run"):
         lag(tmp_path)
+
+
+def test_readers_outside_of_the_station_say_themselves_how_far_they_are(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        tracks = opened(station)
+        tracks.push_many([Track(n) for n in range(6)])
+        disk = system_ports(tmp_path).disk
+        assert disk is not None
+        (partition,) = StationFolder(tmp_path).partitions("air.tracks")
+        note(disk, "air.tracks", "totals/x", {partition: 2, "gone": 7}, 5)
+        note(disk, "air.tracks", "totals/x", {partition: 4, "gone": 7}, 6)
+        (place,) = lag(tmp_path, "air.tracks")
+        assert (place.consumer, place.acknowledged, place.events, place.seen_ts) == ("totals/x", 4, 2, 6)
+        assert place.owner == "a reader outside of the station"
+        assert noted(disk, "air.trucks") == ()
+        (file,) = (tmp_path / "readers" / "air.tracks").iterdir()
+        file.write_bytes(b"torn")
+        assert lag(tmp_path, "air.tracks") == []

@@ -8,8 +8,8 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import BadJournalFile
+from heliograph.journal.folders import make_folder
 from heliograph.journal.format.channel_config import keep_charter, keep_suspension, read_charter
-from heliograph.journal.writing.recovery import make_folder
 from heliograph.sim import SimDisk
 
 CHANNEL = "air.tracks"

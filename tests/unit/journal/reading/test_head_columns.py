@@ -84,6 +84,12 @@ def test_columns_of_runs_are_those_of_their_records(frames: list[StoredRows]) ->
     ]
 
 
+def test_events_are_found_by_their_format() -> None:
+    runs = [Run("s", 1, 0, 0, b"f", [b"", b""]), Run("s", 1, 2, 0, b"g", b""), Run("s", 1, 3, 0, b"f", b"")]
+    found = HeadColumns([(0, 0, runs)]).by_format()
+    assert {format_id: places.tolist() for format_id, places in found.items()} == {b"f": [0, 1, 3], b"g": [2]}
+
+
 @given(st.lists(stored, min_size=1, max_size=4), st.integers(1, 7))
 @settings(max_examples=examples(60))
 def test_groups_have_their_size_and_lose_nothing(frames: list[StoredRows], size: int) -> None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.errors import PartitionInUse
+from heliograph.errors import AppendFailed, PartitionInUse
+from heliograph.journal.names import LOCK
 from heliograph.journal.writing.shared_threads import COMMITTERS, MAX_OPEN, Shared
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.runtime.ports import Ports, SystemClock, SystemRandom, ThreadTasks, system_ports
 from heliograph.sim import SimDisk
-from tests.unit.journal.helpers import FORMATS, chunk, commit, history, partition, track, tracks
+from tests.unit.journal.helpers import FOLDER, FORMATS, chunk, commit, history, partition, track, tracks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,7 @@ def _wait_until(holds: Callable[[], bool]) -> bool:
 
 
 def test_a_hundred_persistent_channels_have_at_most_twelve_threads_at_rest(tmp_path: Path) -> None:
+    ThreadTasks().prepare()  # a process has this thread for good
     before = threading.active_count()
     got: list[int] = []
     with hg.Station(tmp_path) as station:
@@ -132,6 +134,21 @@ def test_a_writer_that_let_go_of_its_files_finds_out_that_another_has_written() 
     with pytest.raises(PartitionInUse, match="epoch 2"):
         commit(writer, tracks(2, 1))
     assert history(disk) == tracks(0, 3)
+
+
+def test_a_partition_that_somebody_has_for_an_instant_refuses_that_append_and_takes_the_next() -> None:
+    disk = SimDisk()
+    ports = Ports(SystemClock(), ThreadTasks(), SystemRandom(), disk)
+    with PartitionWriter(ports, FOLDER, FORMATS, sealer=None) as writer:
+        assert writer.append([track(0)]).result(LIMIT) == 0
+        assert writer._close_files()
+        with disk.lock(f"{FOLDER}/{LOCK}"), pytest.raises(AppendFailed, match="is written by"):
+            writer.append([track(1)]).result(LIMIT)
+        assert writer.append([track(1)]).result(LIMIT) == 1
+        assert writer._close_files()
+        with disk.lock(f"{FOLDER}/{LOCK}"):
+            writer.close()
+    assert history(disk) == tracks(0, 2)
 
 
 def test_a_head_is_written_on_after_its_writer_let_go_of_it() -> None:

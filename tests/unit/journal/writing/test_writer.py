@@ -46,7 +46,7 @@ def test_a_receipt_gives_the_offset_once_the_rows_are_durable() -> None:
 
 
 def test_runs_and_records_of_one_commit_share_a_frame_and_keep_their_order() -> None:
-    simulation = Simulation(seed=1)
+    simulation = Simulation(seed=2)  # the committer comes when all three are in line
     run = Run("radar", 1, 3, 30, TRACK.id, [track(n).body for n in range(3, 8)], station_seq=3)
 
     def main() -> list[int]:

@@ -12,6 +12,8 @@ from heliograph.runtime.ports import SystemClock, ThreadTasks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.queueing.queue import Item
+
 
 class Reading(hg.Event, name="air.reading"):
     value: int
@@ -29,12 +31,18 @@ class Slow(int):
         return int(self) + more
 
 
-def lane(delivered: Slow) -> BroadcastQueue:
+def lane(delivered: int = 0, direct: int = 0) -> BroadcastQueue:
     made = BroadcastQueue(
         "test", clock=SystemClock(), tasks=ThreadTasks(), limit=10, policy="block", on_ready=lambda _: None
     )
-    made.send_now = lambda _: True
+
+    def send_now(_: Item) -> bool:
+        made.direct.done += 1
+        return True
+
+    made.send_now = send_now
     made._delivered = delivered
+    made.direct.done = direct
     return made
 
 
@@ -43,9 +51,9 @@ def push(to: BroadcastQueue) -> None:
 
 
 def test_what_a_station_did_not_get_is_counted_though_a_push_is_being_counted() -> None:
-    delivered = Slow(5)
-    air = lane(delivered)
-    delivered.meanwhile = lambda: air.count_overtaken(2)
+    direct = Slow(5)
+    air = lane(direct=direct)
+    direct.meanwhile = lambda: air.count_overtaken(2)
     push(air)
     assert (air.counts().delivered, air.counts().dropped) == (4, {"overtaken": 2})
 

@@ -29,7 +29,7 @@ class Watched:
         self.ticks = ticks
         self._used = 0
         self.link = SimpleNamespace(
-            station=7, name="7", peer=SimpleNamespace(pid=1), waits_behind=0, cpu_ticks=self._cpu_ticks
+            station=7, called="7", peer=SimpleNamespace(pid=1), waits_behind=0, cpu_ticks=self._cpu_ticks
         )
         self.suspected: list[int] = []
         peers = {7: cast("Any", SimpleNamespace(link=self.link))}

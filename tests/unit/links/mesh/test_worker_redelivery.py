@@ -105,7 +105,7 @@ def wanted(*types: type[hg.Event]) -> tuple[dict[type[hg.Event], Any], ChannelSt
 def sent(gateway: RedeliveringGateway) -> list[tuple[int, bool]]:
     """What the link takes of a gateway: numbers, and whether they come again."""
     assert not gateway.paused
-    _, items = gateway.lane.drain(100)  # type: ignore[attr-defined] # a gateway's lane
+    _, items = gateway.queue.drain(100)  # type: ignore[attr-defined] # a gateway's lane
     return [(event.n, header.redelivered) for event, header, _ in items]
 
 

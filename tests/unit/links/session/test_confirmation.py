@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.channel.ledger import LaneCounts
+from heliograph.channel.ledger import QueueCounts
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import MAX_SESSIONS, PEER_LOST, Account, Owed, Reports, TakenIn
 from heliograph.runtime.ports import system_ports
@@ -26,8 +26,8 @@ class Gateway:
     def handed(self) -> int:
         return self.sent
 
-    def counts(self) -> LaneCounts:
-        return self.account.applied_to(LaneCounts(delivered=self.sent))
+    def counts(self) -> QueueCounts:
+        return self.account.applied_to(QueueCounts(delivered=self.sent))
 
 
 class Way:
@@ -42,12 +42,12 @@ def test_what_is_not_confirmed_is_pending_and_when_the_peer_is_given_up_dropped(
     owed, gateway = Owed(TASKS), Gateway(10)
     owed.open("x", gateway)
     owed.report("x", 4, 1)
-    assert gateway.counts() == LaneCounts(delivered=4, dropped={"refused": 1}, pending=5)
+    assert gateway.counts() == QueueCounts(delivered=4, dropped={"refused": 1}, pending=5)
     owed.give_up(PEER_LOST)
-    assert gateway.counts() == LaneCounts(delivered=4, dropped={"refused": 1, PEER_LOST: 5})
+    assert gateway.counts() == QueueCounts(delivered=4, dropped={"refused": 1, PEER_LOST: 5})
     assert list(owed.lost().values()) == [5]
     owed.report("x", 7, 1)
-    assert gateway.counts() == LaneCounts(delivered=7, dropped={"refused": 1, PEER_LOST: 2})
+    assert gateway.counts() == QueueCounts(delivered=7, dropped={"refused": 1, PEER_LOST: 2})
 
 
 def test_reports_are_sums_so_one_that_comes_twice_or_late_changes_nothing() -> None:
@@ -56,7 +56,7 @@ def test_reports_are_sums_so_one_that_comes_twice_or_late_changes_nothing() -> N
     for taken in (6, 6, 2):
         owed.report("x", taken, 0)
     owed.report("of no gateway", 3, 3)
-    assert gateway.counts() == LaneCounts(delivered=6, pending=4)
+    assert gateway.counts() == QueueCounts(delivered=6, pending=4)
 
 
 def test_more_than_was_handed_over_is_never_delivered() -> None:
@@ -86,7 +86,7 @@ def test_a_gateway_that_goes_on_in_the_next_session_keeps_what_it_counted() -> N
     following.open("x", gateway)
     gateway.sent = 15
     following.report("x", 2, 0)
-    assert gateway.counts() == LaneCounts(delivered=8, dropped={"refused": 1, PEER_LOST: 3}, pending=3)
+    assert gateway.counts() == QueueCounts(delivered=8, dropped={"refused": 1, PEER_LOST: 3}, pending=3)
 
 
 def test_a_report_names_what_is_new_and_the_last_one_all() -> None:

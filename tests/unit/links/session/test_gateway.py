@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import heliograph as hg
-from heliograph.links.session.gateway import GatewayLane
+from heliograph.links.session.gateway import GatewayQueue
 from heliograph.model.event import Header
 from heliograph.runtime.ports import SystemClock, ThreadTasks
 
@@ -24,9 +24,9 @@ def item(value: int, *, priority: int, expired: bool = False) -> Item:
     return Reading(value), Header("c", "reading", "s", 1, value, 0, b"", priority), int(expired)
 
 
-def lane(*items: Item) -> GatewayLane:
+def lane(*items: Item) -> GatewayQueue:
     """One whose link is never quiet, and which is full."""
-    made = GatewayLane(
+    made = GatewayQueue(
         "test",
         clock=SystemClock(),
         tasks=ThreadTasks(),

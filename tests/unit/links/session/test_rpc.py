@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import pytest
 
-from heliograph.errors import QueryFailed
+from heliograph.errors import NoThreadLeft, QueryFailed
 from heliograph.links.session import messages as m
 from heliograph.links.session.rpc import WAITING, Rpc
 from heliograph.runtime.ports import ThreadTasks, system_ports
@@ -24,7 +24,7 @@ class FakeLink:
     """A link over which nothing goes."""
 
     station = STATION
-    name = f"{STATION:016x}"
+    name = called = f"{STATION:016x}"
     closed = False
 
     def post(self, *posted: m.Message) -> None: ...
@@ -117,19 +117,19 @@ def test_a_station_that_is_linked_anew_before_it_is_struck_off_still_answers() -
     assert bytes(answers.pop("new")) == b"\x2a"
 
 
-def test_a_question_for_which_no_thread_was_left_is_answered_with_the_next(
+def test_a_question_for_which_no_thread_was_left_is_answered_when_there_is_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host = Host()
     host.may_answer.set()
+    ThreadTasks().prepare()
     with monkeypatch.context() as starved:
         starved.setattr(ThreadTasks, "spawn", no_thread)
         host.ask()
-    assert host.heard == []
-    host.ask()
-    assert wait_until(lambda: host.heard == ["join", "join"])
+        assert host.heard == []
+    assert wait_until(lambda: host.heard == ["join"])
     host.questions.close()
 
 
-def no_thread(*_: object) -> None:
-    raise RuntimeError("can't start new thread")
+def no_thread(_: object, name: str, __: object) -> None:
+    raise NoThreadLeft(name, "can't start new thread")

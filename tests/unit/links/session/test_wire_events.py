@@ -154,7 +154,8 @@ def test_what_was_pushed_together_crosses_as_it_is(
     fmt, places = FORMAT[cls], sorted(wanted) if has_gaps else range(7, 7 + len(wanted))
     first = Header("air", fmt.name, "radar", 7, 100 + places[0], 1_000, fmt.id, 4, (), places[0])
     sequences = [100 + place for place in places] if has_gaps else None
-    bulk = OutgoingBatch([an_event(cls, place) for place in places], first, places, 0, sequences)
+    events = [an_event(cls, place) for place in places]
+    bulk = OutgoingBatch(events, first, 100 + places[0], 1_000, places, 0, sequences)
     run = m.Run(m.UNIFORM, 1, len(bulk), memoryview(WRITER.bulk(cls, bulk)))
     items = STREAM[cls].read(run, (cls,), "peer")
     assert [item[:2] for item in items] == [arrived(item, cls) for item in bulk]

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.types import (
     ArrayType,
     DateType,
+    DayTimeIntervalType,
     DoubleType,
     IntegerType,
     LongType,
@@ -69,6 +70,7 @@ def test_options_are_told_apart_without_case() -> None:
         ({**LEAST, "adoptTimeout": "soon"}, False, "a time such as"),
         ({**LEAST, "event": "Total"}, False, "package.module:Class"),
         ({**LEAST, "key": "id"}, False, "'create' is missing"),
+        ({**LEAST, "channels": "a,b"}, False, "channel or channels, not both"),
     ],
 )
 def test_wrong_options_are_refused_with_what_is_allowed(
@@ -190,8 +192,11 @@ def test_without_a_history_a_format_is_made_only_when_that_is_asked_for(tmp_path
     made = sink_target(options(tmp_path, creates=True, type="made", key=("id",)), schema).format
     assert made.by_name["id"].type == ft.Scalar("i64")
     assert str(made.by_name["items"].type)
+    day, span = StructType().add("day", DateType()), StructType().add("span", DayTimeIntervalType())
+    dated = sink_target(options(tmp_path, creates=True, type="dated"), day).format
+    assert dated.by_name["day"].type == ft.Optional(ft.Scalar("date"))
     with pytest.raises(FormatError, match="cast it"):
-        sink_target(options(tmp_path, creates=True, type="dated"), StructType().add("day", DateType()))
+        sink_target(options(tmp_path, creates=True, type="odd"), span)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +283,7 @@ def staged(folder: Path, *ids: int) -> list[WriterCommitMessage | None]:
     key = key_of("totals", "w", "query")
     with Stage(system_ports(folder), key, 0, "p0-a0") as stage:
         stage.add(format_of(Total), [encoder(Total).encode(Total(n, "")) for n in ids])
-        return [Staged("query", stage.finish())]
+        return [Staged("query", {"totals": stage.finish()})]
 
 
 def kept(folder: Path) -> list[int]:
@@ -295,7 +300,8 @@ def handing(tmp_path: Path) -> Handing:
     disk = system_ports(tmp_path).disk
     assert disk is not None
     make_inbox(disk)
-    return Handing(options(tmp_path, writer="w", timeout=0.0), Target(format_of(Total)), "w")
+    targets = {"totals": Target(format_of(Total))}
+    return Handing(options(tmp_path, writer="w", timeout=0.0), targets, "w")
 
 
 @pytest.mark.parametrize("again", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from heliograph.errors import InvalidOption
@@ -105,7 +106,12 @@ def test_delays_are_written_as_spark_writes_them() -> None:
         ({**LEAST, "zzz": "b"}, False, "there is no option 'zzz'; there are path, channel"),
         ({**LEAST, "endingOffsets": "latest"}, True, "it is for batch reads only"),
         ({**LEAST, "maxEventsPerTrigger": "1"}, False, "it is for streams only"),
-        ({**LEAST, "where": "id > 1"}, True, "did you mean 'filter'"),
+        ({**LEAST, "where": "id > 1", "filter": "id > 2"}, True, "it once"),
+        ({**LEAST, "timestampAsOf": "2026-01-01"}, False, "did you mean 'endingTimestamp'"),
+        ({**LEAST, "versionAsOf": "5"}, False, "did you mean 'endingOffsets'"),
+        ({**LEAST, "start": "5", "startingOffsets": "earliest"}, True, "either start or startingOffsets"),
+        ({**LEAST, "until": "tomorrow"}, False, "earliest, latest, now, an offset, a time"),
+        ({**LEAST, "until": "5"}, True, "batch reads"),
         ({**LEAST, "maxEventsPerTrigger": "0"}, True, "a whole number from 1 on"),
         ({**LEAST, "maxBytesPerTrigger": "many"}, True, "64m"),
         ({**LEAST, "failOnDataLoss": "yes"}, True, "true or false"),
@@ -175,3 +181,16 @@ def test_what_spark_itself_gives_to_every_source_is_passed_over() -> None:
 def test_columns_can_be_asked_for_before_it_is_known_which_kind_of_read_it_will_be() -> None:
     said = {**LEAST, "endingOffsets": "latest", "maxEventsPerTrigger": "5"}
     assert parse_options(said, stream=None).max_events == 5
+
+
+def test_the_words_of_read_are_taken_too() -> None:
+    said = {"folder": "data", "channel": "c", "where": "id > 1", "columns": "envelope",
+            "fail_on_data_loss": "false", "start": "7", "until": "now"}  # fmt: skip
+    options = parse_options(said, stream=False)
+    same = {"path": "data", "channel": "c", "filter": "id > 1", "mode": "envelope", "failOnDataLoss": "false"}
+    plain = parse_options(same, stream=False)
+    assert options == msgspec.structs.replace(
+        plain, starting=Points(everywhere=7), ending=Points(named="latest")
+    )
+    time = parse_options({**LEAST, "start": "1970-01-01T00:00:01+00:00"}, stream=True).starting
+    assert time == Points(time_ns=1_000_000_000)

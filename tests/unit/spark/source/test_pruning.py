@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,23 @@ import heliograph as hg
 from heliograph.errors import HistoryDamaged
 from heliograph.journal.format.manifest import Segment
 from heliograph.journal.writing import segment_writer as segmentwriter
+from heliograph.model import field_types as ft
+from heliograph.model.field_types import EPOCH
+from heliograph.model.formats import Field, Format
 from heliograph.spark.source import plan as planning
+from heliograph.spark.source.filters import parsed, stored_times
 from heliograph.spark.source.plan import slices_of
 from heliograph.spark.source.source import HeliographSource
-from tests.unit.spark.histories import Keeper
+from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GROUP = 10
+
+
+def at(seconds: int) -> datetime:
+    return EPOCH + timedelta(microseconds=(FIRST_TIME + seconds * SECOND) // 1000)
 
 
 class Track(hg.Event, name="air.track", key="id"):
@@ -79,6 +88,74 @@ def test_only_where_rows_can_pass_there_is_something_to_do(
     kept: Keeper, options: dict[str, str], ranges: list[tuple[int, int]]
 ) -> None:
     assert planned(kept, **options) == ranges
+
+
+class Timed(hg.Event, name="air.timed"):
+    at: datetime
+    size: hg.u64
+    exact: datetime | None = None
+
+
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keeper:
+    """Forty sealed events in row groups of ten: a second apart, sizes beyond what a signed integer holds."""
+    monkeypatch.setattr(segmentwriter, "ROW_GROUP", GROUP)
+    monkeypatch.setattr(planning, "ROW_GROUP", GROUP)
+    with Keeper(tmp_path / "data") as keeper:
+        for n in range(40):
+            keeper.clock.now = FIRST_TIME + n * SECOND
+            time = EPOCH + timedelta(seconds=n)
+            keeper.push(Timed(time, 2**63 + n, time))
+        keeper.seal()
+    return keeper
+
+
+@pytest.mark.parametrize(
+    ("condition", "ranges"),
+    [
+        ("at < TIMESTAMP '1970-01-01T00:00:15Z'", [(0, 20)]),
+        ("exact >= TIMESTAMP '1970-01-01T00:00:30Z'", [(30, 40)]),
+        ("at = TIMESTAMP '1970-01-01T00:00:12Z'", [(10, 20)]),
+        ("size > 9223372036854775840", [(30, 40)]),
+        ("size = 9223372036854775808", [(0, 10)]),
+        (f"header.append_ts >= TIMESTAMP '{at(25).isoformat()}'", [(20, 40)]),
+        (f"header.source_ts < TIMESTAMP '{at(5).isoformat()}'", [(0, 10)]),
+    ],
+)
+def test_times_and_numbers_that_are_decimals_in_files_leave_row_groups_out(
+    timed: Keeper, condition: str, ranges: list[tuple[int, int]]
+) -> None:
+    assert planned(timed, filter=condition) == ranges
+
+
+@pytest.mark.parametrize(
+    ("condition", "stored"),
+    [
+        ("header.append_ts > :t", ["_append_ts >= 1000001000L"]),
+        ("header.append_ts >= :t AND header.append_ts < :u",
+         ["_append_ts >= 1000000000L", "_append_ts < 2000000000L"]),
+        ("header.source_ts = :t", ["_source_ts >= 1000000000L", "_source_ts < 1000001000L"]),
+        ("header.source_ts <= :t", ["_source_ts < 1000001000L"]),
+        ("header.source_ts <= :t OR size = 1", []),
+        ("size = 1", []),
+    ],
+)  # fmt: skip
+def test_a_filter_on_times_of_the_header_becomes_one_on_the_columns_of_files(
+    condition: str, stored: list[str]
+) -> None:
+    times = {
+        name: EPOCH + timedelta(seconds=n) for name, n in (("t", 1), ("u", 2)) if f":{name}" in condition
+    }
+    tree = parsed(condition, times or None)
+    assert stored_times(tree, {"air.timed": [hg.format_of(Timed)]}) == stored
+
+
+def test_a_bound_holds_only_where_every_event_type_has_one() -> None:
+    tree = parsed("header.append_ts > :t AND size = 1", {"t": EPOCH})
+    other = Format("other", (Field("size", ft.Scalar("i64")),))
+    assert stored_times(tree, {"air.timed": [hg.format_of(Timed)], "other": [other]}) == [
+        "_append_ts >= 1000L"
+    ]
 
 
 def test_a_file_with_a_format_that_nobody_knew_is_left_in(kept: Keeper) -> None:

@@ -63,7 +63,7 @@ def ranges(planned: Plan) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]
 
 def rows(folder: Path, planned: Plan, **options: Any) -> list[dict[str, Any]]:
     """What our source makes of the slices and, to see the same rows through it, of the sealed files."""
-    slices = (*planned.slices, *(part for file in planned.files for part in file.slices()))
+    slices = (*planned.slices, *(file.slice() for file in planned.files))
     if "joined" in options:
         joined = options.pop("joined")
     else:

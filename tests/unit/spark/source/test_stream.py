@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import heliograph as hg
 from heliograph.errors import HistoryDamaged, InvalidOption, NoHistory
+from heliograph.journal import lag
 from heliograph.spark.source.options import parse_options
 from heliograph.spark.source.partitions import Key, Watch
+from heliograph.spark.source.source import HeliographSource
 from heliograph.spark.source.stream import Offsets, Stream, shares, to_json
 from tests.support import examples
 from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
@@ -294,3 +296,41 @@ def test_offsets_are_the_same_after_json() -> None:
     from heliograph.spark.source.stream import from_json
 
     assert to_json(from_json(offsets)) == offsets
+
+
+def test_a_checkpoint_that_calls_epochs_lives_is_read_too() -> None:
+    from heliograph.spark.source.stream import from_json
+
+    at = {"epoch": 3, "offset": 12, "from": 10}
+    epochs = [[0, "9be1"], [7, "00ff"]]
+    before = {"air": {"5f0c": {**at, "lives": epochs}}}
+    now = {"air": {"5f0c": {**at, "epochs": epochs}}}
+    assert to_json(from_json(before)) == now
+    assert from_json(before) == from_json(now)
+
+
+def test_what_spark_has_processed_is_listed_among_the_consumers(kept: object, tmp_path: Path) -> None:
+    source = HeliographSource({"path": str(tmp_path), "channel": "air.tracks", "consumer": "totals"})
+    reader: Any = source.streamReader(source.schema())
+    reader.commit({"air.tracks": {"p1": {"epoch": 1, "offset": 4, "from": 0}, "p2": {"offset": 30}}})
+    assert [(one.consumer, one.partition, one.acknowledged, one.events) for one in lag(tmp_path)] == [
+        ("totals", "p1", 4, 6),
+        ("totals", "p2", 30, 0),
+    ]
+    reader.stop()
+    unnamed = HeliographSource({"path": str(tmp_path), "channel": "air.tracks"})
+    other: Any = unnamed.streamReader(unnamed.schema())
+    other.commit({"air.tracks": {"p1": {"offset": 5}}})
+    other.stop()
+    assert [one.acknowledged for one in lag(tmp_path)] == [4, 30]
+
+
+def test_a_folder_that_cannot_be_written_stops_no_query(
+    kept: object, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "readers").write_bytes(b"no folder")
+    source = HeliographSource({"path": str(tmp_path), "channel": "air.tracks", "consumer": "totals"})
+    reader: Any = source.streamReader(source.schema())
+    reader.commit({"air.tracks": {"p1": {"offset": 4}}})
+    reader.stop()
+    assert "how far totals is cannot be told" in caplog.text

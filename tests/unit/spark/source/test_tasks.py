@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import heliograph as hg
 from heliograph.codec import encoder
@@ -24,6 +25,7 @@ from heliograph.spark.source import tasks as slices
 from heliograph.spark.source.columns import full_schema, insist_on_columns
 from heliograph.spark.source.filters import joined_format
 from heliograph.spark.source.plan import chosen_types, learn_formats
+from heliograph.spark.source.source import HeliographSource
 from heliograph.spark.source.tasks import Job, Slice, batches
 from tests.unit.spark.histories import SECOND, Keeper
 
@@ -301,6 +303,39 @@ def test_a_schema_with_other_columns_or_types_is_refused(twice: Path) -> None:
         with pytest.raises(InvalidOption) as refused:
             insist_on_columns(wrong, there)
         assert sentence in str(refused.value)
+
+
+class Spot(hg.Event, name="spot"):
+    lat: hg.f32
+    lon: hg.f32
+
+
+class Seen(hg.Event, name="seen"):
+    small: hg.i16
+    place: Spot | None = None
+
+
+def test_a_schema_may_name_a_part_of_a_struct_and_a_wider_number(tmp_path: Path) -> None:
+    with Keeper(tmp_path) as keeper:
+        keeper.push(Seen(7, Spot(1.5, 2.5)), Seen(8))
+        keeper.seal()
+        keeper.push(Seen(9, Spot(3.5, 4.5)))
+    source = HeliographSource({"path": str(tmp_path), "channel": "air.tracks"})
+    wanted = StructType().add("place", StructType().add("lon", "double")).add("small", "long")
+    reader: Any = source.reader(wanted)
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert found == [
+        {"place": {"lon": 2.5}, "small": 7},
+        {"place": None, "small": 8},
+        {"place": {"lon": 4.5}, "small": 9},
+    ]
+    for narrower in (
+        StructType().add("small", "byte"),
+        StructType().add("place", StructType().add("lon", "integer")),
+        StructType().add("place", StructType().add("height", "float")),
+    ):
+        with pytest.raises(InvalidOption):
+            HeliographSource(source.options).reader(narrower)
 
 
 def pushed_together(folder: Path, *lots: list[Track]) -> None:

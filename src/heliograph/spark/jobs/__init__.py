@@ -1,0 +1,49 @@
+"""Jobs over the history of channels, on Spark.
+
+    from heliograph.spark import jobs
+
+    jobs.archive(spark, "data", "air.tracks", "tables/tracks", format="delta")
+    jobs.quality(spark, "data", "air.tracks", expect=["speed BETWEEN 0 AND 1200"])
+    jobs.snapshot(spark, "data", "air.tracks", "tables/latest")
+    jobs.correlate(spark, "data", "storms", "tables/storms")
+    jobs.register("data", "air.tracks", "tables/sealed", format="iceberg")
+    jobs.report(spark, "data", "report.html")
+
+Each checks its arguments when it is made, so that a mistake is found before Spark starts; each says in
+numbers what it did, and goes on where the last run of it ended. `helio pipeline` runs them from the shell.
+"""
+
+from __future__ import annotations
+
+from heliograph.spark.jobs.archive import Archived, ArchiveJob, archive
+from heliograph.spark.jobs.correlate import Correlated, CorrelateJob, correlate
+from heliograph.spark.jobs.quality import Expectation, Quality, QualityJob, quality
+from heliograph.spark.jobs.quality_events import QualityRecord, Quarantined
+from heliograph.spark.jobs.register import Registered, RegisterJob, register
+from heliograph.spark.jobs.report import ChannelReport, Report, ReportJob, report
+from heliograph.spark.jobs.snapshot import Snapshot, SnapshotJob, snapshot
+
+__all__ = [
+    "ArchiveJob",
+    "Archived",
+    "ChannelReport",
+    "CorrelateJob",
+    "Correlated",
+    "Expectation",
+    "Quality",
+    "QualityJob",
+    "QualityRecord",
+    "Quarantined",
+    "RegisterJob",
+    "Registered",
+    "Report",
+    "ReportJob",
+    "Snapshot",
+    "SnapshotJob",
+    "archive",
+    "correlate",
+    "quality",
+    "register",
+    "report",
+    "snapshot",
+]
