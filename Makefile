@@ -39,7 +39,7 @@ check: $(READY) ## lint, format, types, import directions, spelling
 
 .PHONY: suites
 suites: $(READY) ## all tests; tests/budgets.toml says how many minutes each suite has
-	$(BIN)/pytest -n $(JOBS) --dist loadscope
+	$(BIN)/python -m tests.all_suites -n $(JOBS) --dist loadscope
 
 .PHONY: unit
 unit: $(READY) ## the fast tests only

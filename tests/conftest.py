@@ -29,6 +29,8 @@ P = TypeVar("P", bound="Callable[..., ast.AST]")
 
 TESTS = Path(__file__).parent
 IS_FUZZING = EXAMPLES_FACTOR != 1
+OVER_BUDGET = 10
+"""The exit code of a run over a budget, none of pytest's own: running a test again does not mend that."""
 
 # Speed is measured in bench/, never asserted here. CI sees the same examples in every run, so that what
 # turns red is the change; `make fuzz` goes looking for new ones.
@@ -101,6 +103,7 @@ def locks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lock-order", help="append to this file which locks were taken while which were held")
+    parser.addoption("--failed-to", help="write the names of the tests that failed into this file")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -126,6 +129,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerFor
     return OneWorkerForSpark(config, log)
 
 
+class Failed:
+    """Writes the names of the tests that failed into a file, for `tests/all_suites.py`."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._names: dict[str, None] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._names[report.nodeid] = None
+
+    def pytest_sessionfinish(self) -> None:
+        self._file.write_text("".join(f"{name}\n" for name in self._names))
+
+
 class Budgets:
     """Adds up the time of each suite and fails a run that goes over tests/budgets.toml."""
 
@@ -146,8 +164,8 @@ class Budgets:
         self.exceeded = [
             suite for suite, seconds in self.seconds.items() if seconds > 60 * self.minutes.get(suite, 0)
         ]
-        if self.exceeded and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.exceeded and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            session.exitstatus = OVER_BUDGET
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         spent = (
@@ -161,6 +179,9 @@ class Budgets:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Workers of pytest-xdist report to the controller, which alone adds up.
-    if not IS_FUZZING and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        return  # workers of pytest-xdist report to the controller, which alone adds up
+    if not IS_FUZZING:
         config.pluginmanager.register(Budgets(config.rootpath), "heliograph-budgets")
+    if file := config.getoption("--failed-to"):
+        config.pluginmanager.register(Failed(Path(file)), "heliograph-failed")
