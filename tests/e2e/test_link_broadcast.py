@@ -649,9 +649,9 @@ def test_what_is_left_out_when_a_station_begins_anew_is_counted(
             assert ours.settle(LIMIT), "they are in the ring"
             assert b.mesh is not None
             peer = b.mesh._peers[a.id]
-            listening = peer.listening[aired.NORMAL]
+            listening = peer.rings.listening[aired.NORMAL]
             peer.link.begin_anew()
-            assert wait_until(lambda: peer.listening.get(aired.NORMAL) not in (None, listening))
+            assert wait_until(lambda: peer.rings.listening.get(aired.NORMAL) not in (None, listening))
             go_on.set()
             assert wait_until(lambda: "19 events of station" in caplog.text)
             assert ours.wait_matched(1, LIMIT)

@@ -72,7 +72,9 @@ def readers_of(station: hg.Station) -> list[RingReader]:
     """Of the rings of all neighbours."""
     assert station.mesh is not None
     return [
-        listening._reader for peer in station.mesh._peers.values() for listening in peer.listening.values()
+        listening._reader
+        for peer in station.mesh._peers.values()
+        for listening in peer.rings.listening.values()
     ]
 
 

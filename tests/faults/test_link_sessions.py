@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from heliograph.links.broadcast.publisher import Broadcast
-    from heliograph.links.mesh.egress import Peer
+    from heliograph.links.mesh.peer import Peer
 
 pytestmark = needs_rings
 
@@ -58,7 +58,7 @@ def hearer_of(station: hg.Station, other: hg.Station) -> aired.ReaderSession | N
     """The session in which another one hears a station by ring, if it does now."""
     assert station.mesh is not None
     peer = station.mesh._peers.get(other.id)
-    return None if peer is None else peer.reads.get(aired.NORMAL)
+    return None if peer is None else peer.rings.reads.get(aired.NORMAL)
 
 
 def is_broadcast(station: hg.Station, channel: str) -> bool:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from heliograph.links.broadcast.gateway import BroadcastGateway, ReaderSession
     from heliograph.links.broadcast.reader import BroadcastReader
     from heliograph.links.broadcast.shared_memory import Rings
-    from heliograph.links.mesh.egress import Peer
     from heliograph.links.mesh.ingress import Ingress
+    from heliograph.links.mesh.peer import Peer
     from heliograph.links.session.link import LinkStats
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
@@ -144,41 +144,41 @@ class BroadcastNegotiation:
     def begin(self, peer: Peer) -> list[m.Message]:
         """What to say first to a station with which a session begins; it has left the last one."""
         self._end_session(peer, is_gone=False)
-        peer.owes.clear()
-        peer.reasons.clear()
-        peer.is_expelled = False
+        peer.rings.offered.clear()
+        peer.rings.reasons.clear()
+        peer.rings.is_expelled = False
         missed = self._missed.get(peer.link.station)
         return [m.Missed(dict(missed))] if missed else []
 
     def is_settled(self, peer: Peer, channel: Channel[Any]) -> bool:
         """Whether it is known how a channel's events reach a station; if not, it is asked."""
         lane = lane_of(channel)
-        if carries(channel) or self._why_none(peer) or lane in peer.reads or lane in peer.reasons:
+        if carries(channel) or self._why_none(peer) or lane in peer.rings.reads or lane in peer.rings.reasons:
             return True
-        if lane in peer.owes:
+        if lane in peer.rings.offered:
             return False
         broadcast = self._opened(lane, peer)
         if broadcast is None:
             return True
-        peer.owes.add(lane)
+        peer.rings.offered.add(lane)
         peer.link.post(m.RingOffer(lane, broadcast.ring.name.incarnation))
         return False
 
     def answered(self, peer: Peer, answer: m.RingAnswer) -> bool:
         """Whether this answer was owed, so that gateways can be made now."""
         lane = answer.lane
-        if lane not in peer.owes:
+        if lane not in peer.rings.offered:
             return False
         if not answer.reads:
-            peer.reasons[lane] = f"the other station: {answer.reason[: m.MAX_REASON]}"
+            peer.rings.reasons[lane] = f"the other station: {answer.reason[: m.MAX_REASON]}"
         else:
             hearer = self._broadcasts[lane].read_by(peer.link.station, answer.row)
             if hearer is not None:
-                peer.reads[lane] = hearer
+                peer.rings.reads[lane] = hearer
             if hearer is None or hearer.is_ended:  # after it is known: whoever ends it looks there
-                peer.reads.pop(lane, None)
-                peer.reasons[lane] = OVERTAKEN
-        peer.owes.discard(lane)
+                peer.rings.reads.pop(lane, None)
+                peer.rings.reasons[lane] = OVERTAKEN
+        peer.rings.offered.discard(lane)
         return True
 
     def hear(self, peer: Peer, message: m.RingOffer | m.RingGap | m.Missed) -> None:
@@ -186,16 +186,16 @@ class BroadcastNegotiation:
         match message:
             case m.RingOffer():
                 peer.link.post(self._offered(peer, message))
-            case m.RingGap(lane=lane) if lane in peer.reads:
-                self._broadcasts[lane].repeat(peer.reads[lane])
+            case m.RingGap(lane=lane) if lane in peer.rings.reads:
+                self._broadcasts[lane].repeat(peer.rings.reads[lane])
             case m.Missed():
                 self._has_missed(peer, message)
 
     def _offered(self, peer: Peer, offer: m.RingOffer) -> m.RingAnswer:
         """Read the ring that a station offers, if that can be."""
         lane = offer.lane
-        if self._folder is None or peer.shuns_rings or lane in peer.listening or lane not in PART:
-            return m.RingAnswer(lane, reads=False, reason=FAILED if peer.shuns_rings else NOT_HERE)
+        if self._folder is None or peer.rings.is_shunned or lane in peer.rings.listening or lane not in PART:
+            return m.RingAnswer(lane, reads=False, reason=FAILED if peer.rings.is_shunned else NOT_HERE)
         from heliograph.ring import RingName  # noqa: PLC0415 - stations without rings need not load it
 
         name = RingName(peer.link.station, lane, offer.incarnation & 0xFFFFFFFFFFFFFFFF)
@@ -212,7 +212,7 @@ class BroadcastNegotiation:
             log.warning("the broadcast of station %s stays unread: %s", peer.link.name, error)
             return m.RingAnswer(lane, reads=False, reason=str(error))
         self._begin_reading(peer)
-        listening = peer.listening[lane] = self._listening(peer, lane, reader)
+        listening = peer.rings.listening[lane] = self._listening(peer, lane, reader)
         if peer.is_gone:  # meanwhile, and whoever said so saw no broadcast
             listening.finish()
         return m.RingAnswer(lane, reads=True, row=reader.row)
@@ -224,7 +224,9 @@ class BroadcastNegotiation:
         kind: Callable[..., BroadcastReader] = BroadcastReader
         if lane == BEST_EFFORT:
             kind = partial(
-                BestEffortReader, missed=peer.fell_behind, on_gap=lambda: peer.link.post(m.RingGap(lane))
+                BestEffortReader,
+                missed=peer.losses.fell_behind,
+                on_gap=lambda: peer.link.post(m.RingGap(lane)),
             )
         return kind(
             reader,
@@ -236,8 +238,8 @@ class BroadcastNegotiation:
             on_failed=lambda listening, reason: self._failed(peer, lane, listening, reason),
             on_overtaken=lambda listening: self._expect_session(peer, lane, listening),
             on_ended=lambda: self._end_reading(peer),
-            left_out=peer.left_out,
-            unreadable=peer.tally(),
+            left_out=peer.losses.left_out,
+            unreadable=peer.losses.tally(),
             refuse=peer.reports.taken.refuse,
             deadline_of=peer.link.clock.deadline,
             turn=self._new_reader(f"broadcast of {peer.link.name}", is_direct=True),
@@ -247,7 +249,7 @@ class BroadcastNegotiation:
 
     def takes(self, peer: Peer, channel: Channel[Any]) -> bool:
         """Whether a channel's events reach this station by ring."""
-        return lane_of(channel) in peer.reads and not carries(channel)
+        return lane_of(channel) in peer.rings.reads and not carries(channel)
 
     def admit(
         self, peer: Peer, channel: Channel[Any], conditions: Mapping[type[Event], Any]
@@ -255,10 +257,10 @@ class BroadcastNegotiation:
         lane = lane_of(channel)
         # Of the best-effort lane nobody confirms anything: who falls behind there knows what it missed.
         owed = None if lane == BEST_EFFORT else peer.reports.owed
-        return self._broadcasts[lane].admit(peer.reads[lane], channel, conditions, owed, peer.link.ask)
+        return self._broadcasts[lane].admit(peer.rings.reads[lane], channel, conditions, owed, peer.link.ask)
 
     def change(self, peer: Peer, gateway: BroadcastGateway, conditions: Mapping[type[Event], Any]) -> None:
-        gateway.broadcast.change(peer.reads[gateway.broadcast.lane], gateway, conditions)
+        gateway.broadcast.change(peer.rings.reads[gateway.broadcast.lane], gateway, conditions)
 
     def leave(self, peer: Peer, gateway: BroadcastGateway, reason: str = CLOSED) -> None:
         """A station wants nothing more of a channel, or is gone: then what waits is lost to it.
@@ -266,35 +268,37 @@ class BroadcastNegotiation:
         What waits for others, too, is written for them.
         """
         broadcast, name = gateway.broadcast, gateway.channel.name
-        hearer = peer.reads[broadcast.lane]
-        reason = BY_STANDING_STILL if peer.is_expelled else reason
+        hearer = peer.rings.reads[broadcast.lane]
+        reason = BY_STANDING_STILL if peer.rings.is_expelled else reason
         waiting = broadcast.leave(hearer, gateway, reason)
         if not waiting or reason == CLOSED:
             return
         missed = broadcast.wanted_by(hearer, name, waiting)
-        if peer.is_expelled:
+        if peer.rings.is_expelled:
             self._add_missed(peer.link.station, +Counter({name: len(missed)}))
         gateway.lose(hearer, missed, reason)
 
     def pause(self, peer: Peer, gateway: BroadcastGateway, *, paused: bool) -> None:
-        hearer = peer.reads.get(gateway.broadcast.lane)
+        hearer = peer.rings.reads.get(gateway.broadcast.lane)
         if hearer is not None:
             gateway.broadcast.pause(hearer, gateway, paused=paused)
 
     def stats(self, peer: Peer) -> LinkStats:
         """Of the link to a station, and of what reaches it by broadcast."""
         stats = peer.link.stats()
-        reads = tuple(peer.reads.items())
-        sent = peer.sent_by_ring + sum(self._broadcasts[lane].sent_to(hearer) for lane, hearer in reads)
-        reason = self._why_none(peer) or next(iter(peer.reasons.values()), NOT_YET if peer.owes else NOT_USED)
+        reads = tuple(peer.rings.reads.items())
+        sent = peer.rings.sent_before + sum(self._broadcasts[lane].sent_to(hearer) for lane, hearer in reads)
+        reason = self._why_none(peer) or next(
+            iter(peer.rings.reasons.values()), NOT_YET if peer.rings.offered else NOT_USED
+        )
         return msgspec.structs.replace(
             stats,
             events_sent=stats.events_sent + sent,
-            left_out=stats.left_out + peer.unreadable,
-            carrier="ring" if peer.reads and stats.carrier else stats.carrier,
-            carrier_reason="" if peer.reads else reason,
+            left_out=stats.left_out + peer.losses.unreadable,
+            carrier="ring" if peer.rings.reads and stats.carrier else stats.carrier,
+            carrier_reason="" if peer.rings.reads else reason,
             overtaken=dict(self._missed.get(peer.link.station, {})),
-            missed=dict(peer.missed + peer.left_out + peer.fell_behind),
+            missed=dict(peer.losses.missed + peer.losses.left_out + peer.losses.fell_behind),
         )
 
     def carrier(self, peer: Peer, channel: Channel[Any]) -> ChannelCarrier:
@@ -302,8 +306,8 @@ class BroadcastNegotiation:
         if self.takes(peer, channel):
             return ChannelCarrier(peer.link.name, "ring", "")
         lane = lane_of(channel)
-        unknown = NOT_YET if lane in peer.owes else NOT_USED
-        reason = self._why_none(peer) or carries(channel) or peer.reasons.get(lane, unknown)
+        unknown = NOT_YET if lane in peer.rings.offered else NOT_USED
+        reason = self._why_none(peer) or carries(channel) or peer.rings.reasons.get(lane, unknown)
         return ChannelCarrier(peer.link.name, peer.link.stats().carrier, reason)
 
     def _why_none(self, peer: Peer) -> str:
@@ -319,23 +323,23 @@ class BroadcastNegotiation:
         """The other station is gone: what it has written is taken in, however long that takes."""
         self._bury(peer, is_dead=is_dead)
         self._end_session(peer, is_gone=True)
-        for listening in tuple(peer.listening.values()):
+        for listening in tuple(peer.rings.listening.values()):
             listening.finish()
 
     def end(self, peer: Peer) -> None:
         """Take in what the other station has written by now, and read its rings no more."""
-        peer.owes.clear()
-        while peer.listening:
-            _, listening = peer.listening.popitem()
+        peer.rings.offered.clear()
+        while peer.rings.listening:
+            _, listening = peer.rings.listening.popitem()
             listening.drain(DRAIN_LIMIT)
 
     def _expel(self, lane: int, hearer: ReaderSession) -> None:
         """A reader was overtaken: end its session, and serve the others again as soon as it has left."""
         peer = self._peer_of(hearer.station)
-        is_its_session = peer is not None and peer.reads.get(lane) is hearer
+        is_its_session = peer is not None and peer.rings.reads.get(lane) is hearer
         try:
             if peer is not None and is_its_session:
-                peer.is_expelled = True
+                peer.rings.is_expelled = True
                 self._leave(peer)
         finally:  # whatever happens, the others are served, and the station is told
             self._broadcasts[lane].released(hearer)
@@ -360,8 +364,8 @@ class BroadcastNegotiation:
 
     def _has_missed(self, peer: Peer, told: m.Missed) -> None:
         """Another station says that this one was overtaken."""
-        news = Counter(told.events) - peer.missed
-        peer.missed = Counter(told.events)
+        news = Counter(told.events) - peer.losses.missed
+        peer.losses.missed = Counter(told.events)
         if news:
             log.error(
                 "this station stood still, and the broadcast of station %s has gone on without it; lost: %s",
@@ -405,7 +409,7 @@ class BroadcastNegotiation:
                         self._station, lane, self._ports, slots=SLOTS // PART[lane], lease=LEASE
                     )
                 except RingError as error:
-                    peer.reasons[lane] = str(error)
+                    peer.rings.reasons[lane] = str(error)
                     log.warning("station %s hears less by broadcast: %s", peer.link.name, error)
                     return None
                 on_overtaken = partial(self._overtaken, lane)
@@ -426,21 +430,21 @@ class BroadcastNegotiation:
     def _bury(self, peer: Peer, *, is_dead: bool) -> None:
         """Nobody reads what is in the rings for a process that has ended."""
         if is_dead:
-            for lane, hearer in tuple(peer.reads.items()):
+            for lane, hearer in tuple(peer.rings.reads.items()):
                 self._broadcasts[lane].add_dead_letter(hearer, peer.reports.owed.reason or PEER_LOST)
 
     def _end_session(self, peer: Peer, *, is_gone: bool) -> None:
         """A station has left all channels: what it hears from now on is another session."""
-        while peer.reads:
-            lane, hearer = peer.reads.popitem()
-            peer.sent_by_ring += self._broadcasts[lane].sent_to(hearer)
+        while peer.rings.reads:
+            lane, hearer = peer.rings.reads.popitem()
+            peer.rings.sent_before += self._broadcasts[lane].sent_to(hearer)
             self._broadcasts[lane].end_session(hearer, is_gone=is_gone)
 
     def _expect_session(self, peer: Peer, lane: int, listening: BroadcastReader) -> None:
         """The other station goes on without this one: it says what was missed, and begins a new session."""
 
         def insist() -> None:
-            if not self._closing.wait(SESSION_LIMIT) and peer.listening.get(lane) is listening:
+            if not self._closing.wait(SESSION_LIMIT) and peer.rings.listening.get(lane) is listening:
                 log.error(
                     "station %s said nothing of what this one missed; it is linked anew", peer.link.name
                 )
@@ -450,9 +454,9 @@ class BroadcastNegotiation:
 
     def _failed(self, peer: Peer, lane: int, listening: BroadcastReader, reason: str) -> None:
         """Events may be lost: begin a new session, without rings."""
-        peer.shuns_rings = True
-        if peer.listening.get(lane) is listening:
-            peer.listening.pop(lane, None)
+        peer.rings.is_shunned = True
+        if peer.rings.listening.get(lane) is listening:
+            peer.rings.listening.pop(lane, None)
             log.error("station %s is linked anew, without its broadcast: %s", peer.link.name, reason)
             peer.link.begin_anew()
 

@@ -1,4 +1,4 @@
-"""Egress to one peer: a gateway for each channel that it is interested in; and the state of that peer.
+"""Egress to one peer: a gateway for each channel that it is interested in.
 
 A gateway is there exactly while the other station wants something of a channel that this station may send:
 events that were pushed here, or that are kept here. What another station keeps is sent by that one.
@@ -15,8 +15,7 @@ The lock orders changes of gateways; it comes before the locks of channels.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -24,9 +23,9 @@ import msgspec
 from heliograph.channel.publish.worker_acks import Settling
 from heliograph.channel.receive.options import Selection
 from heliograph.channel.routing.conditions import AnyOf
-from heliograph.errors import BadFrame, Closed, ForkedStation, FormatError, NotMatched
+from heliograph.errors import Closed, ForkedStation, NotMatched
 from heliograph.links.broadcast.gateway import BroadcastGateway
-from heliograph.links.interest.advertisement import as_of_now, describe, nothing_of
+from heliograph.links.interest.advertisement import describe, nothing_of
 from heliograph.links.interest.filters import condition_for
 from heliograph.links.interest.matching import not_coming, unmet, unreadable
 from heliograph.links.mesh.ingress import Ingress
@@ -34,141 +33,21 @@ from heliograph.links.mesh.worker_redelivery import RedeliveringGateway, Settled
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import PEER_LOST, Reports
 from heliograph.links.session.gateway import Gateway
-from heliograph.links.session.wire_events import Stream
 from heliograph.model.event import info_of
-from heliograph.model.formats import Format, FormatRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from heliograph.channel.channel import Channel
-    from heliograph.links.broadcast.gateway import ReaderSession
-    from heliograph.links.broadcast.reader import BroadcastReader
     from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
+    from heliograph.links.mesh.peer import Peer
     from heliograph.links.mesh.worker_redelivery import Handed
     from heliograph.links.session.confirmation import Owed
-    from heliograph.links.session.link import Link
     from heliograph.model.event import Event, EventId
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Tasks
 
 log = logging.getLogger(__name__)
-
-MAX_CHANNELS: Final = 65_536
-"""Channels, and streams of events, that one station may tell of."""
-
-
-class Peer:
-    """What is known of one linked station."""
-
-    leaving: Sequence[Ingress] = ()
-    """The ways in of a session that is over through which events still wait for room in queues."""
-
-    def __init__(self, link: Link, tasks: Tasks) -> None:
-        self.link = link
-        self.readers = 0
-        """Tasks that read its link, two while one connection takes another's place, or its broadcast."""
-        self.is_gone = False
-        """Whether its process has ended, or it was given up. What it had sent may still be read."""
-        self.channels: dict[str, m.ChannelState] = {}
-        self.formats = FormatRegistry()
-        self.told_formats: set[bytes] = set()
-        self.told: dict[str, m.ChannelState] = {}
-        """What it was told of channels in this session."""
-        self.worker: Handed | None = None
-        """What supervises it, if it is a band worker of this station."""
-        self.gateways: dict[str, Gateway] = {}
-        self.arrivals: dict[str, Ingress] = {}
-        self.streams: dict[int, Stream] = {}
-        self.listening: dict[int, BroadcastReader] = {}
-        """What reads its broadcast, by queue."""
-        self.aired: dict[str, Ingress] = {}
-        """As `arrivals`, for what comes by its broadcast."""
-        self.owes: set[int] = set()
-        """The queues of this station's broadcast that it was offered, and has not answered yet."""
-        self.reads: dict[int, ReaderSession] = {}
-        """Those that it reads."""
-        self.sent_by_ring = 0
-        """Events that were broadcast to it in sessions that are over."""
-        self.reasons: dict[int, str] = {}
-        """Why it does not read others."""
-        self.is_expelled = False
-        """Whether it was overtaken in this session: it gets no gateway before the next one."""
-        self.missed: Counter[str] = Counter()
-        """Events of its broadcast that it says did not come here, by channel."""
-        self.left_out: Counter[str] = Counter()
-        """Events that came too late to be handed on."""
-        self.fell_behind: Counter[str] = Counter()
-        """Those of its best-effort broadcast that were overtaken here."""
-        self._tallies: list[Counter[str]] = []
-        self._tally = self.tally()
-        self.shuns_rings = False
-        """Whether reading its broadcast has failed."""
-        self.settled: Settled | None = None
-        """Says which of its events are settled here, to a station that supervises this one."""
-        self.told_direct: set[str] = set()
-        """Channels of which it was reported here that a worker gets others' events without this station."""
-        self.told_apart: set[str] = set()
-        """What does not pass between it and this station, as far as that was reported here."""
-        self.unwanted = 0
-        """Events that came for channels that are not open here any more."""
-        self.reports = Reports(tasks)
-        """What it has confirmed of this station's events, and what was taken in of its own."""
-
-    @property
-    def is_handing_on(self) -> bool:
-        """Whether what it had sent is still on its way to receivers here."""
-        return self.readers > 0 or any(arrived.aside for arrived in self.leaving)
-
-    def tally(self) -> Counter[str]:
-        """Where one reader of its events counts those that do not fit this station's class, by channel."""
-        self._tallies.append(Counter())
-        return self._tallies[-1]
-
-    @property
-    def unreadable(self) -> int:
-        """Events of it that do not fit this station's class though their format does."""
-        return sum(tally.total() for tally in self._tallies)
-
-    def format_of(self, format_id: bytes) -> Format | None:
-        return self.formats[format_id] if format_id in self.formats else None  # noqa: SIM401 - no mapping
-
-    def learn(self, format_id: bytes, description: bytes) -> Format:
-        try:
-            return self.formats.learn(format_id, description)
-        except FormatError as error:
-            raise BadFrame(self.link.name, f"describes a format that cannot be: {error}") from None
-
-    def announced(self, said: m.Announce) -> None:
-        """Every queue announces its streams by itself; the number is the same on all of them."""
-        self.check_number(self.streams)
-        fmt = self.learn(said.format_id, said.description)
-        self.streams.setdefault(said.stream, Stream(said.channel, fmt, self._tally, self.link.clock.deadline))
-
-    def check_number(self, told: Mapping[Any, object]) -> None:
-        if len(told) > MAX_CHANNELS:
-            raise BadFrame(self.link.name, f"tells of more than {MAX_CHANNELS} channels or streams")
-
-    def tell(self, channel: Channel[Any], state: m.ChannelState) -> None:
-        """Tell it of a channel, unless it knows. Under the lock of the mesh."""
-        if self.told.get(channel.name) == state:
-            return
-        self.told[channel.name] = state
-        formats = [info_of(cls).format for cls in channel.types]
-        new = [fmt for fmt in formats if fmt.id not in self.told_formats]
-        self.told_formats.update(fmt.id for fmt in new)
-        notes = [m.FormatNote(fmt.id, fmt.description) for fmt in new]
-        self.link.post(*notes, as_of_now(state, channel))
-
-    def keeps(self, name: str) -> bool:
-        """Whether it may have kept events of a channel in memory."""
-        state = self.channels.get(name)
-        return state is not None and state.durability in ("transient", "transient-local")
-
-    def look_again(self) -> None:
-        """A channel of this station has come or gone: what its broadcast brings goes elsewhere."""
-        for listening in tuple(self.listening.values()):
-            listening.forget()
 
 
 class Egress:
@@ -215,9 +94,7 @@ class Egress:
         """A session with a station begins; the last one may have been that of a link that was given up."""
         peer.reports.begin(session, before)
         peer.worker = peer.worker or self._supervised.get(peer.link.process.pid)
-        peer.told_formats.clear()
-        peer.told.clear()
-        peer.streams.clear()
+        peer.begin()
 
     def for_peer(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> m.ChannelState:
         """What to tell one station of a channel. Under the lock of the mesh."""
@@ -236,7 +113,7 @@ class Egress:
         way = self._ways.get(channel)
         if way is None:
             peer = self._peer_of(self.supervisor)
-            known = None if peer is None else peer.channels.get(channel.name)
+            known = None if peer is None else peer.advertised.channels.get(channel.name)
             way = known is not None and _alike(channel, known)
             if is_wanted:
                 self._ways[channel] = way
@@ -244,11 +121,11 @@ class Egress:
 
     def channel_told(self, peer: Peer, state: m.ChannelState) -> None:
         """Another station has said how it has a channel, and what it wants of it."""
-        peer.channels[state.name] = state
+        peer.advertised.channels[state.name] = state
         self.fit(peer, state.name)
         is_kept = state.relayed or state.acks or state.durability != "volatile"
-        if peer.worker is not None and state.wants and not is_kept and state.name not in peer.told_direct:
-            peer.told_direct.add(state.name)
+        if peer.worker is not None and state.wants and not is_kept and state.name not in peer.told.direct:
+            peer.told.direct.add(state.name)
             log.warning(
                 "band worker %s gets what other stations push into %s directly from them, and what it has "
                 "not handled when its process dies is lost: open the channel in this station, with the same "
@@ -259,7 +136,7 @@ class Egress:
 
     def channel_gone(self, peer: Peer, name: str) -> None:
         """Another station has closed a channel."""
-        peer.channels.pop(name, None)
+        peer.advertised.channels.pop(name, None)
         self.fit(peer, name)
         channel = self._channel(name)
         if channel is not None and peer.link.station == self.supervisor and self._ways.get(channel):
@@ -316,7 +193,7 @@ class Egress:
     def fit(self, peer: Peer, name: str) -> None:
         """Make the gateway of a channel to a station be what the station wants of it now."""
         with self.lock:
-            if peer.is_expelled:
+            if peer.rings.is_expelled:
                 return
             channel = self._channel(name)
             gateway = peer.gateways.get(name)
@@ -326,7 +203,7 @@ class Egress:
             if gateway is not None and gateway.channel is not channel:
                 self._let_go(peer, name)
                 gateway = None
-            state = peer.channels.get(name)
+            state = peer.advertised.channels.get(name)
             apart = [] if state is None else self._not_coming(peer, channel, state)
             conditions = {} if state is None else self._conditions(peer, channel, state, apart)
             if conditions and gateway is None and not self._is_settled(peer, channel):
@@ -342,8 +219,8 @@ class Egress:
             consumers, groups = (state.consumers, state.groups) if state and is_reached else (0, ())
             channel.neighbours.set_consumers(peer.link.name, consumers, groups)
             channel.neighbours.set_unmatched(peer.link.name, apart)
-            news = [one for one in apart if str(one) not in peer.told_apart]
-            peer.told_apart.update(map(str, news))
+            news = [one for one in apart if str(one) not in peer.told.apart]
+            peer.told.apart.update(map(str, news))
         if not is_told:
             self.retell(channel)
         for one in news:
@@ -353,19 +230,18 @@ class Egress:
         """The other station is gone and all that it had sent is taken in, or it has forgotten this one."""
         self.leave(peer, reason)
         with self.lock:
-            arrivals = [*peer.arrivals.values(), *peer.aired.values()]
-            peer.arrivals, peer.aired = {}, {}
+            arrivals = peer.ingress.end()
         if peer.settled is not None and is_gone:  # what is settled of the session before is told in this one
             peer.settled.close()
         for arrived in arrivals:
             arrived.close(is_last=is_gone)
-        peer.leaving = [arrived for arrived in arrivals if arrived.aside]
+        peer.ingress.leaving = [arrived for arrived in arrivals if arrived.aside]
 
     def cut(self, peer: Peer) -> None:
         """The next session with the other station begins: nothing of this one is handed on from now on."""
         with self.lock:
-            arrivals = [*peer.arrivals.values(), *peer.aired.values(), *peer.leaving]
-            peer.arrivals, peer.aired, peer.leaving = {}, {}, ()
+            arrivals = [*peer.ingress.end(), *peer.ingress.leaving]
+            peer.ingress.leaving = ()
         for arrived in arrivals:
             arrived.close(is_last=False)
 
@@ -376,7 +252,7 @@ class Egress:
         """
         with self.lock:
             gateways, peer.gateways = peer.gateways, {}
-            names, peer.channels = set(peer.channels), {}
+            names, peer.advertised.channels = set(peer.advertised.channels), {}
             # Before the lock is let go: the next gateway to this station has the same name.
             for gateway in gateways.values():
                 if isinstance(gateway, BroadcastGateway):
@@ -419,11 +295,11 @@ class Egress:
 
     def arrivals(self, peer: Peer, name: str) -> Ingress | None:
         """The way in for a channel's events; None when it is not open here. For the link's reader."""
-        return self._arrivals(peer, name, peer.arrivals)
+        return self._arrivals(peer, name, peer.ingress.by_link)
 
     def arrivals_by_ring(self, peer: Peer, name: str) -> Ingress | None:
         """The same for what comes by broadcast. For the task that reads it."""
-        return self._arrivals(peer, name, peer.aired)
+        return self._arrivals(peer, name, peer.ingress.by_ring)
 
     def _arrivals(self, peer: Peer, name: str, known: dict[str, Ingress]) -> Ingress | None:
         arrivals = known.get(name)
@@ -438,7 +314,7 @@ class Egress:
                 self._tasks,
                 lambda channel_name, paused: link.post(m.Flow(channel_name, paused)),
                 lambda event: link.post(m.Acked(name, (event,))),
-                on_left_out=lambda events: peer.left_out.update({name: events}),
+                on_left_out=lambda events: peer.losses.left_out.update({name: events}),
                 supervisor=self._told_by(peer, channel),
                 home=peer.worker,
             )
@@ -510,7 +386,7 @@ class Egress:
         if own is None:
             return []  # looked at when it is told
         formats = {fmt.id: fmt for fmt in (info_of(cls).format for cls in channel.types)}
-        return not_coming(peer.link.text, state, own, formats.get, peer.format_of)
+        return not_coming(peer.link.text, state, own, formats.get, peer.advertised.format_of)
 
     def _conditions(
         self, peer: Peer, channel: Channel[Any], state: m.ChannelState, apart: list[NotMatched]
@@ -528,11 +404,13 @@ class Egress:
             wants = [want for want in state.wants if want.type == fmt.name]
             # Of a history each event goes out in the version in which it was pushed, which may be another.
             is_live = wants and channel.store is None
-            reason = unreadable(fmt, wants[0], peer.format_of) if is_live else ""
+            reason = unreadable(fmt, wants[0], peer.advertised.format_of) if is_live else ""
             if reason:  # whoever wants events of a type there has one class for it, or takes all versions
                 apart.append(NotMatched(channel.name, peer.link.text, True, fmt.name, reason))
                 continue
-            alternatives = [condition_for(want, cls, peer.format_of, peer.link.name) for want in wants]
+            alternatives = [
+                condition_for(want, cls, peer.advertised.format_of, peer.link.name) for want in wants
+            ]
             if alternatives:
                 found[cls] = alternatives[0] if len(alternatives) == 1 else AnyOf(tuple(alternatives))
         return found

@@ -26,7 +26,7 @@ from heliograph.runtime.timeouts import LONGEST_WAIT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from heliograph.links.mesh.egress import Peer
+    from heliograph.links.mesh.peer import Peer
     from heliograph.runtime.ports import Tasks
 
 log = logging.getLogger(__name__)

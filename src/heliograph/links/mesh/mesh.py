@@ -42,8 +42,9 @@ from heliograph.links.history.late_join import Elsewhere
 from heliograph.links.history.server import Keeper
 from heliograph.links.interest.advertisement import RemoteStation, describe
 from heliograph.links.interest.filters import from_data
-from heliograph.links.mesh.egress import Egress, Peer
+from heliograph.links.mesh.egress import Egress
 from heliograph.links.mesh.failure_detector import FailureDetector
+from heliograph.links.mesh.peer import Peer
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import CLOSED, PEER_LEFT, PEER_LOST
 from heliograph.links.session.link import HEARTBEAT, Link, LinkStats
@@ -194,11 +195,11 @@ class Mesh:
             state = self._said[channel.name] = describe(channel)
             peers = list(self._peers.values())
             for peer in peers:
-                peer.tell(channel, self.gates.for_peer(peer, channel, state))
+                peer.told.tell(channel, self.gates.for_peer(peer, channel, state))
         for peer in peers:
-            peer.look_again()
+            peer.rings.look_again()
             self.gates.fit(peer, channel.name)
-            known = peer.channels.get(channel.name)
+            known = peer.advertised.channels.get(channel.name)
             if is_new and known is not None and known.keeper is not None:
                 self._keeper_came(channel, known)
 
@@ -210,8 +211,12 @@ class Mesh:
         if carries(channel):
             return
         lane = lane_of(channel)
-        wanting = [peer for peer in tuple(self._peers.values()) if channel.name in peer.channels]
-        self.wait_for(lambda _: not any(lane in peer.owes for peer in wanting if not peer.is_gone), timeout)
+        wanting = [peer for peer in tuple(self._peers.values()) if channel.name in peer.advertised.channels]
+
+        def is_answered(_: Mesh) -> bool:
+            return not any(lane in peer.rings.offered for peer in wanting if not peer.is_gone)
+
+        self.wait_for(is_answered, timeout)
         for peer in wanting:  # the thread that read the answer may not have come to it
             self.gates.fit(peer, channel.name)
 
@@ -222,9 +227,9 @@ class Mesh:
                 return
             peers = tuple(self._peers.values())
             for peer in peers:
-                peer.told.pop(name, None)
+                peer.told.forget(name)
                 peer.link.post(m.ChannelGone(name))
-                peer.look_again()
+                peer.rings.look_again()
         for peer in peers:
             self.gates.fit(peer, name)
 
@@ -235,7 +240,7 @@ class Mesh:
         """
         with self._lock:
             return tuple(
-                RemoteStation(station, hello.name, hello.pid, tuple(peer.channels.values()))
+                RemoteStation(station, hello.name, hello.pid, tuple(peer.advertised.channels.values()))
                 for station, peer in sorted(self._peers.items())
                 if (hello := peer.link.peer).pid
             )
@@ -245,9 +250,9 @@ class Mesh:
         found: dict[bytes, Format] = {}
         with self._lock:
             for peer in self._peers.values():
-                state = peer.channels.get(name)
+                state = peer.advertised.channels.get(name)
                 for format_id in state.formats if state is not None else ():
-                    fmt = peer.format_of(format_id)
+                    fmt = peer.advertised.format_of(format_id)
                     if fmt is not None:
                         found[format_id] = fmt
         return tuple(found.values())
@@ -368,13 +373,13 @@ class Mesh:
     def keepers_of(self, name: str) -> dict[str, m.ChannelState]:
         """What the stations that keep a channel have said of it, by partition."""
         with self._lock:
-            states = [peer.channels.get(name) for peer in self._peers.values()]
+            states = [peer.advertised.channels.get(name) for peer in self._peers.values()]
         return {state.keeper: state for state in states if state is not None and state.keeper is not None}
 
     def fetch_kept(self, channel: Channel[Any], late: LateJoin) -> None:
         """A receiver has joined late: give it what linked stations have kept in memory."""
         with self._lock:
-            links = [peer.link for peer in self._peers.values() if peer.keeps(channel.name)]
+            links = [peer.link for peer in self._peers.values() if peer.advertised.keeps(channel.name)]
         self._elsewhere.fetch(channel, [late], links)
 
     def wait_fetched(self, timeout: float) -> bool:
@@ -410,7 +415,7 @@ class Mesh:
         self._airing.abandon()
         for peer in self._peers.values():
             peer.link.abandon()
-            for listening in peer.listening.values():
+            for listening in peer.rings.listening.values():
                 listening.abandon()
 
     # Connections
@@ -702,7 +707,7 @@ class Mesh:
             for state in self._said.values():
                 channel = self._channel(state.name)
                 if channel is not None:
-                    peer.tell(channel, self.gates.for_peer(peer, channel, state))
+                    peer.told.tell(channel, self.gates.for_peer(peer, channel, state))
 
     def _end_old(self, station: int) -> None:
         """A station that was given up is back: receivers get nothing of earlier sessions behind this one."""
@@ -722,7 +727,7 @@ class Mesh:
 
     def on_left_out(self, link: Link, run: m.Run, events: int) -> None:
         peer = self._peer_of(link)
-        stream = None if peer is None else peer.streams.get(run.stream)
+        stream = None if peer is None else peer.advertised.streams.get(run.stream)
         if peer is not None and stream is not None:
             peer.reports.taken.refuse(stream.channel, events)
 
@@ -736,19 +741,19 @@ class Mesh:
             case m.Taken():
                 self.gates.confirmed(peer, message)
             case m.FormatNote():
-                peer.learn(message.id, message.description)
+                peer.advertised.learn(message.id, message.description)
             case m.Announce():
-                peer.announced(message)
+                peer.advertised.announced(message)
             case _ if peer.is_gone:
                 pass  # nobody waits for what follows from it, and nobody would undo it
             case m.ChannelState():
                 for want in message.wants:
                     if want.tree is not None:
                         from_data(want.tree, link.name)  # what is kept can be trusted from here on
-                known = peer.channels.get(message.name)
-                peer.check_number(peer.channels)
+                known = peer.advertised.channels.get(message.name)
+                peer.advertised.check_number(peer.advertised.channels)
                 self.gates.channel_told(peer, message)
-                if known is None and peer.keeps(message.name):
+                if known is None and peer.advertised.keeps(message.name):
                     self._meet_kept(message.name, link)
                 channel = self._channel(message.name)
                 if channel is not None and (known is None or known.keeper != message.keeper):
@@ -765,7 +770,7 @@ class Mesh:
                 self._airing.hear(peer, message)
             case m.RingAnswer():
                 if self._airing.answered(peer, message):
-                    for name in tuple(peer.channels):
+                    for name in tuple(peer.advertised.channels):
                         self.gates.fit(peer, name)
                     self._notify()
             case m.Acked():
@@ -777,14 +782,14 @@ class Mesh:
 
     def on_run(self, link: Link, run: m.Run, skip: int) -> None:
         peer = self._peer_of(link)
-        stream = None if peer is None else peer.streams.get(run.stream)
+        stream = None if peer is None else peer.advertised.streams.get(run.stream)
         if peer is None:
             raise LinkLost(link.text, "was dropped here")
         if stream is None:
             raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
         arrivals = self.gates.arrivals(peer, stream.channel)
         if arrivals is None:
-            peer.unwanted += run.length
+            peer.losses.unwanted += run.length
             peer.reports.taken.refuse(stream.channel, run.length - skip)
         else:
             channel = arrivals.channel
@@ -808,7 +813,7 @@ class Mesh:
 
     def _format_of(self, station: int, format_id: bytes) -> Format | None:
         peer = self._peers.get(station)
-        return None if peer is None else peer.format_of(format_id)
+        return None if peer is None else peer.advertised.format_of(format_id)
 
     def _keeper_of(self, name: str, partition: str, timeout: float) -> Link | None:
         """The link to the station that keeps a partition of a channel."""
@@ -818,7 +823,7 @@ class Mesh:
             # A copy, made at once, and no lock: a supplier asks while it holds its own, and whoever has the
             # lock of the mesh may wait for a channel that waits for that supplier.
             for peer in tuple(mesh._peers.values()):
-                state = peer.channels.get(name)
+                state = peer.advertised.channels.get(name)
                 if state is not None and state.keeper == partition:
                     found.append(peer.link)
             return bool(found)

@@ -9,7 +9,8 @@ import pytest
 
 import heliograph as hg
 from heliograph.links.interest.advertisement import describe
-from heliograph.links.mesh.egress import Egress, Peer
+from heliograph.links.mesh.egress import Egress
+from heliograph.links.mesh.peer import Peer
 from heliograph.links.mesh.worker_redelivery import Handed, RedeliveringGateway
 from heliograph.model.event import EventId, info_of
 from heliograph.runtime.ports import system_ports
@@ -30,7 +31,9 @@ class Worker:
     def __init__(self, station: hg.Station) -> None:
         self.station = station
         self.peers: dict[int, Any] = {
-            number: SimpleNamespace(link=SimpleNamespace(station=number), channels={}, worker=None)
+            number: SimpleNamespace(
+                link=SimpleNamespace(station=number), advertised=SimpleNamespace(channels={}), worker=None
+            )
             for number in (SUPERVISOR, OTHER, OWN_WORKER)
         }
         self.peers[OWN_WORKER].worker = object()
@@ -45,7 +48,7 @@ class Worker:
 
     def supervisor_has(self, *types: type[hg.Event], qos: hg.QoS | None = None) -> None:
         with hg.Station() as there:
-            self.peers[SUPERVISOR].channels["c"] = describe(there.channel("c", *types, qos=qos))
+            self.peers[SUPERVISOR].advertised.channels["c"] = describe(there.channel("c", *types, qos=qos))
 
     def tells(self, channel: Channel[Any], number: int) -> ChannelState:
         return self.gates.for_peer(self.peers[number], channel, describe(channel))
@@ -130,7 +133,7 @@ class Supervisor:
         peer = Peer(link, system_ports().tasks)
         self.gates.greet(peer, process)
         for cls in (Low, High):
-            peer.learn(info_of(cls).format.id, info_of(cls).format.description)
+            peer.advertised.learn(info_of(cls).format.id, info_of(cls).format.description)
         return peer
 
     def wants(self, peer: Peer, *types: type[hg.Event]) -> RedeliveringGateway:
