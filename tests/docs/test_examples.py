@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+
+
+def promised(example: Path) -> str | None:
+    """What its docstring says that it prints; None when it says nothing of that."""
+    text = ast.get_docstring(ast.parse(example.read_text())) or ""
+    _, said, lines = text.partition("It prints:\n\n")
+    return textwrap.dedent(lines) + "\n" if said else None
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -28,7 +37,16 @@ def test_an_example_runs_to_its_end(
     )
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout
+    printed = promised(example)
+    assert printed is None or outcome.stdout == printed
     assert list(tmp_path.iterdir()) == [], "an example leaves no files behind"
+
+
+def test_the_documents_list_every_example_by_its_own_first_sentence() -> None:
+    page = (Path(__file__).parents[2] / "examples" / "README.md").read_text()
+    for example in EXAMPLES:
+        sentence = (ast.get_docstring(ast.parse(example.read_text())) or "").splitlines()[0]
+        assert f"| [{example.stem}]({example.name}) | {sentence} |" in page
 
 
 def test_make_run_shows_an_example() -> None:
