@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from heliograph.channel.receive.delivery import Delivery as Delivery
     from heliograph.delivery.records import DeliveryRecord as DeliveryRecord
     from heliograph.delivery.records import LedgerRecord as LedgerRecord
+    from heliograph.errors import AnswererBusy as AnswererBusy
+    from heliograph.errors import AnswererLost as AnswererLost
+    from heliograph.errors import AnswerFailed as AnswerFailed
+    from heliograph.errors import AnswerTimeout as AnswerTimeout
     from heliograph.errors import AppendTimeout as AppendTimeout
     from heliograph.errors import ChannelError as ChannelError
     from heliograph.errors import ChannelExists as ChannelExists
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from heliograph.errors import JournalError as JournalError
     from heliograph.errors import LinkError as LinkError
     from heliograph.errors import NameAlreadyUsed as NameAlreadyUsed
+    from heliograph.errors import NoAnswerer as NoAnswerer
     from heliograph.errors import NoJava as NoJava
     from heliograph.errors import NoSuchChannel as NoSuchChannel
     from heliograph.errors import NotAMember as NotAMember
@@ -107,7 +112,8 @@ _HOMES = {
     "channel.publish.supplier": "Supplier",
     "patterns.pattern": "after all_of any_of every none_of",
     "delivery.records": "DeliveryRecord LedgerRecord",
-    "errors": "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
+    "errors": "AnswerFailed AnswerTimeout AnswererBusy AnswererLost NoAnswerer "
+    "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
     "GivenUp HeliographError HistoryDamaged HistoryGone HistoryReset IncompatibleFormats InvalidEvent "
     "InvalidQoS JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NoThreadLeft NotAMember "

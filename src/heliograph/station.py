@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from heliograph.links.contract import Transport
     from heliograph.links.interest.channel_discovery import ChannelDiscovery
     from heliograph.links.mesh.mesh import Mesh
+    from heliograph.links.services.answerers import LinkedAnswerers
     from heliograph.manager import Manager
     from heliograph.model.event import Header
     from heliograph.patterns.pattern import Pattern
@@ -620,6 +621,7 @@ class Station:
             filters=self._configuration.filters_of,
             settling=(lambda _: None) if self.mesh is None else self.mesh.gates.settling,
             observe=self._recorder.observe,
+            remote_answerers=self._linked_answerers(),
         )
 
     def _joined(
@@ -644,6 +646,13 @@ class Station:
             if self._keeping is not None:
                 self._keeping.close()
             raise
+
+    def _linked_answerers(self) -> LinkedAnswerers | None:
+        if self.mesh is None:
+            return None
+        from heliograph.links.services.answerers import LinkedAnswerers  # noqa: PLC0415 - as links are
+
+        return LinkedAnswerers(self.mesh, self._channels.get, self.mesh.writer)
 
     def _store_opener(self) -> Any:
         """A station with a folder keeps history itself; one without has others of its domain keep it."""

@@ -45,6 +45,7 @@ from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
 from heliograph.channel.receive.subscription_factory import DECORATES, SubscriptionFactory, decorator
 from heliograph.channel.reconfigure import Arrangement, reconfigure
 from heliograph.channel.registry import Registry, not_allowed
+from heliograph.channel.request_reply import ANSWER_TIMEOUT, Requests
 from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
 from heliograph.model.event import Event, EventId, Header, info_of
 from heliograph.runtime.option_names import insist_on_known, names_options
@@ -138,6 +139,7 @@ class Channel(Generic[T]):
         self._calling: SubscriptionFactory[T] = SubscriptionFactory(
             self, self._members, self.asking, services
         )
+        self._requests: Requests[T] | None = None
         self._members.rebuild()
         self._own = self.supplier()
         # The supplier's own methods take the place of those below: one call less for every push.
@@ -274,6 +276,59 @@ class Channel(Generic[T]):
         selection = {"start": start, "until": until, "where": where, "params": params}
         replay = Replay(self, to, speed=speed, by=by, name=name, progress=progress)
         return replay.run(**{key: value for key, value in selection.items() if value is not None})
+
+    @names_options
+    def ask(self, event: T, timeout: float = ANSWER_TIMEOUT) -> Any:
+        """Ask one answerer of the channel, here or in a linked station, and return its answer.
+
+        Args:
+            event: the question, of one of the channel's types. It is no event of the stream: nobody else sees
+                it, and it is not kept.
+            timeout: seconds to wait.
+
+        Raises NoAnswerer, AnswererBusy, AnswerTimeout, AnswererLost when the station that was asked has died,
+        and AnswerFailed when the function that answers raised.
+        """
+        return self.requests.ask(event, timeout)
+
+    async def aask(self, event: T, timeout: float = ANSWER_TIMEOUT) -> Any:  # noqa: ASYNC109 - as `ask`
+        """As `ask`, for asyncio."""
+        return await self.requests.ask_async(event, timeout)
+
+    @names_options
+    def answer(self, function: Callback, *, name: str | None = None) -> Callback:
+        """Have a function answer questions of this channel, of all stations; also as a decorator.
+
+        Args:
+            function: takes (question) or (question, header) and returns the answer, an event of one of the
+                channel's types, or None; may be `async def`. It answers one question at a time.
+            name: in errors; else the function's own.
+        """
+        self.requests.answer(function, name)
+        return function
+
+    def unanswer(self, function: Callable[..., object]) -> None:
+        """Have a function answer nothing more."""
+        found = [one for one in self.requests.answerers if one.function == function]
+        if not found:
+            raise NotPossible(self.name, f"{function!r} answers nothing here")
+        for answerer in found:
+            self.requests.remove(answerer)
+
+    @property
+    def requests(self) -> Requests[T]:
+        """What it asks and answers; see `heliograph.channel.request_reply`."""
+        if self._requests is None:
+            made = Requests(self, self._services)
+            with self._opening:
+                if self._requests is None:
+                    self._requests = made
+        return self._requests
+
+    @property
+    def answerers(self) -> int:
+        """How many functions of this station answer questions of it."""
+        return 0 if self._requests is None else len(self._requests.answerers)
 
     def cancel(self, what: Receipt | EventId | str) -> bool:
         """Have an event never be delivered that was pushed with `deliver_at=` or `deliver_after=`.
@@ -564,6 +619,8 @@ class Channel(Generic[T]):
                 supplier.retire(partial(Closed, self.name))
             receivers = list(self._members.receivers.values())
             suppliers = tuple(self._members.suppliers)
+        if self._requests is not None:
+            self._requests.close()
         for supplier in suppliers:
             supplier.cancel_periodic()
         if self._journal is not None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.worker_acks import Settling
     from heliograph.channel.queueing.history_merge import LateJoin
     from heliograph.channel.receive.ack_protocol import OpenCoordinator
+    from heliograph.channel.request_reply import RemoteAnswerers
     from heliograph.model.event import Event, Header
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Ports
@@ -67,5 +68,7 @@ class ChannelContext(msgspec.Struct, frozen=True):
     """Finds out which events of another station all receivers of a channel here are done with."""
     suspended: Callable[[str], str | None] = lambda _: None
     """The owner who suspended a persistent channel in an earlier life."""
+    remote_answerers: RemoteAnswerers | None = None
+    """The answerers of linked stations; None without any."""
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""

@@ -39,7 +39,15 @@ app.add_typer(formats.app, name="formats")
 app.add_typer(journal.app, name="journal")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(spark.app, name="spark")
-for command in (station.station, station.ls, pubsub.pub, pubsub.sub, pubsub.explain, replay.replay):
+for command in (
+    station.station,
+    station.ls,
+    pubsub.pub,
+    pubsub.sub,
+    pubsub.ask,
+    pubsub.explain,
+    replay.replay,
+):
     app.command()(command)
 
 

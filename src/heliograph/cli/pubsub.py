@@ -1,8 +1,9 @@
-"""`helio pub`, `helio sub` and `helio explain`: push and receive events by hand, also of unknown formats.
+"""`helio pub`, `sub`, `ask` and `explain`: push, receive and ask by hand, also events of unknown formats.
 
     helio sub air.tracks --where "speed > 300" --headers --timeout 10
     helio sub 'air.*' --headers
     helio pub air.tracks '{"id": 7, "lat": 48.1, "lon": 11.6, "speed": 410, "region": "north"}' --priority 5
+    helio ask prices '{"part": "bolt"}' --type price.ask
     helio explain air.tracks --code
 
 The types of a channel are learned from the stations of the domain that have it open. A format does not say
@@ -163,6 +164,33 @@ def sub(
     if number is not None and count < number:
         print_problem(f"{count} of {number} events came before none had for {timeout:g} s")
         raise typer.Exit(1)
+
+
+def ask(
+    channel: ChannelName,
+    question: Annotated[str, typer.Argument(metavar="JSON", help="The question, an event.")],
+    *,
+    domain: Domain = "default",
+    type_name: Annotated[
+        str | None, typer.Option("--type", help="The event type, if there are several.", show_default=False)
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the answer.")] = 5.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask a question that a station of the domain answers, and print the answer as JSON."""
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    with Station(domain=domain, name="helio ask") as here:
+        classes = _classes(meet_all(here), channel, domain)
+        opened = here.channel(channel, *(cls for versions in classes.values() for cls in versions))
+        answer = opened.ask(next(_made(_chosen(classes, type_name, channel), [question])), timeout)
+    import msgspec  # noqa: PLC0415 - as above
+
+    document = None if answer is None else msgspec.Raw(answer.to_json())
+    if as_json:
+        print_json({"channel": channel, "answer": document})
+    else:
+        print_json_line(document)
 
 
 def explain(

@@ -55,6 +55,11 @@
     │   ├── NotPossible             options that do not go together here; says what to write instead
     │   ├── NotMatched              two stations have it in ways that do not go together; says why
     │   ├── DeliveryTimeout         not acknowledged by all in time; it may be yet               (retriable)
+    │   ├── NoAnswerer              nobody answers questions of the channel                      (retriable)
+    │   ├── AnswererBusy            too many questions wait already; it was not asked           (retriable)
+    │   ├── AnswerTimeout           no answer in time; whether it was answered is unknown        (retriable)
+    │   ├── AnswererLost            the station that was asked has gone                         (retriable)
+    │   ├── AnswerFailed            the function that answers has raised; says what
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
     │   ├── PeerLost                a linked station was given up with events unconfirmed; says how many
     │   ├── CallbackStuck           a callback does not come back, and is called no more
@@ -112,6 +117,10 @@ from __future__ import annotations
 from heliograph.errors.base import ROOT, HeliographError
 from heliograph.errors.channel import (
     AlreadyConnected,
+    AnswererBusy,
+    AnswererLost,
+    AnswerFailed,
+    AnswerTimeout,
     BadParam,
     CallbackStuck,
     CallbackSuspended,
@@ -130,6 +139,7 @@ from heliograph.errors.channel import (
     InvalidQoS,
     InvalidTask,
     NameAlreadyUsed,
+    NoAnswerer,
     NoSuchChannel,
     NotAMember,
     NotMatched,
@@ -225,6 +235,10 @@ __all__ = [
     "ROOT",
     "AdoptionTimeout",
     "AlreadyConnected",
+    "AnswerFailed",
+    "AnswerTimeout",
+    "AnswererBusy",
+    "AnswererLost",
     "AppendFailed",
     "AppendTimeout",
     "BadFrame",
@@ -280,6 +294,7 @@ __all__ = [
     "LinkStalled",
     "MissingExtra",
     "NameAlreadyUsed",
+    "NoAnswerer",
     "NoHistory",
     "NoJava",
     "NoRoomForRing",

@@ -340,6 +340,81 @@ class DeliveryTimeout(ChannelError):
         )
 
 
+class NoAnswerer(ChannelError):
+    """A question was asked that nobody answers, in this station and those that are linked."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return (
+            f"nobody answers questions of channel {self.name!r}: have a station of this domain open it and "
+            "call channel.answer(function)"
+        )
+
+
+class AnswererBusy(ChannelError):
+    """Too many questions wait already; this one was not asked."""
+
+    retriable = True
+
+    waiting: int
+    """How many wait."""
+
+    def __str__(self) -> str:
+        return (
+            f"channel {self.name!r}: {self.waiting:,} questions wait for an answer already; ask fewer at a "
+            "time, or have more answerers"
+        )
+
+
+class AnswerTimeout(ChannelError):
+    """There was no answer in time; whether the question was answered is unknown."""
+
+    retriable = True
+
+    question: str
+    """The id of the question."""
+    waited: float
+    """Seconds."""
+
+    def __str__(self) -> str:
+        return (
+            f"channel {self.name!r}: question {self.question} was not answered within {self.waited:g} s; "
+            "whether its answerer has done what was asked is unknown"
+        )
+
+
+class AnswererLost(ChannelError):
+    """The station that was asked has gone; whether it had done what was asked is unknown."""
+
+    retriable = True
+
+    station: str
+    """The station that was asked."""
+    question: str
+    """The id of the question."""
+
+    def __str__(self) -> str:
+        return (
+            f"channel {self.name!r}: station {self.station} has gone before it answered question "
+            f"{self.question}; whether it has done what was asked is unknown"
+        )
+
+
+class AnswerFailed(ChannelError):
+    """The function that answers has raised."""
+
+    answerer: str
+    """The function's name."""
+    error: str
+    """The name of the exception's class."""
+    text: str
+    """What it said."""
+
+    def __str__(self) -> str:
+        return f"channel {self.name!r}: answerer {self.answerer!r} raised {self.error}: {self.text}"
+
+
 class GivenUp(ChannelError):
     """An event was handed out as often as allowed, and no consumer acknowledged it.
 

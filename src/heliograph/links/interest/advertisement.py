@@ -61,6 +61,7 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
         policies=policies_of(channel.qos) if store is not None and store.kept_here else None,
         groups=tuple(sorted({*channel.neighbours.groups(), *(g for state in behind for g in state.groups)})),
         discovered=channel.discovered,
+        answerers=channel.answerers,
     )
 
 

@@ -48,7 +48,7 @@ from heliograph.links.mesh.peer import Peer
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import CLOSED, PEER_LEFT, PEER_LOST
 from heliograph.links.session.link import HEARTBEAT, Link, LinkStats
-from heliograph.links.session.rpc import Rpc
+from heliograph.links.session.rpc import GONE, Rpc
 from heliograph.links.session.wire_events import EventWriter
 from heliograph.links.transports.backoff import Backoff, Stalls
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from heliograph.links.broadcast.reader_admission import ChannelCarrier
     from heliograph.links.contract import Connection, Transport
     from heliograph.links.session.confirmation import Reports
-    from heliograph.links.session.rpc import Responder
+    from heliograph.links.session.rpc import Outcome, Responder
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
     from heliograph.qos.policies import QoS
@@ -350,6 +350,25 @@ class Mesh:
         if peer is None:
             raise QueryFailed(f"station {station:016x}", "is not linked")
         return self._questions.ask(peer.link, topic, body, timeout)
+
+    def ask_later(self, station: int, topic: str, body: Any, outcome: Outcome) -> Callable[[], object]:
+        """Ask, and have the answer told by the task that reads it; what is returned gives the question up."""
+        with self._lock:
+            peer = self._peers.get(station)
+        if peer is None:
+            outcome(QueryFailed(f"station {station:016x}", GONE))
+            return lambda: None
+        return partial(self._questions.forget, self._questions.ask_later(peer.link, topic, body, outcome))
+
+    @property
+    def questions_asked(self) -> int:
+        """Questions that wait for an answer of another station."""
+        return self._questions.asked
+
+    @property
+    def writer(self) -> EventWriter:
+        """Makes events into bytes, as all links of this station do."""
+        return self._writer
 
     def open_store(
         self,

@@ -145,6 +145,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Of a keeper with a manager: the owner who has suspended the channel."""
     discovered: bool = False
     """Whether it is open only because others have it and a pattern of names fits it."""
+    answerers: int = 0
+    """Functions that answer questions of the channel."""
 
     def kept_as(self) -> QoS:
         """How its keeper has it; InvalidQoS when this program knows no such quality of service."""

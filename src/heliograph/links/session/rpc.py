@@ -119,6 +119,16 @@ class Rpc:
             self._fail_all(link)
         return number
 
+    @property
+    def asked(self) -> int:
+        """Questions that wait for an answer."""
+        return len(self._asked)
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for this answer any more."""
+        with self._lock:
+            self._asked.pop(number, None)
+
     def _fail_all(self, link: Link) -> None:
         """Nothing more is answered over a link."""
         with self._lock:
