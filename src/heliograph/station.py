@@ -40,6 +40,7 @@ from heliograph.journal.limits import Limits
 from heliograph.journal.station_folder import Keeping
 from heliograph.links import PEER_LIMIT, Carrier, Identity, check_joining, join
 from heliograph.model.event import Event
+from heliograph.monitoring import snapshot as seen
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
 from heliograph.runtime.error_reporting import Reports, reporter, run_all
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from heliograph.links.services.answerers import LinkedAnswerers
     from heliograph.manager import Manager
     from heliograph.model.event import Header
+    from heliograph.monitoring.snapshot import StationSnapshot
     from heliograph.patterns.pattern import Pattern
     from heliograph.patterns.subscription import PatternSubscription
     from heliograph.runtime.error_reporting import OnError
@@ -178,6 +180,20 @@ class Station:
             durable=self._keeping is not None,
         )
         self._services = self._shared(station_seq, on_error, priority=priority, filtering=modules.filtering)
+        self._seen = seen.Station(
+            self.id,
+            name,
+            domain,
+            None if folder is None else os.path.abspath(folder),  # noqa: PTH100 - a name, nothing is looked up
+            self.ports.clock.monotonic_ns(),
+            self.ports,
+            self.mesh,
+            self.channels,
+            self.busy,
+            self.stalls,
+        )
+        if self.mesh is not None:
+            seen.answer_others(self._seen)
         _STATIONS.add(self)
         if ports is None:
             _OPEN.add(self)
@@ -460,6 +476,21 @@ class Station:
     def stats(self) -> dict[str, ChannelStats]:
         """A snapshot of every channel."""
         return {channel.name: channel.stats() for channel in self.channels()}
+
+    def snapshot(self, channel: str | None = None) -> StationSnapshot:
+        """All that faces show of this station, as plain data; see `heliograph.monitoring.snapshot`.
+
+        Args:
+            channel: only this one.
+        """
+        self._check_usable()
+        return seen.take(self._seen, channel)
+
+    def metrics(self) -> str:
+        """The same in Prometheus' text format, which the page serves as `/metrics`."""
+        from heliograph.monitoring.prometheus import text_of  # noqa: PLC0415 - few programs ask
+
+        return text_of(self.snapshot())
 
     @names_options
     def close(self, timeout: float = DRAIN_LIMIT) -> dict[str, int]:

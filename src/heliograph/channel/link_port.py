@@ -137,6 +137,17 @@ class LinkPort(Generic[T]):
                 r for name, r in self._members.receivers.items() if name not in self._members.gateways
             )
 
+    def suppliers(self) -> list[tuple[str, int, bool]]:
+        """Of each supplier its name, how many events it has pushed, and whether those came over a link."""
+        remote = (RemoteSupplier, RemotePersistentSupplier)
+        with self._members.lock:
+            return [(one.name, one.pushed, isinstance(one, remote)) for one in self._members.suppliers]
+
+    def remote_consumers(self) -> int:
+        """How many receivers linked stations have."""
+        with self._members.lock:
+            return sum(self._members.remote_consumers.values())
+
     def wait_matched(self, consumers: int, timeout: float | None) -> bool:
         """See `Channel.wait_matched`. Whoever has died is not counted, though its link may still stand."""
         check_timeout(self._channel.name, timeout)

@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 
     from heliograph.channel.history.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.channel.queueing.queue import Item
-    from heliograph.journal.consumers.cursors import Cursor
+    from heliograph.journal.consumers.cursors import Cursor, State
     from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.limits import Limits
     from heliograph.journal.maintenance.retention import Place
     from heliograph.journal.writing.producer_leases import SupplierLease
     from heliograph.journal.writing.receipt import Receipt
     from heliograph.journal.writing.shared_threads import Shared
+    from heliograph.journal.writing.writer import WriterStats
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
     from heliograph.model.history_epochs import Epochs
@@ -511,6 +512,14 @@ class JournalStore:
         """The names of consumers that have a cursor here, as they are kept."""
         cursors = self._cursors
         return () if cursors is None else cursors.names()
+
+    def cursor_states(self) -> tuple[State, ...]:
+        """What is kept of each of these consumers."""
+        cursors = self._cursors
+        return () if cursors is None else tuple(cursors.state(name) for name in cursors.names())
+
+    def stats(self) -> WriterStats:
+        return self._writer.stats()
 
     def begin_consumer(self, name: str, offset: int) -> None:
         """A durable consumer that was never here will begin there: retention counts with it from now on."""
