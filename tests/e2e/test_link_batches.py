@@ -218,7 +218,7 @@ def test_an_event_too_large_for_a_link_keeps_no_other_waiting(
         assert ours.wait_matched(1, LIMIT)
         assert a.mesh is not None
         (peer,) = a.mesh._peers.values()
-        gateway = peer.gateways["air.tracks"]
+        gateway = peer.carriers["air.tracks"].gateway
         peer.link.pause(gateway, paused=True)
         ours.push(Track(1, region="x" * 3_000), priority=5)
         ours.push(Track(2), priority=1)

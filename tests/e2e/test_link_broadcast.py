@@ -720,8 +720,8 @@ def test_a_new_session_is_broadcast_anew_without_a_repetition(domain: str) -> No
         for i in range(3):
             ours.push(Track(i))
             assert consumer.pull(LIMIT) == Track(i)
-            before = peer.gateways["x"]
-            assert isinstance(before, BroadcastGateway)
+            before = peer.carriers["x"]
+            assert isinstance(before.gateway, BroadcastGateway)
             peer.link.begin_anew()
-            assert wait_until(lambda: peer.gateways.get("x") not in (None, before))  # noqa: B023 - called at once
+            assert wait_until(lambda: peer.carriers.get("x") not in (None, before))  # noqa: B023 - called at once
         assert consumer.pull(0) is None

@@ -1,6 +1,6 @@
-"""Egress to one peer: a gateway for each channel that it is interested in.
+"""Egress to peers: a carrier for each channel that a peer is interested in.
 
-A gateway is there exactly while the other station wants something of a channel that this station may send:
+A carrier is there exactly while the other station wants something of a channel that this station may send:
 events that were pushed here, or that are kept here. What another station keeps is sent by that one.
 
 A band worker asks the station that supervises it for what others push, and those for nothing, so that what
@@ -21,18 +21,16 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from heliograph.channel.publish.worker_acks import Settling
-from heliograph.channel.receive.options import Selection
 from heliograph.channel.routing.conditions import AnyOf
 from heliograph.errors import Closed, ForkedStation, NotMatched
-from heliograph.links.broadcast.gateway import BroadcastGateway
 from heliograph.links.interest.advertisement import describe, nothing_of
 from heliograph.links.interest.filters import condition_for
 from heliograph.links.interest.matching import not_coming, unmet, unreadable
+from heliograph.links.mesh.carriers import LinkCarrier, RingCarrier, WorkerCarrier
 from heliograph.links.mesh.ingress import Ingress
-from heliograph.links.mesh.worker_redelivery import RedeliveringGateway, Settled, relayed_by, settle_all
+from heliograph.links.mesh.worker_redelivery import Settled
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import PEER_LOST, Reports
-from heliograph.links.session.gateway import Gateway
 from heliograph.model.event import info_of
 
 if TYPE_CHECKING:
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
+    from heliograph.links.mesh.carriers import Carrier
     from heliograph.links.mesh.peer import Peer
     from heliograph.links.mesh.worker_redelivery import Handed
     from heliograph.links.session.confirmation import Owed
@@ -177,9 +176,9 @@ class Egress:
             channel.report_lost(peer, events)
 
     def acked(self, peer: Peer, message: m.Acked) -> None:
-        gateway = peer.gateways.get(message.channel)
-        if gateway is not None:
-            settle_all(gateway, message.events)
+        carrier = peer.carriers.get(message.channel)
+        if carrier is not None:
+            carrier.acked(message.events)
         if peer.worker is not None:
             peer.worker.acked(message.channel, message.events)
 
@@ -196,24 +195,24 @@ class Egress:
             if peer.rings.is_expelled:
                 return
             channel = self._channel(name)
-            gateway = peer.gateways.get(name)
+            carrier = peer.carriers.get(name)
             if channel is None or peer.link.closed:
                 self._let_go(peer, name)
                 return
-            if gateway is not None and gateway.channel is not channel:
+            if carrier is not None and carrier.gateway.channel is not channel:
                 self._let_go(peer, name)
-                gateway = None
+                carrier = None
             state = peer.advertised.channels.get(name)
             apart = [] if state is None else self._not_coming(peer, channel, state)
             conditions = {} if state is None else self._conditions(peer, channel, state, apart)
-            if conditions and gateway is None and not self._is_settled(peer, channel):
+            if conditions and carrier is None and not self._is_settled(peer, channel):
                 return  # all channels are looked at when it has answered
-            before = relayed_by(gateway)
+            before = _relayed_by(carrier)
             try:
-                self._change(peer, channel, gateway, conditions, state)
+                self._change(peer, channel, carrier, conditions, state)
             except (Closed, ForkedStation):
                 self._let_go(peer, name)
-            is_told = relayed_by(peer.gateways.get(name)) == before
+            is_told = _relayed_by(peer.carriers.get(name)) == before
             # Who keeps nothing sends nothing: what it pushes reaches them by way of the keeper.
             is_reached = bool(conditions) or not _sends(channel)
             consumers, groups = (state.consumers, state.groups) if state and is_reached else (0, ())
@@ -251,17 +250,11 @@ class Egress:
         What waits for it and what it has not confirmed is dropped under the reason.
         """
         with self.lock:
-            gateways, peer.gateways = peer.gateways, {}
+            carriers, peer.carriers = peer.carriers, {}
             names, peer.advertised.channels = set(peer.advertised.channels), {}
             # Before the lock is let go: the next gateway to this station has the same name.
-            for gateway in gateways.values():
-                if isinstance(gateway, BroadcastGateway):
-                    self.airing.leave(peer, gateway, reason)
-                elif isinstance(gateway, RedeliveringGateway):
-                    if gateway.link is peer.link:  # else the next process has it already
-                        gateway.paused = True  # what is pushed meanwhile waits for that
-                else:
-                    gateway.drop(reason)
+            for carrier in carriers.values():
+                carrier.leave(reason)
         peer.reports.owed.give_up(reason)
         for name in names:
             channel = self._channel(name)
@@ -271,27 +264,23 @@ class Egress:
 
     def wanted(self, station: int, name: str) -> Mapping[type[Event], Any] | None:
         """What a station has said that its consumers want of a channel of this one."""
-        gateway = self._gateway(station, name)
-        if isinstance(gateway, RedeliveringGateway):
-            return dict(gateway.conditions)
-        return None if gateway is None else dict(gateway.selection.conditions)
+        carrier = self._carrier(station, name)
+        return None if carrier is None else dict(carrier.conditions)
 
     def to_come(self, station: int, name: str) -> Collection[EventId]:
         """What was pushed here and waits for a worker to be ready."""
-        gateway = self._gateway(station, name)
-        return gateway.to_come if isinstance(gateway, RedeliveringGateway) else ()
+        carrier = self._carrier(station, name)
+        return () if carrier is None else carrier.to_come
 
-    def _gateway(self, station: int, name: str) -> Gateway | None:
+    def _carrier(self, station: int, name: str) -> Carrier | None:
         peer = self._peer_of(station)
-        return None if peer is None else peer.gateways.get(name)
+        return None if peer is None else peer.carriers.get(name)
 
     def pause(self, peer: Peer, name: str, *, paused: bool) -> None:
         """Stop sending a channel's events to a station, or go on."""
-        gateway = peer.gateways.get(name)
-        if isinstance(gateway, BroadcastGateway):
-            self.airing.pause(peer, gateway, paused=paused)
-        elif gateway is not None:
-            peer.link.pause(gateway, paused=paused)
+        carrier = peer.carriers.get(name)
+        if carrier is not None:
+            carrier.pause(paused=paused)
 
     def arrivals(self, peer: Peer, name: str) -> Ingress | None:
         """The way in for a channel's events; None when it is not open here. For the link's reader."""
@@ -326,11 +315,9 @@ class Egress:
 
     def _let_go(self, peer: Peer, name: str) -> None:
         """The channel is not open any more, or is another one; its gateway closes with it."""
-        gateway = peer.gateways.pop(name, None)
-        if isinstance(gateway, BroadcastGateway):
-            self.airing.leave(peer, gateway)
-        elif isinstance(gateway, RedeliveringGateway) and gateway.channel.closed and peer.worker is not None:
-            peer.worker.channel_closed(gateway)  # else the next process has it
+        carrier = peer.carriers.pop(name, None)
+        if carrier is not None:
+            carrier.forget()
 
     def _told_by(self, peer: Peer, channel: Channel[Any]) -> Settled | None:
         """Who tells a station of what is settled; None unless it is the one that supervises this one."""
@@ -349,37 +336,29 @@ class Egress:
         self,
         peer: Peer,
         channel: Channel[Any],
-        gateway: Gateway | None,
+        carrier: Carrier | None,
         conditions: dict[type[Event], Any],
         state: m.ChannelState | None,
     ) -> None:
-        handed = self._supervised.get(peer.link.process.pid)
-        if isinstance(gateway, RedeliveringGateway) and gateway.is_waited_for:
-            gateway.want(conditions, state or nothing_of(channel))
-        elif not conditions or state is None:
-            self._let_go(peer, channel.name)
-            if isinstance(gateway, RedeliveringGateway) and handed is not None:
-                handed.leave(gateway)
-            if gateway is not None and not isinstance(gateway, BroadcastGateway):
-                gateway.close()
-        elif isinstance(gateway, BroadcastGateway):
-            self.airing.change(peer, gateway, conditions)
-        elif gateway is None and handed is not None and handed.keeps(channel):
-            peer.gateways[channel.name] = handed.join(
-                channel, peer.link, conditions, state, peer.reports.owed
-            )
-        elif gateway is None and self.airing.takes(peer, channel):
-            peer.gateways[channel.name] = self.airing.admit(peer, channel, conditions)
-        elif gateway is None:
-            link = peer.link
-            gateway = Gateway(channel, link.name, Selection(conditions), link, called=link.called)
-            gateway.report_in(peer.reports.owed)
-            channel.neighbours.join_gateway(gateway)
-            peer.gateways[channel.name] = gateway
-        elif isinstance(gateway, RedeliveringGateway):
-            gateway.want(conditions, state)
+        is_wanted = bool(conditions) and state is not None
+        if carrier is not None and (is_wanted or carrier.outlives):
+            carrier.change(conditions, state or nothing_of(channel))
+        elif state is not None and is_wanted:
+            peer.carriers[channel.name] = self._new_carrier(peer, channel, conditions, state)
         else:
-            channel.neighbours.change_gateway(gateway, conditions)
+            self._let_go(peer, channel.name)
+            if carrier is not None:
+                carrier.close()
+
+    def _new_carrier(
+        self, peer: Peer, channel: Channel[Any], conditions: dict[type[Event], Any], state: m.ChannelState
+    ) -> Carrier:
+        handed = self._supervised.get(peer.link.process.pid)
+        if handed is not None and handed.keeps(channel):
+            return WorkerCarrier(handed, peer, channel, conditions, state)
+        if self.airing.takes(peer, channel):
+            return RingCarrier(self.airing, peer, channel, conditions)
+        return LinkCarrier(peer, channel, conditions)
 
     def _not_coming(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> list[NotMatched]:
         own = self._said(channel.name)
@@ -414,6 +393,10 @@ class Egress:
             if alternatives:
                 found[cls] = alternatives[0] if len(alternatives) == 1 else AnyOf(tuple(alternatives))
         return found
+
+
+def _relayed_by(carrier: Carrier | None) -> m.ChannelState | None:
+    return None if carrier is None else carrier.relayed
 
 
 def _sends(channel: Channel[Any]) -> bool:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.links.broadcast.gateway import ReaderSession
     from heliograph.links.broadcast.reader import BroadcastReader
+    from heliograph.links.mesh.carriers import Carrier
     from heliograph.links.mesh.ingress import Ingress
     from heliograph.links.mesh.worker_redelivery import Handed, Settled
-    from heliograph.links.session.gateway import Gateway
     from heliograph.links.session.link import Link
     from heliograph.model.formats import Format
     from heliograph.runtime.ports import Tasks
@@ -189,7 +189,7 @@ class Peer:
         self.advertised = Advertised(link, self.losses.tally())
         self.told = Told(link)
         self.ingress = PeerIngress()
-        self.gateways: dict[str, Gateway] = {}
+        self.carriers: dict[str, Carrier] = {}
         self.rings = PeerRings()
         self.reports = Reports(tasks)
         self.worker: Handed | None = None

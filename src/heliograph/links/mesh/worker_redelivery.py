@@ -428,18 +428,3 @@ class Settled:
             self._bell.wait()
             self._tasks.sleep(SETTLED_EVERY)
             self.flush()
-
-
-def settle_all(gateway: Gateway, events: Iterable[tuple[str, int, int]]) -> None:
-    """The other station has acknowledged these."""
-    if isinstance(gateway, RedeliveringGateway):
-        for event in events:
-            gateway.book.settle(EventId(*event))
-    elif gateway.channel.monitor is not None:
-        for event in events:
-            gateway.channel.monitor.acked(EventId(*event), gateway.name)
-
-
-def relayed_by(gateway: Gateway | None) -> m.ChannelState | None:
-    """What a worker behind a gateway wants of other stations by way of this one."""
-    return gateway.relayed if isinstance(gateway, RedeliveringGateway) else None

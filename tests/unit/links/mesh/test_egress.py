@@ -138,7 +138,7 @@ class Supervisor:
 
     def wants(self, peer: Peer, *types: type[hg.Event]) -> RedeliveringGateway:
         self.gates.channel_told(peer, wanted(*types)[1])
-        gateway = peer.gateways["c"]
+        gateway = peer.carriers["c"].gateway
         assert isinstance(gateway, RedeliveringGateway)
         return gateway
 
