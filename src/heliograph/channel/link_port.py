@@ -10,6 +10,7 @@ from heliograph.channel.publish.acks import passing_from_elsewhere
 from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier, RemoteSupplier
 from heliograph.channel.receive.options import Selection
 from heliograph.channel.receive.subscription import QueuedReceiver
+from heliograph.channel.routing.forwarding import Origin
 from heliograph.model.event import Event, EventId
 from heliograph.runtime.ports import seconds_until
 from heliograph.runtime.timeouts import check_timeout
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.receive.subscription import Receiver
     from heliograph.channel.registry import Registry
+    from heliograph.channel.routing.forwarding import Relay
     from heliograph.errors import NotMatched, NotPossible
     from heliograph.model.event import Header
 
@@ -62,9 +64,9 @@ class LinkPort(Generic[T]):
         name: str,
         on_acked: Callable[[EventId], object] = lambda _: None,
         supervisor: Supervisor | None = None,
-        home: object | None = None,
+        behind: object | None = None,
     ) -> RemoteSupplier | RemotePersistentSupplier:
-        """A way in for events that were pushed elsewhere: for this station's receivers, and its relays.
+        """A way in for events that were pushed elsewhere, behind that worker of this station if there is one.
 
         Where receivers acknowledge, `on_acked` is told of each event that all of them have; a supervisor of
         each that they have come to an end with.
@@ -78,7 +80,7 @@ class LinkPort(Generic[T]):
             settling.supervisor = supervisor
         with self._members.lock:
             intake = RemoteSupplier(self._channel, name, entering, settling)
-            intake.home = home
+            intake.origin = Origin(is_here=False, worker=behind)
             self._members.check_open()
             self._members.suppliers.append(intake)
         with self._members.still():
@@ -102,26 +104,23 @@ class LinkPort(Generic[T]):
             self._members.change({gateway: Selection(dict(conditions))})
         return waiting
 
-    def relay(self, gateway: QueuedReceiver, home: object | None) -> None:
-        """Have a gateway get what other stations push, too, but not what comes from that home.
+    def relay(self, gateway: Relay, worker: object | None) -> None:
+        """Have a gateway get what other stations push, too, but not what comes from that worker.
 
         Those must not send it there themselves. None: it gets that no longer.
         """
         with self._members.still():
-            if home is None:
-                self._members.relays.pop(gateway.name, None)
-            elif self._members.receivers.get(gateway.name) is gateway:
-                self._members.relays[gateway.name] = home
+            joined: object = self._members.gateways.get(gateway.name)
+            if worker is None:
+                self._members.forwarding.forget(gateway.name)
+            elif joined is gateway:
+                self._members.forwarding.relay(gateway, worker)
             self._members.rebuild()
 
-    def relays(self, apart_from: object | None = None) -> tuple[QueuedReceiver, ...]:
-        """The gateways that get it, but for those of one home."""
+    def relays(self, apart_from: object | None = None) -> tuple[Relay, ...]:
+        """The gateways that get it, but for those of one worker."""
         with self._members.lock:
-            return tuple(
-                self._members.gateways[name]
-                for name, home in self._members.relays.items()
-                if home is not apart_from
-            )
+            return self._members.forwarding.relays(apart_from)
 
     def put_back(self, queue: Reentrant, choose: Callable[[set[EventId]], list[Item]]) -> int:
         """Have what is chosen wait again before all others of a queue, counted anew; how many those are."""
@@ -215,7 +214,7 @@ class LinkPort(Generic[T]):
         with self._members.still():
             ahead = to_come()
             items = [item for item in self._members.history.matching(conditions) if item[1].id not in ahead]
-            floors = {(s.name, s.epoch): s.pushed for s in self._members.suppliers if s.forwards}
+            floors = {(s.name, s.epoch): s.pushed for s in self._members.suppliers if s.origin.is_here}
         for supplier, epoch, sequence in ahead:
             floors[supplier, epoch] = min(floors.get((supplier, epoch), sequence), sequence - 1)
         return items, floors

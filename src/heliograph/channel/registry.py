@@ -4,8 +4,8 @@ Whenever receivers change, the next routes are built (`heliograph.channel.routin
 while all suppliers are held still for an instant: event n leaves by the old routes before n + 1 enters the
 new ones.
 
-Receivers of this station and gateways, which stand for those of another, differ in one thing: what came from
-another station goes to no gateway.
+Receivers of this station get an event wherever it was pushed; to which gateways it goes on, which stand for
+receivers of another station, the forwarding rule says (`heliograph.channel.routing.forwarding`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from heliograph.channel.receive.subscription import InlineSubscription, QueuedRe
 from heliograph.channel.routing.compiler import Route, Target, build_route
 from heliograph.channel.routing.conditions import AnyOf, Condition, for_source
 from heliograph.channel.routing.filter_index import MERGED, FilterIndex
+from heliograph.channel.routing.forwarding import ELSEWHERE, Forwarding
 from heliograph.channel.routing.groups import Group
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.model.event import Event
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from heliograph.channel.inline_counters import Accounts
     from heliograph.channel.publish.entry import Source
     from heliograph.channel.queueing.queue import Item
+    from heliograph.channel.routing.forwarding import Origin
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Ports
 
@@ -70,8 +72,8 @@ class Registry(Generic[T]):
         self.suppliers: list[Source] = []
         self.receivers: dict[str, Receiver] = {}
         self.gateways: dict[str, QueuedReceiver] = {}
-        self.relays: dict[str, object] = {}
-        """Gateways that get what other stations push, too, and each one's worker: see `Source.home`."""
+        self.forwarding = Forwarding()
+        """Which of them get what other stations push."""
         self.remote_consumers: dict[str, int] = {}
         """How many receivers each linked station has of this channel."""
         self.remote_groups: dict[str, tuple[str, ...]] = {}
@@ -216,7 +218,7 @@ class Registry(Generic[T]):
         receiver.shut(reason)
         self.release_name(receiver.name)
         self.gateways.pop(receiver.name, None)
-        self.relays.pop(receiver.name, None)
+        self.forwarding.forget(receiver.name)
         if isinstance(receiver, QueuedReceiver) and receiver.queue in self._crowd:
             self._crowd.remove(receiver.queue)
         else:
@@ -258,26 +260,30 @@ class Registry(Generic[T]):
         self.routes = self._build(self._targets, keep)
         if self.feed is not None:
             is_alone = not gateways or len(self.feed.partitions) == 1
-            self.feed.use(self.routes, self.routes if is_alone else self._build(local, None))
+            elsewhere = self.routes if is_alone else self._arriving(local, gateways, ELSEWHERE)
+            self.feed.use(self.routes, elsewhere)
         if self.closed:
             return
-        homes = {supplier.home for supplier in self.suppliers if not supplier.forwards}
-        arriving = {home: self._build([*local, *self._relayed(gateways, home)], None) for home in homes}
+        origins = {supplier.origin for supplier in self.suppliers if not supplier.origin.is_here}
+        arriving = {origin: self._arriving(local, gateways, origin) for origin in origins}
         for supplier in self.suppliers:
-            if not supplier.forwards:
-                supplier.use(arriving[supplier.home])
+            if not supplier.origin.is_here:
+                supplier.use(arriving[supplier.origin])
             elif self.refuses is None and not self._suspensions:
                 supplier.use(self._routes_of(supplier))
 
-    def _relayed(self, gateways: Mapping[str, Target], home: object | None) -> list[Target]:
-        """Where what other stations push goes besides, but for what comes from one home."""
-        return [gateways[name] for name, worker in self.relays.items() if worker is not home]
+    def _arriving(
+        self, local: list[Target], gateways: Mapping[str, Target], origin: Origin
+    ) -> Mapping[type, Route]:
+        """The routes of what was pushed elsewhere. It is not kept here: where it was pushed it is."""
+        onward = [gateways[name] for name in self.forwarding.goes_on_to(gateways, origin)]
+        return self._build([*local, *onward], None)
 
     def refuse(self, error: NotPossible) -> None:
         """Nothing may be pushed here from now on; what other stations push still comes."""
         self.refuses = error
         for supplier in self.suppliers:
-            if supplier.forwards:
+            if supplier.origin.is_here:
                 supplier.retire(lambda: error)
 
     @property
@@ -304,9 +310,9 @@ class Registry(Generic[T]):
                 self._suspensions[source] = said
             error = self.suspended
             for supplier in self.suppliers if self.refuses is None and not self.closed else ():
-                if supplier.forwards and error is not None:
+                if supplier.origin.is_here and error is not None:
                     supplier.retire(error)
-                elif supplier.forwards:
+                elif supplier.origin.is_here:
                     supplier.readmit(self._routes_of(supplier))
 
     def _routes_of(self, supplier: Source) -> Mapping[type, Route]:

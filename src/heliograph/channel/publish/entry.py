@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from heliograph.channel.routing.compiler import match
+from heliograph.channel.routing.forwarding import HERE
 from heliograph.errors import NotReentrant, QueueFull, WouldDeadlock, WrongEventType
 from heliograph.model.event import Event, Header, info_of
 from heliograph.runtime.ports import seconds_until
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.routing.compiler import Matches, Route
+    from heliograph.channel.routing.forwarding import Origin
     from heliograph.runtime.ports import Lock
 
 Tried: TypeAlias = "tuple[Route, Header | None, EventQueue | None]"
@@ -258,10 +260,8 @@ class Entry:
 class Source:
     """What the channel has among its suppliers: whoever brings events, with an entry of its own."""
 
-    forwards = True
-    """Whether its events go to other stations as well."""
-    home: object | None = None
-    """Of what other stations push: behind which worker of this station it was, if any; it gets none of it."""
+    origin: Origin = HERE
+    """Where its events were pushed; that decides to which other stations they go on."""
     names_itself = True
     """Whether its events carry its own name, so that only those who listen to that need to be routed to."""
 

@@ -20,6 +20,7 @@ from heliograph.channel.publish.queue_sink import TOGETHER
 from heliograph.channel.publish.worker_acks import expected_by, take_in_settled
 from heliograph.channel.queueing.queue import BATCH
 from heliograph.channel.routing.compiler import Matches, changes_of
+from heliograph.channel.routing.forwarding import ELSEWHERE
 from heliograph.errors import Closed, ForkedStation
 from heliograph.model.event import Event, info_of
 
@@ -145,7 +146,7 @@ class RemoteSupplier(Source):
         settling: what acknowledges each event to the supervising station, if that is at the other end.
     """
 
-    forwards = False
+    origin = ELSEWHERE
     _some = TOGETHER
     """Events whose filters are asked before the lock is taken; few while queues are full."""
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heliograph.links.interest.filters import to_data
-from heliograph.links.mesh.worker_redelivery import RedeliveringGateway
 from heliograph.links.session import messages as m
 from heliograph.model.compatibility import defaults_of
 from heliograph.model.event import info_of
@@ -33,8 +32,8 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
     What a worker itself is told is without what that one wants.
     """
     wants: dict[bytes, m.Want] = {}
-    relays = [g for g in channel.neighbours.relays(apart_from) if isinstance(g, RedeliveringGateway)]
-    behind = [gateway.relayed for gateway in relays if gateway.relayed is not None]
+    relayed = [relay.relayed for relay in channel.neighbours.relays(apart_from)]
+    behind: list[m.ChannelState] = [state for state in relayed if state is not None]
     receivers = channel.neighbours.local_receivers()
     store = channel.store
     for receiver in receivers:

@@ -45,7 +45,7 @@ class Carrier(Protocol):
 
     @property
     def outlives(self) -> bool:
-        """Whether it stays though nothing is wanted: a worker's next process has not said yet what it wants."""
+        """Whether it stays though nothing is wanted: a worker's next process has yet to say what it wants."""
         ...
 
     @property

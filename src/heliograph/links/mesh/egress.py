@@ -305,7 +305,7 @@ class Egress:
                 lambda event: link.post(m.Acked(name, (event,))),
                 on_left_out=lambda events: peer.losses.left_out.update({name: events}),
                 supervisor=self._told_by(peer, channel),
-                home=peer.worker,
+                behind=peer.worker,
             )
         except (Closed, ForkedStation):
             return None

@@ -38,10 +38,10 @@ class Ingress:
         *,
         on_left_out: Callable[[int], None],
         supervisor: Supervisor | None = None,
-        home: object | None = None,
+        behind: object | None = None,
     ) -> None:
         self.channel = channel
-        self.intake = channel.neighbours.intake(f"link from {peer}", on_acked, supervisor, home)
+        self.intake = channel.neighbours.intake(f"link from {peer}", on_acked, supervisor, behind)
         self._tasks = tasks
         self._on_pause = on_pause
         self._on_left_out = on_left_out

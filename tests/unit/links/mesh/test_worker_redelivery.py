@@ -86,11 +86,11 @@ class Worker:
         state = msgspec.structs.replace(state, relayed=relayed)
         return self.handed.join(self.channel, link, conditions, state, Owed(system_ports().tasks))
 
-    def from_elsewhere(self, *events: Low | High, home: object | None = None) -> None:
+    def from_elsewhere(self, *events: Low | High, behind: object | None = None) -> None:
         headers = [
             Header("c", info_of(type(e)).name, "there", 1, e.n, 0, info_of(type(e)).format.id) for e in events
         ]
-        intake = self.channel.neighbours.intake("link", home=home)
+        intake = self.channel.neighbours.intake("link", behind=behind)
         items = list(zip(events, headers, [0] * len(events), strict=True))
         assert intake.take_in(items) == len(events)
 
@@ -148,7 +148,7 @@ def test_what_a_process_had_in_hand_of_a_closed_channel_when_it_died_is_counted_
 def test_what_the_worker_itself_or_nobody_asked_for_is_not_handed_on(station: hg.Station) -> None:
     worker = Worker(station)
     gateway = worker.joins(1, Low)
-    worker.from_elsewhere(Low(1), home=worker.handed)
+    worker.from_elsewhere(Low(1), behind=worker.handed)
     other = Worker(station)
     apart = other.joins(7, Low, relayed=False)
     worker.from_elsewhere(Low(2))
