@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from heliograph.patterns.pattern import any_of as any_of
     from heliograph.patterns.pattern import every as every
     from heliograph.patterns.pattern import none_of as none_of
+    from heliograph.qos.explanation import explain as explain
     from heliograph.qos.policies import QoS as QoS
     from heliograph.qos.threads import Threads as Threads
     from heliograph.rehearsal import Rehearsal as Rehearsal
@@ -124,6 +125,7 @@ _HOMES = {
     "model.formats": "Format",
     "journal": "Limits",
     "manager.roster": "Activity",
+    "qos.explanation": "explain",
     "qos.policies": "QoS",
     "station": "Station",
     "history_table": "HistoryTable history",
