@@ -23,7 +23,8 @@ def tables() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, (kind, row) in DDS_POLICIES.items():
-        head = f"| `{name}` | {row.section} | {', '.join(row.applies)} | {'yes' if row.changeable else 'no'} |"
+        changeable = "yes" if row.changeable else "no"
+        head = f"| `{name}` | {row.section} | {', '.join(row.applies)} | {changeable} |"
         for field, option in rows_of(kind).items():
             lines.append(f"{head} `{field}` | {option.text} | `{option.default!r}` | {option.doc} |")
             head = "| | | | |"
