@@ -96,6 +96,10 @@ locks: $(READY) ## write docs/explanation/locks.md: the order of locks, which ev
 bench: $(READY) ## measure against raw limits and rivals; writes bench/results
 	$(BIN)/python -m bench
 
+.PHONY: docs
+docs: $(READY) ## build the site of the documents into build/docs; a warning fails it
+	$(BIN)/python -W error::SyntaxWarning site/build.py
+
 .PHONY: format
 format: $(READY) ## let ruff format and mend what it can
 	$(BIN)/ruff format .
