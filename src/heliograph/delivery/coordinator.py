@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from heliograph.channel.history.feed import READ_AGAIN, JournalQueue
+from heliograph.channel.history.feed import READ_AGAIN
 from heliograph.channel.queueing.queue import BATCH
 from heliograph.channel.receive.ack_protocol import Handed, numbered, place_of, stream_of
 from heliograph.delivery.in_flight_window import MAX_OUT, Dead, Window
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.history.positions import Cursors
     from heliograph.channel.history.store import Cursor, Telling
+    from heliograph.channel.queueing.journal_reading import JournalReading
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.receive.ack_protocol import AckOptions, Spot
     from heliograph.delivery.in_flight_window import Handed as Taken
@@ -77,6 +78,7 @@ class Coordinator:
         self.terms = terms
         self.clock = ports.clock
         self._queue = queue
+        self._journal = queue.journal
         self._cursors = cursors
         self._bury = add_dead_letter
         self._on_full = on_full
@@ -97,8 +99,8 @@ class Coordinator:
         self._kept_acks: deque[int] = deque()
         """Numbers whose acknowledgement a keeper elsewhere has by now; settled by whoever asks next."""
         self.closed = False
-        if isinstance(queue, JournalQueue):
-            queue.numbers_offsets = True
+        if self._journal is not None:
+            self._journal.numbers_offsets = True
         with self._lock:
             self._offer(taken)
 
@@ -207,8 +209,8 @@ class Coordinator:
         item = None
         with self._lock:
             is_gone = not self.closed and not self._window.is_known(number) and self._is_done(number)
-        if is_gone and isinstance(self._queue, JournalQueue):
-            item = self._queue.read_one(self._stream_of(number).partition, place_of(number))
+        if is_gone and self._journal is not None:
+            item = self._journal.read_one(self._stream_of(number).partition, place_of(number))
         with self._lock:
             if self.closed:
                 return
@@ -239,7 +241,7 @@ class Coordinator:
             low, was_full = self._window.low(stream), self._window.full
             self._settle(number)
             has_room = was_full and self._window.low(stream) > low and not self._is_full()
-            is_over = isinstance(self._queue, JournalQueue) and self._has_ended()
+            is_over = self._journal is not None and self._has_ended()
         if has_room or is_over:
             self._ring_all(but=member)
 
@@ -285,8 +287,8 @@ class Coordinator:
     def _pick(self, member: str, most: int) -> tuple[list[Taken[Item]], bool]:
         """The next events for a member, and whether others may be concerned; kept, or on the way to be."""
         now = self.clock.monotonic_ns()
-        if isinstance(self._queue, JournalQueue) and self._queue.parted:
-            self._begin_anew(self._queue)
+        if self._journal is not None and self._journal.parted:
+            self._begin_anew(self._journal)
         self._settle_kept()
         self._unburied.extend(self._window.tick(now))
         picked, expired = self._take_in_time(member, now, most)
@@ -357,12 +359,12 @@ class Coordinator:
         self._window.remember(stream.number, stream.done_before)
         return stream
 
-    def _begin_anew(self, queue: JournalQueue) -> None:
+    def _begin_anew(self, journal: JournalReading) -> None:
         """Of a partition that went back in time: its offsets name other events, its keeper has an old cursor.
 
         What members hold of it is in no history any more, and cannot be acknowledged.
         """
-        for partition, parted in tuple(queue.parted.items()):
+        for partition, parted in tuple(journal.parted.items()):
             position = parted
             if self._cursors is not None and self._cursors.of(partition) is not None:
                 try:
@@ -374,13 +376,13 @@ class Coordinator:
                     continue
             stream = self._streams.pop(partition, None)
             if stream is not None:
-                queue.abandon(self._window.give_up(stream.number), "set back")
+                self._queue.abandon(self._window.give_up(stream.number), "set back")
                 stream.end()
-            queue.go_on_at(partition, min(parted, position))
+            journal.go_on_at(partition, min(parted, position))
 
     def _epochs(self) -> dict[str, Epochs]:
         """Of the partitions of a history: which writers wrote them."""
-        return self._queue.epochs() if isinstance(self._queue, JournalQueue) else {}
+        return {} if self._journal is None else self._journal.epochs()
 
     def _ask_soon(self) -> None:
         self._tasks.sleep(READ_AGAIN)
@@ -469,10 +471,10 @@ class Coordinator:
     def _low(self, stream: _Stream) -> int:
         """Everything below is settled, or will be once what is being acknowledged is kept."""
         low = self._window.low(stream.number, stream.acking)
-        if isinstance(self._queue, JournalQueue):
+        if self._journal is not None:
             if low == self._window.behind(stream.number):
-                low = max(low, self._queue.read_to(stream.partition))
-            low = self._queue.lowest(stream.partition, default=low)
+                low = max(low, self._journal.read_to(stream.partition))
+            low = self._journal.lowest(stream.partition, default=low)
         return low
 
     def _state(self, stream: _Stream) -> tuple[State, set[int]]:
@@ -496,7 +498,7 @@ class Coordinator:
 
     def _kept_streams(self) -> Iterable[_Stream]:
         """Those of which there is something to keep, also when nothing of them was handed out yet."""
-        if isinstance(self._queue, JournalQueue) and self._cursors is not None:
+        if self._journal is not None and self._cursors is not None:
             for partition in self._cursors.names():
                 if partition not in self._streams:
                     self._begin(partition)
@@ -523,8 +525,8 @@ class Coordinator:
     def _pause(self, stream: _Stream, telling: Telling) -> None:
         """Hand out nothing of a partition until its keeper has what it was told."""
         self._window.pause(stream.number)
-        if isinstance(self._queue, JournalQueue):
-            self._queue.hold(stream.partition)
+        if self._journal is not None:
+            self._journal.hold(stream.partition)
         # In a task of its own: who brings the answer must not wait for the lock.
         telling.then(lambda _: self._tasks.spawn_soon(f"goes on: {self.name}", lambda: self._go_on(stream)))
 
@@ -558,8 +560,8 @@ class Coordinator:
             if self.closed:
                 return
             self._window.go_on(stream.number)
-        if isinstance(self._queue, JournalQueue):
-            self._queue.let_go(stream.partition)
+        if self._journal is not None:
+            self._journal.let_go(stream.partition)
         self._ring_all()
 
     def _let_go(self) -> None:

@@ -356,6 +356,10 @@ class JournalQueue(EventQueue):
         self.failure: HeliographError | None = None
         """Why it could not read on; it is closed then."""
 
+    @property
+    def journal(self) -> JournalQueue:
+        return self
+
     def read_to(self, partition: str) -> int:
         """With nothing of a partition waiting: the offset that it has read to, matching or not."""
         with self._lock:

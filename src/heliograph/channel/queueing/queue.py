@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from heliograph.channel.observer import Watch
     from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.history_merge import LateJoin
+    from heliograph.channel.queueing.journal_reading import JournalReading
     from heliograph.channel.queueing.stage import Stage
     from heliograph.channel.queueing.storage import Storage
     from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone, HistoryReset
@@ -416,6 +417,11 @@ class EventQueue:
         """Nothing more comes from a supplier."""
 
     # What a history adds, where there is one
+
+    @property
+    def journal(self) -> JournalReading | None:
+        """Itself, if it reads a journal."""
+        return None
 
     @property
     def ended(self) -> bool:

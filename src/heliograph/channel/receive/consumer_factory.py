@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from heliograph.channel.history.feed import JournalQueue
 from heliograph.channel.receive.ack_protocol import Acking, AckOptions, JoinRequest, agree
 from heliograph.channel.receive.consumer import Consumer, Shared
 from heliograph.channel.receive.coordinator_failover import FailoverCoordinator, Found
@@ -215,7 +214,6 @@ class ConsumerFactory(Generic[T]):
                     return Found(desk)
                 with self._lock:
                     shared = self._shared(how, selection, acking)
-                    assert isinstance(shared.queue, JournalQueue)
                     return Found(shared.desk, shared.queue, lambda: self._channel.types)
             except (CursorHeld, QueryFailed) as error:
                 refused = refused or error
@@ -277,10 +275,11 @@ class ConsumerFactory(Generic[T]):
             open_desk=self._desk_opener(terms, cursors),
             terms=terms,
         )
-        if isinstance(shared.queue, JournalQueue):
-            shared.queue.as_kept = True  # members may have other versions of the class
-            shared.queue.raises_gaps = how.raises_gaps
-            shared.queue.on_held = partial(self._give_way, shared)
+        journal = shared.queue.journal
+        if journal is not None:
+            journal.as_kept = True  # members may have other versions of the class
+            journal.raises_gaps = how.raises_gaps
+            journal.on_held = partial(self._give_way, shared)
         self._channel.join(shared, how.start)
         self._groups[group] = shared
         return shared

@@ -19,7 +19,7 @@ from heliograph.errors import Closed, CursorHeld, DecodeError, FormatError, Quer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from heliograph.channel.history.feed import JournalQueue
+    from heliograph.channel.queueing.queue import EventQueue
     from heliograph.channel.receive.ack_protocol import Coordinator, GroupMembership, Spot
     from heliograph.errors import HeliographError
     from heliograph.model.event import Event
@@ -32,15 +32,15 @@ class Found(NamedTuple):
     """A desk for a member."""
 
     desk: Coordinator
-    queue: JournalQueue | None = None
+    queue: EventQueue | None = None
     """What it takes from, if it is in this station."""
     types: Callable[[], tuple[type[Event], ...]] = tuple
     """The classes of this station, in which its own members get what is handed out as it was pushed."""
 
     def check(self) -> None:
         """Raise why there is nothing to be had at it any more."""
-        if self.queue is not None and self.queue.failure is not None:
-            raise self.queue.failure
+        if self.queue is not None and self.queue.failed_with is not None:
+            raise self.queue.failed_with
 
 
 class FailoverCoordinator:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import msgspec
 
-from heliograph.channel.history.feed import JournalQueue
 from heliograph.channel.queueing.queue import EventQueue
 from heliograph.channel.receive.subscription import QueuedReceiver
 from heliograph.links.session.confirmation import Account
@@ -219,22 +218,24 @@ class Gateway(QueuedReceiver):
         self.queue = channel.new_queue(
             self.name, selection, lambda _: self._sender.ready(self), kind=self.queue_kind
         )
-        if isinstance(self.queue, GatewayQueue):
-            self.queue.called = f"link to {called or peer}"
-            self.queue.expires = channel.qos.lifespan is not None
+        self.bypassed = self.queue if isinstance(self.queue, GatewayQueue) else None
+        """Its queue, if a pushed event may pass by it; None where that reads a history or coalesces."""
+        if self.bypassed is not None:
+            self.bypassed.called = f"link to {called or peer}"
+            self.bypassed.expires = channel.qos.lifespan is not None
             self.bind(sender)
-        elif isinstance(self.queue, JournalQueue):
+        elif self.queue.journal is not None:
             # The other station takes a history up by offsets: here no event may overtake another. The queues
             # of its consumers go by priority.
             self.queue.priority = channel.qos.priority
-            self.queue.as_kept = True
+            self.queue.journal.as_kept = True
 
     def bind(self, sender: Sender) -> None:
         """Send through this link from now on."""
         self._sender = sender
-        if isinstance(self.queue, GatewayQueue):
-            self.queue.send_now = partial(sender.send_now, self)
-            self.queue.send_bulk = partial(sender.send_bulk, self)
+        if self.bypassed is not None:
+            self.bypassed.send_now = partial(sender.send_now, self)
+            self.bypassed.send_bulk = partial(sender.send_bulk, self)
 
     def drop(self, reason: str) -> None:
         """Close it; what waits is dropped under the reason."""
@@ -258,7 +259,7 @@ class Gateway(QueuedReceiver):
     @property
     def sends_again(self) -> bool:
         """Whether what is lost with a session reaches its receivers after all, from the history."""
-        return isinstance(self.queue, JournalQueue)
+        return self.queue.journal is not None
 
     @property
     def is_final(self) -> bool:

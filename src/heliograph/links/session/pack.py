@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from heliograph.links.contract import CONTROL, LANES
 from heliograph.links.session import messages as m
-from heliograph.links.session.gateway import GatewayQueue
 from heliograph.links.session.sequence import Outbox
 from heliograph.links.session.wire_events import said_of
 from heliograph.model.event import info_of
@@ -128,7 +127,7 @@ class Packer:
             if not items:
                 return None
             self.events_sent += len(items)
-            if queue.priority or isinstance(queue, GatewayQueue):  # all are of one priority
+            if queue.priority or gateway.bypassed is not None:  # all are of one priority
                 return self._batches(gateway, queue.priority or items[0][1].priority, items)
             by_lane = groupby(items, lambda item: item[1].priority)
             return [batch for number, some in by_lane for batch in self._batches(gateway, number, [*some])]
@@ -144,14 +143,14 @@ class Packer:
         stream = self._told.get((lane, gateway.channel.name, item[0].__class__))
         if stream is None or not self.has_room:
             return None
-        assert isinstance(gateway.queue, GatewayQueue)
+        assert gateway.bypassed is not None
         record = made_or_none(self._writer.record, item)
         if record is None or len(record) > FRAME_BYTES:
             return None
         self.events_sent += 1
         outbox = self.out[lane]
         frame = m.record_frame(lane, outbox.last + 1, stream, record)
-        outbox.add(1, frame[m.RUNS_AT :], len(frame), gateway.queue.direct, 1)
+        outbox.add(1, frame[m.RUNS_AT :], len(frame), gateway.bypassed.direct, 1)
         self.has_room = outbox.has_room
         return [frame]
 
@@ -161,18 +160,18 @@ class Packer:
         stream = self._told.get((lane, gateway.channel.name, cls))
         if stream is None or not self.has_room:
             return None
-        assert isinstance(gateway.queue, GatewayQueue)
+        assert gateway.bypassed is not None
         records = made_or_none(self._writer.bulk, cls, bulk)
         if records is None or len(records) > FRAME_BYTES:
             return None
         self.events_sent += len(bulk)
         runs = [(cls, len(bulk), m.UNIFORM, records)]
-        return m.data_frame(lane, self._batch(gateway.channel.name, lane, runs, gateway.queue.direct))
+        return m.data_frame(lane, self._batch(gateway.channel.name, lane, runs, gateway.bypassed.direct))
 
     def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
         """One batch, or several where the events are large."""
         # A history may hold several versions of one class.
-        several = len(gateway.channel.types) > 1 or not isinstance(gateway.queue, GatewayQueue)
+        several = len(gateway.channel.types) > 1 or gateway.bypassed is None
         drop = partial(gateway.queue.drop_taken, reason=UNWRITABLE)
         runs: list[tuple[Any, int, int, bytes]] = []
         written: list[Item] = []
