@@ -15,6 +15,7 @@ import heliograph as hg
 from heliograph.links.broadcast import publisher
 from heliograph.links.broadcast import queue as broadcast_queue
 from heliograph.links.session import link as session
+from heliograph.links.session import send_scheduler
 from heliograph.links.session.gateway import Gateway
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 from tests.interrupts import Instants, Interrupt, interrupt
@@ -125,7 +126,7 @@ def test_an_interrupt_at_any_instant_of_a_push_loses_and_doubles_nothing_at_the_
     own_meeting_folder(monkeypatch, tmp_path)
     if scene == "in a burst":  # under the trace a push takes long, and each would find the link quiet
         monkeypatch.setattr(session, "QUIET_NS", 1 << 62)
-        monkeypatch.setattr(session, "BURST", 4)
+        monkeypatch.setattr(send_scheduler, "BURST", 4)
     elif scene == "in rows":  # written together, by who pushes or by the task
         monkeypatch.setattr(publisher, "TOGETHER_NS", 2_000_000)
     elif scene == "in many rows":  # so many that they go into the queue

@@ -53,9 +53,9 @@ from heliograph.links.broadcast.records import BroadcastEncoder
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import CLOSED
 from heliograph.links.session.gateway import GatewayQueue
-from heliograph.links.session.link import BURST, QUIET_NS
 from heliograph.links.session.messages import encode
 from heliograph.links.session.pack import MOST_AT_ONCE, made_or_none
+from heliograph.links.session.send_scheduler import QUIET_NS, SendScheduler
 from heliograph.links.session.wire_events import said_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,11 @@ class Broadcast:
         self._taking = ports.tasks.lock("queues of the broadcast")
         """Held while something is taken out of the queue of a gateway, if nothing is to be told first."""
         self._wake = ports.tasks.signal("broadcast")
-        self._armed = False
+        self._scheduler = SendScheduler(self._wake, self._is_quiet, self._pump)
+        self._ready = self._scheduler.listed
+        self._list, self._arm = self._scheduler.list, self._scheduler.arm
+        self.ready = self._scheduler.ready
+        """Events of a gateway wait."""
         self._gateways: dict[str, BroadcastGateway] = {}
         self._readers: dict[int, ReaderSession] = {}
         self._left: dict[tuple[ReaderSession, str], int] = {}
@@ -126,7 +130,6 @@ class Broadcast:
         self._pacing = ChunkThrottle(ring, self._maker.streams, self._gateways, self._append)
         self._held: set[ReaderSession] = set()
         self._told: deque[tuple[ReaderSession, str, bool, BroadcastGateway | int]] = deque()
-        self._ready: deque[Gateway] = deque()
         self._rows: deque[PendingBatch] = deque()
         self._closed = False
         self._task = ports.tasks.spawn("broadcast", self._write)
@@ -310,21 +313,6 @@ class Broadcast:
 
     # What a gateway asks; in the pushing thread
 
-    def ready(self, gateway: Gateway) -> None:
-        """Events wait: as `Link.ready`."""
-        queue = gateway.queue
-        quiet = not gateway.listed and self._is_quiet()
-        if not gateway.listed:
-            gateway.burst_at = BURST
-            self._list(gateway)
-        if quiet or queue.waiting >= gateway.burst_at:
-            self._pump()
-            gateway.burst_at = queue.waiting + BURST
-        else:
-            self._arm()
-        assert isinstance(queue, GatewayQueue)
-        queue.rest(gateway.burst_at)
-
     def send_now(self, gateway: Gateway, item: Item) -> bool:
         """Write an event that was pushed this instant; False when it has to be queued, or in a burst."""
         assert isinstance(gateway, BroadcastGateway)
@@ -495,7 +483,9 @@ class Broadcast:
             # pushing thread lets it wait 5 ms, and until then each push would find the lock taken.
             while not self._sending.acquire(blocking=False):
                 self._wake.wait(A_MOMENT)
-            self._armed = False  # before what waits is looked at: who adds to it from here on arms again
+            self._scheduler.is_armed = (
+                False  # before what waits is looked at: who adds to it from here on arms again
+            )
             try:
                 self._flush(None)
             finally:
@@ -505,21 +495,8 @@ class Broadcast:
         self._told.append((hearer, gateway.channel.name, takes, gateway))
         self._pump()
 
-    def _list(self, gateway: Gateway) -> None:
-        gateway.listed = True
-        self._ready.append(gateway)
-
     def _is_quiet(self) -> bool:
         return self._now() - self.due_ns > QUIET_NS - TOGETHER_NS
-
-    def _arm(self) -> None:
-        if not self._armed:
-            try:
-                self._armed = True
-                self._wake.notify()
-            except BaseException:  # an interrupt: who comes next wakes it
-                self._armed = False
-                raise
 
     def _pump(self) -> None:
         """Write what there is room for; the broadcast's own task does the rest.

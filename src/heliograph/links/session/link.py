@@ -34,9 +34,9 @@ import msgspec
 from heliograph.errors import BadFrame, LinkLost
 from heliograph.links.contract import CONTROL, LANES
 from heliograph.links.session import messages as m
-from heliograph.links.session.gateway import GatewayQueue
 from heliograph.links.session.lifetimes import PeerClock
 from heliograph.links.session.pack import Packer, Posted
+from heliograph.links.session.send_scheduler import QUIET_NS, SendScheduler
 from heliograph.links.session.unpack import Unpacker
 from heliograph.links.transports.peer_process import UNKNOWN
 
@@ -61,10 +61,6 @@ HEARTBEAT: Final = 0.5
 ACK_RECORDS: Final = 2_048
 ACK_BYTES: Final = 1 << 20
 """What a link takes in before it acknowledges without waiting for the next heartbeat."""
-QUIET_NS: Final = 10_000
-"""A link that sent nothing for so long is quiet: the next event is sent by the thread that pushes it."""
-BURST: Final = 256
-"""Events that a pushing thread queues in a burst before it sends them itself."""
 RESUME_LIMIT: Final = 10.0
 """Seconds without a connection after which the other station is given up, though it may live."""
 
@@ -183,8 +179,11 @@ class Link:
         self._asks = self._asks_once = False
         self._frames: deque[tuple[int, Batch[bytes]]] = deque()
         self._messages = Posted()
-        self._ready: deque[Gateway] = deque()
-        self._armed = False
+        self._scheduler = SendScheduler(self._wake, self._is_quiet, self.pump)
+        self._ready = self._scheduler.listed
+        self._arm = self._scheduler.arm
+        self.ready = self._scheduler.ready
+        """A gateway has events."""
         self._unpacker = Unpacker(
             self.name,
             lambda message: listener.on_message(self, message),
@@ -210,32 +209,11 @@ class Link:
         self._messages.post(posted)
         self.pump()
 
-    def ready(self, gateway: Gateway) -> None:
-        """A gateway has events. Called by the pushing thread when it queues the first one, and in a burst.
-
-        It sends them itself when nothing was sent for a while, or when the other station has sent something
-        since: then they are the answer, and somebody may wait for it. In a burst the link's own task is woken
-        once, and the pushing thread sends whenever `BURST` events wait.
-        """
-        queue = gateway.queue
-        quiet = not gateway.listed and self._is_quiet()
-        if not gateway.listed:
-            gateway.listed = True
-            gateway.burst_at = BURST
-            self._ready.append(gateway)
-        if quiet or queue.waiting >= gateway.burst_at:
-            self.pump()
-            gateway.burst_at = queue.waiting + BURST
-        else:
-            self._arm()
-        if isinstance(queue, GatewayQueue):
-            queue.rest(gateway.burst_at)
-
     def send_now(self, gateway: Gateway, item: Item) -> bool:
         """Send an event that was pushed this instant, by the shortest way: somebody may wait for it.
 
         False when it has to be queued: because something waits already, or in a burst, where events are
-        cheaper together. What is quiet and what is a burst, `ready` says.
+        cheaper together: see `heliograph.links.session.send_scheduler`.
         """
         return self._is_quiet() and self._send_at_once(gateway, self._packer.only, item)
 
@@ -301,18 +279,11 @@ class Link:
         self._state_due = True
         self._arm()
 
-    def _arm(self) -> None:
-        """Have the link's own task look at everything, soon."""
-        if not self._armed:
-            self._armed = True
-            self._wake.notify()
-
     def pause(self, gateway: Gateway, *, paused: bool) -> None:
         """Stop sending a channel's events, or go on."""
         gateway.paused = paused
         if not paused:
-            gateway.listed = True
-            self._ready.append(gateway)
+            self._scheduler.list(gateway)
             self.pump()
 
     def ask(self) -> None:
@@ -520,7 +491,7 @@ class Link:
                 beat = self._clock.monotonic_ns()
                 self._state_due = True
                 self._listener.on_beat(self)
-            self._armed = False
+            self._scheduler.is_armed = False
             self._task_sends = True
             while not self._send_more():
                 self._flush()
@@ -565,7 +536,7 @@ class Link:
             gateway.listed = False
             made = None if gateway.paused else self._packer.events(gateway)
             # In a queue where some still wait, nobody queues a first one. A journal's tells by giving none.
-            if made is not None and (not isinstance(gateway.queue, GatewayQueue) or gateway.queue.waiting):
+            if made is not None and (gateway.bypassed is None or gateway.queue.waiting):
                 gateway.listed = True
                 self._ready.rotate(-1)
             else:
