@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import heliograph as hg
 from heliograph.errors import PeerLost
 from heliograph.links.broadcast.gateway import BroadcastGateway
 from heliograph.links.mesh.mesh import Mesh
+from heliograph.links.session.confirmation import Owed
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import (
     LIMIT,
@@ -28,12 +30,16 @@ from tests.ring_support import needs_rings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from heliograph.channel.ledger import QueueCounts
     from heliograph.links import Carrier
+    from heliograph.links.session.confirmation import Account
 
 BY_BROADCAST = hg.QoS()
 """On rings, where both stations use them."""
 BY_LINK = hg.QoS(durability="transient-local", history=1)
 """What is kept goes by the link, on rings too."""
+A_MOMENT = 0.3
+"""Seconds for which somebody reads the ledger, who is to wait."""
 SOCKET_AND_RING = ["socket", pytest.param("ring", marks=needs_rings)]
 
 
@@ -103,6 +109,39 @@ def test_what_a_stopped_process_had_not_taken_in_when_it_is_killed_is_dropped_an
         assert killed.total.dropped == {"peer-lost": 1_000}
         assert wait_until(lambda: lost)
         assert [(error.name, error.events) for _, error in lost] == [("x", 1_000)]
+
+
+@pytest.mark.parametrize("run", SOCKET_AND_RING[1:], indirect=True)
+def test_what_a_killed_process_did_not_read_is_in_no_snapshot_twice(
+    run: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had not confirmed becomes what it had not read: a ledger that is read in between waits."""
+    seen: list[QueueCounts] = []
+    readers: list[threading.Thread] = []
+    with hg.Station(domain="e2e", transport=transport(), on_error=lambda *_: None) as station:
+        tracks = station.channel("x", Track)
+        program = run("hear", "x")
+        settle = Owed.settle
+
+        def settle_while_somebody_reads(owed: Owed, account: Account, events: int) -> None:
+            reader = threading.Thread(target=lambda: seen.append(tracks.stats().total))
+            reader.start()
+            readers.append(reader)
+            reader.join(A_MOMENT)
+            settle(owed, account, events)
+
+        monkeypatch.setattr(Owed, "settle", settle_while_somebody_reads)
+        assert tracks.wait_matched(1, LIMIT)
+        tracks.push(Track(0))
+        assert wait_until(lambda: tracks.stats().total.delivered == 1)
+        stop(program)
+        for i in range(1, 101):
+            tracks.push(Track(i))
+        program.process.send_signal(signal.SIGKILL)
+        assert wait_until(lambda: readers)
+        for reader in readers:
+            reader.join(LIMIT)
+        assert [(counts.delivered, counts.dropped) for counts in seen] == [(1, {"peer-lost": 100})]
 
 
 def test_of_a_killed_process_only_what_it_wanted_is_dropped_and_others_have_all(

@@ -229,6 +229,10 @@ class BroadcastGateway(Gateway):
 
     def counts(self) -> QueueCounts:
         """As the queue counts what was written; it is delivered when all who take it have said so."""
+        with self.broadcast.counting:
+            return self._counts()
+
+    def _counts(self) -> QueueCounts:
         counts = self.queue.counts()
         lost: Counter[str] = Counter()
         pending = 0

@@ -11,7 +11,6 @@ here, of its filters as they are now (`LossCounter`), for a limited time: from t
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from heliograph.channel.routing.conditions import AnyOf
     from heliograph.links.broadcast.gateway import BroadcastGateway, ReaderSession
     from heliograph.links.session.wire_events import Stream
-
-log = logging.getLogger(__name__)
 
 Wishes: TypeAlias = "Mapping[type[Event], Condition | AnyOf]"
 """What a station wants of a channel; event types that are not named are not wanted."""
@@ -216,29 +213,27 @@ def would_miss(
 
 
 def count_missed(
-    records: Sequence[bytes],
+    found: Iterable[tuple[int, str, int]],
     first: int,
     hearer: ReaderSession,
-    judge: LossCounter,
     gateways: Mapping[str, BroadcastGateway],
     *,
     reason: str = OVERTAKEN,
 ) -> Counter[str]:
-    """How many events of each channel a reader did not get, with all records from the first one unread.
+    """How many events of each channel a reader did not get; the ledgers of their gateways count them too.
 
-    The ledgers of their gateways count them too, under the reason.
+    Args:
+        found: by `missed_in`, with all records from the first one unread.
+        reason: under which they are counted.
     """
     missed: Counter[str] = Counter()
-    reader = hearer.station, hearer.row
-    for place, channel, events in missed_in(records, reader, hearer.takes, judge):
+    for place, channel, events in found:
         missed[channel] += events.bit_count()
         gateway = gateways.get(channel)
         if gateway is not None:
             new = gateway.count_overtaken(first + place, events, reason)
             for hearing in gateway.hearings_of(hearer)[-1:]:
                 hearing.missed += new
-    if judge.gave_up:
-        log.warning("asking the filters of station %016x took too long: %s", hearer.station, IN_DOUBT)
     return missed
 
 

@@ -27,6 +27,7 @@ be written, and what waits in the queues of its channels as it leaves them.
 
 Locks: `_joining` orders changes of who takes what; it comes before the locks of channels. `_sending` is held
 while records are made and written, and taken under the lock of a channel's entry: pushing threads only try.
+`counting` comes last but for those of queues and confirmations.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ from heliograph.links.broadcast.chunk_throttle import ChunkThrottle
 from heliograph.links.broadcast.gateway import BEST_EFFORT, NOT_SAID, BroadcastGateway, ReaderSession
 from heliograph.links.broadcast.large_events import LARGE
 from heliograph.links.broadcast.loss_count import (
+    IN_DOUBT,
     LossCounter,
     count_missed,
     events_by_channel,
     events_in,
+    missed_in,
     would_miss,
 )
-from heliograph.links.broadcast.queue import BroadcastQueue
+from heliograph.links.broadcast.queue import OVERTAKEN, BroadcastQueue
 from heliograph.links.broadcast.records import BroadcastEncoder
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import CLOSED
@@ -116,6 +119,9 @@ class Broadcast:
         self._sending = ports.tasks.lock("broadcast")
         self._taking = ports.tasks.lock("queues of the broadcast")
         """Held while something is taken out of the queue of a gateway, if nothing is to be told first."""
+        self.counting = ports.tasks.lock("losses of the broadcast")
+        """Held while what a reader did not confirm becomes what it did not get, which is counted elsewhere:
+        a ledger that is read in between would have it twice."""
         self._wake = ports.tasks.signal("broadcast")
         self._scheduler = SendScheduler(self._wake, self._is_quiet, self._pump)
         self._ready = self._scheduler.listed
@@ -283,8 +289,7 @@ class Broadcast:
             hearer.is_ended = True
             first, unread = ended
             records = [*unread, *self._unsent]
-            count_missed(records, first, hearer, self._judge(hearer), _heard(hearer), reason=reason)
-            self._settle(records, hearer)
+            self._count_missed(records, first, hearer, _heard(hearer), reason)
         finally:
             self._sending.release()
 
@@ -535,8 +540,7 @@ class Broadcast:
         records = [*unread, *self._unsent]
         # A session that is over may have been the last one that wanted a channel.
         gateways = {**self._gateways, **_heard(hearer)}
-        missed = count_missed(records, first, hearer, self._judge(hearer), gateways)
-        self._settle(records, hearer)
+        missed = self._count_missed(records, first, hearer, gateways, OVERTAKEN)
         for gateway in tuple(self._gateways.values()):
             # Who is ended later has read at least as far.
             gateway.forget_overtaken(first if self._readers else first + len(records))
@@ -545,12 +549,26 @@ class Broadcast:
         self._told.extend((hearer, channel, False, 0) for channel in hearer.takes)
         self._on_overtaken(hearer, missed)
 
-    def _settle(self, records: list[bytes], hearer: ReaderSession) -> None:
+    def _count_missed(
+        self,
+        records: list[bytes],
+        first: int,
+        hearer: ReaderSession,
+        gateways: Mapping[str, BroadcastGateway],
+        reason: str,
+    ) -> Counter[str]:
         """What a reader did not get of these records is counted; nobody waits for it to confirm them."""
+        judge = self._judge(hearer)
+        found = list(missed_in(records, (hearer.station, hearer.row), hearer.takes, judge))
+        if judge.gave_up:
+            log.warning("asking the filters of station %016x took too long: %s", hearer.station, IN_DOUBT)
         unread = events_by_channel(records, self._maker.streams)
-        for hearing in hearer.hearings:
-            events = min(unread[hearing.channel.name], hearing.unconfirmed)
-            hearing.owed.settle(hearing.account, events)
+        with self.counting:
+            missed = count_missed(found, first, hearer, gateways, reason=reason)
+            for hearing in hearer.hearings:
+                events = min(unread[hearing.channel.name], hearing.unconfirmed)
+                hearing.owed.settle(hearing.account, events)
+        return missed
 
     def _flush(self, timeout: float | None) -> bool:
         """Write all that waits; False when there was no room for it, or it must not be written yet."""
