@@ -25,7 +25,13 @@ from contextlib import suppress
 from threading import get_ident  # only to know a thread again; threads themselves come from the port
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from heliograph.channel.dispatch.reader_handover import HAND_OVER_NS, LOOK_EVERY, SLOW_NS, HandedOver, Worker
+from heliograph.channel.dispatch.reader_handover import (
+    HAND_OVER_NS,
+    LOOK_EVERY,
+    HandedOver,
+    SlowReceivers,
+    Worker,
+)
 from heliograph.channel.dispatch.station_pools import SUSPEND_AFTER
 from heliograph.errors import QueueClosed
 from heliograph.qos.dispatch_order import choose
@@ -240,8 +246,7 @@ class DispatchPool:
         self._readers: dict[int, Reader] = {} if readers is None else readers
         self._relieved: list[Worker] = []
         """Threads that read until a callback took long, and are still inside it."""
-        self._slow: dict[Runnable, int] = {}
-        """Those callbacks, and until when workers have them."""
+        self._slow = SlowReceivers()
         self._is_resting = False
         self._idle = 0
         self._work_came = tasks.signal("work for the watch")
@@ -295,7 +300,7 @@ class DispatchPool:
 
     def is_free_for(self, run: Runnable) -> bool:
         """Whether nobody waits before a receiver, and it was not slow of late."""
-        return not len(self._tokens) and run not in self._slow
+        return not len(self._tokens) and run not in self._slow.until
 
     def begin_run(self, reader: Reader, run: Runnable, now: int) -> None:
         """A thread that reads begins to run callbacks."""
@@ -472,8 +477,7 @@ class DispatchPool:
     def _relieve_readers(self) -> None:
         """Have other threads read on where a callback takes long."""
         now = self._clock.monotonic_ns()
-        for run in [run for run, until in self._slow.items() if until < now]:
-            del self._slow[run]
+        self._slow.forget(now)
         for reader in tuple(self._readers.values()):
             worker, claims = reader.worker, reader.claims
             if claims and now - reader.begun_ns >= HAND_OVER_NS:
@@ -492,7 +496,7 @@ class DispatchPool:
             except IndexError:
                 continue
             if slow is not None:
-                self._slow[slow] = now + SLOW_NS
+                self._slow.add(slow, now)
             reader.relieve()
 
     def _look(self) -> None:

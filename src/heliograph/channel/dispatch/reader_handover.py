@@ -36,8 +36,13 @@ HAND_OVER_NS: Final = 500_000
 """How long one callback may keep a thread from reading; seen at the next look, so a millisecond at most."""
 TURN_NS: Final = 10_000_000
 """How long many short callbacks may, together."""
-SLOW_NS: Final = 50_000_000
-"""For how long workers have a receiver whose callback has cost a thread the reading."""
+FIRST_PAUSE_NS: Final = 1_000_000
+"""For how long workers have a receiver whose callback has cost a thread the reading, the first time."""
+LONGEST_PAUSE_NS: Final = 50_000_000
+RARELY: Final = 100
+"""Calls between two that cost a thread the reading, from which on the second one counts as the first."""
+REMEMBERED_NS: Final = 1_000_000_000
+"""How long it is known of a receiver how long its last pause was."""
 
 
 class HandedOver(Exception):
@@ -156,6 +161,35 @@ class Reader:
                 return
             assert self.pool is not None
             self.pool.schedule(run, run.queue.highest())
+
+
+class SlowReceivers:
+    """Receivers whose callbacks have cost a thread the reading: workers have them for a while.
+
+    A short while at first: on a busy host the thread may just have been kept from running, and a worker for
+    each event costs ten times as much as the callback. Twice as long each time that it happens again soon, so
+    that a callback which always takes long costs one thread in 50 ms.
+    """
+
+    def __init__(self) -> None:
+        self.until: dict[Runnable, int] = {}
+        """Until when workers have each."""
+        self._last: dict[Runnable, tuple[int, int, int]] = {}
+        """When it happened last, how long the pause was, and how many calls there had been."""
+
+    def add(self, run: Runnable, now: int) -> None:
+        _, last, calls = self._last.get(run, (0, 0, 0))
+        is_first = not last or run.progress - calls >= RARELY
+        pause = FIRST_PAUSE_NS if is_first else min(2 * last, LONGEST_PAUSE_NS)
+        self._last[run] = now, pause, run.progress
+        self.until[run] = now + pause
+
+    def forget(self, now: int) -> None:
+        """Those whose time is over."""
+        for run in [run for run, until in self.until.items() if until < now]:
+            del self.until[run]
+        for run in [run for run, (at, _, _) in self._last.items() if at + REMEMBERED_NS < now]:
+            del self._last[run]
 
 
 class NewReader(Protocol):

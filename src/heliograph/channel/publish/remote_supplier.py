@@ -273,7 +273,10 @@ class RemoteSupplier(Source):
 
         def call(event: Any, header_of: Callable[[Any], Header], said: Any) -> bool:
             reader = readers.get(get_ident())
-            if reader is None or reader.now() >= reader.direct_until or not caller.is_free():
+            if reader is None:
+                return False
+            now = reader.now()
+            if now >= reader.direct_until or not caller.is_free():
                 return False
             if wants is not None and not wants(event, NO_HEADER):
                 return entry.routes is routes
@@ -282,7 +285,7 @@ class RemoteSupplier(Source):
                 if not (is_current and queue.take_directly(1, said[PRIORITY])):
                     return False
                 entry.matched += 1
-            caller.call_one(event, header_of, said, reader)
+            caller.call_one(event, header_of, said, reader, now)
             return True
 
         return call

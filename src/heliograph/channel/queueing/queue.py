@@ -98,7 +98,9 @@ class Caller(Protocol):
     """A receiver that a thread which read an event can call: see
     `heliograph.channel.dispatch.reader_handover`."""
 
-    def call_one(self, event: Any, header_of: Callable[[Any], Header], said: Any, reader: Reader) -> None:
+    def call_one(
+        self, event: Any, header_of: Callable[[Any], Header], said: Any, reader: Reader, now: int
+    ) -> None:
         """Call it with an event that its queue has in hand; HandedOver when another thread reads by now."""
         ...
 

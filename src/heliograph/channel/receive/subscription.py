@@ -252,9 +252,11 @@ class Subscription(QueuedReceiver):
         is_settled = self._pool is self._strict and not self._leaving and not self._is_moving
         return is_settled and self._strict.is_free_for(self)
 
-    def call_one(self, event: Any, header_of: Callable[[Any], Header], said: Any, reader: Reader) -> None:
+    def call_one(
+        self, event: Any, header_of: Callable[[Any], Header], said: Any, reader: Reader, now: int
+    ) -> None:
         worker = reader.worker
-        self._strict.begin_run(reader, self, reader.now())
+        self._strict.begin_run(reader, self, now)
         try:
             if self._with_header:
                 self._call(event, header_of(said))
