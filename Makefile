@@ -85,6 +85,10 @@ kills: $(READY) ## the consumer of examples/effectively_once.py, killed 500 time
 	$(BIN)/python examples/effectively_once.py --kills 500
 	HELIO_EXAMPLES=40 $(BIN)/pytest -q -s --timeout 0 tests/faults/test_broadcast_kill.py
 
+.PHONY: soak
+soak: $(READY) ## half an hour of mixed load with kills: counts agree, and no process grows
+	HELIO_SOAK=$${HELIO_SOAK:-1800} $(BIN)/pytest -q --timeout 0 tests/faults/test_soak.py
+
 .PHONY: locks
 locks: $(READY) ## write docs/explanation/locks.md: the order of locks, which every test run checks
 	rm -f .lock-order
