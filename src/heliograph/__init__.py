@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.supplier import Supplier as Supplier
     from heliograph.channel.receive.consumer import Consumer as Consumer
     from heliograph.channel.receive.delivery import Delivery as Delivery
+    from heliograph.channel.resync.subscription import Resync as Resync
     from heliograph.delivery.records import DeliveryRecord as DeliveryRecord
     from heliograph.delivery.records import LedgerRecord as LedgerRecord
     from heliograph.errors import AnswererBusy as AnswererBusy
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from heliograph.errors import NameAlreadyUsed as NameAlreadyUsed
     from heliograph.errors import NoAnswerer as NoAnswerer
     from heliograph.errors import NoJava as NoJava
+    from heliograph.errors import NoState as NoState
     from heliograph.errors import NoSuchChannel as NoSuchChannel
     from heliograph.errors import NotAMember as NotAMember
     from heliograph.errors import NoThreadLeft as NoThreadLeft
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from heliograph.errors import NotPossible as NotPossible
     from heliograph.errors import NotReentrant as NotReentrant
     from heliograph.errors import QueueFull as QueueFull
+    from heliograph.errors import StateFailed as StateFailed
     from heliograph.errors import SupplierFenced as SupplierFenced
     from heliograph.errors import SupplierHeld as SupplierHeld
     from heliograph.errors import Suspended as Suspended
@@ -109,11 +112,12 @@ _HOMES = {
     "channel.receive.consumer": "Consumer",
     "channel.receive.delivery": "Delivery",
     "channel.channel": "Channel",
+    "channel.resync.subscription": "Resync",
     "channel.ledger": "ChannelStats",
     "channel.publish.supplier": "Supplier",
     "patterns.pattern": "after all_of any_of every none_of",
     "delivery.records": "DeliveryRecord LedgerRecord",
-    "errors": "AnswerFailed AnswerTimeout AnswererBusy AnswererLost NoAnswerer "
+    "errors": "AnswerFailed AnswerTimeout AnswererBusy AnswererLost NoAnswerer NoState StateFailed "
     "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
     "GivenUp HeliographError HistoryDamaged HistoryGone HistoryReset IncompatibleFormats InvalidEvent "

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from heliograph.links.interest.channel_discovery import ChannelDiscovery
     from heliograph.links.mesh.mesh import Mesh
     from heliograph.links.services.answerers import LinkedAnswerers
+    from heliograph.links.services.states import LinkedStates
     from heliograph.manager import Manager
     from heliograph.model.event import Header
     from heliograph.monitoring.snapshot import StationSnapshot
@@ -653,6 +654,7 @@ class Station:
             settling=(lambda _: None) if self.mesh is None else self.mesh.gates.settling,
             observe=self._recorder.observe,
             remote_answerers=self._linked_answerers(),
+            remote_states=self._linked_states(),
         )
 
     def _joined(
@@ -684,6 +686,13 @@ class Station:
         from heliograph.links.services.answerers import LinkedAnswerers  # noqa: PLC0415 - as links are
 
         return LinkedAnswerers(self.mesh, self._channels.get, self.mesh.writer)
+
+    def _linked_states(self) -> LinkedStates | None:
+        if self.mesh is None:
+            return None
+        from heliograph.links.services.states import LinkedStates  # noqa: PLC0415 - as links are
+
+        return LinkedStates(self.mesh, self._channels.get, self.mesh.writer)
 
     def _store_opener(self) -> Any:
         """A station with a folder keeps history itself; one without has others of its domain keep it."""

@@ -46,6 +46,8 @@ from heliograph.channel.receive.subscription_factory import DECORATES, Subscript
 from heliograph.channel.reconfigure import Arrangement, reconfigure
 from heliograph.channel.registry import Registry, not_allowed
 from heliograph.channel.request_reply import ANSWER_TIMEOUT, Requests
+from heliograph.channel.resync.offer import StateOffer
+from heliograph.channel.resync.subscription import STATE_TIMEOUT, fetch_state, open_healing, resync_options
 from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
 from heliograph.model.event import Event, EventId, Header, info_of
 from heliograph.runtime.option_names import insist_on_known, names_options
@@ -59,14 +61,17 @@ if TYPE_CHECKING:
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.explain import Explanation, GeneratedCode
     from heliograph.channel.history.positions import Point
-    from heliograph.channel.history.store import Store, SupplierLease
+    from heliograph.channel.history.store import Partition, Store, SupplierLease
     from heliograph.channel.observer import Observer
     from heliograph.channel.publish.acks import Watching
     from heliograph.channel.publish.entry import Source
     from heliograph.channel.publish.options import Said, WaitingSaid
+    from heliograph.channel.publish.paced import PacedSupplier
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.registry import Access
     from heliograph.channel.replay import Replayed
+    from heliograph.channel.resync.offer import StateSource
+    from heliograph.channel.resync.subscription import Resync
     from heliograph.errors import NotMatched
     from heliograph.filters.build import Built
     from heliograph.filters.params import Params
@@ -140,6 +145,8 @@ class Channel(Generic[T]):
             self, self._members, self.asking, services
         )
         self._requests: Requests[T] | None = None
+        self.offered_state: StateOffer | None = None
+        """What it offers to receivers that heal by state."""
         self._members.rebuild()
         self._own = self.supplier()
         # The supplier's own methods take the place of those below: one call less for every push.
@@ -330,6 +337,66 @@ class Channel(Generic[T]):
         """How many functions of this station answer questions of it."""
         return 0 if self._requests is None else len(self._requests.answerers)
 
+    def state(self, source: StateSource) -> StateOffer:
+        """Offer the current state of this station's suppliers to receivers that heal by state.
+
+        Args:
+            source: a function that returns the events which make up the state, one for each key; change your
+                state first and push then. Or "latest": the last event of each key that was pushed here.
+
+        Returns:
+            The offer; `close()` withdraws it.
+        """
+        if self.access == "consume":
+            raise not_allowed(self.name, self.access)
+        if self.offered_state is not None:
+            raise NotPossible(self.name, "offers a state already; close() what state() returned first")
+        offer = StateOffer(self, source, self._services.new_supplier_name(), self._withdraw_state)
+        self.offered_state = offer
+        self._services.changed(self)
+        return offer
+
+    def _withdraw_state(self) -> None:
+        self.offered_state = None
+        if not self.closed:
+            self._services.changed(self)
+
+    @names_options
+    def fetch_state(self, timeout: float = STATE_TIMEOUT) -> list[T]:
+        """The state that all suppliers offer, once; NoState when none does."""
+        check_timeout(self.name, timeout, ends=True)
+        if self.access == "supply":
+            raise not_allowed(self.name, self.access)
+        return [event for event, _, _ in fetch_state(self, self._services, timeout)]  # type: ignore[misc]  # of its types
+
+    def pushed_by_suppliers(self) -> dict[tuple[str, int], int]:
+        """The sequence number of the last event of each supplier of this station, by its name and epoch."""
+        with self._members.lock:
+            return {
+                (s.name, s.epoch): s.last_pushed for s in self._members.suppliers if isinstance(s, Supplier)
+            }
+
+    def put_rows(self, receiver: QueuedReceiver, items: Sequence[Item]) -> None:
+        """Have rows of a snapshot wait for a receiver, whatever else waits there."""
+        with self._members.still():
+            if self._members.receivers.get(receiver.name) is not receiver:
+                return
+            for item in items:
+                receiver.queue.put_extra(item)
+                if self._journal is None:
+                    self._accounts.matched += 1
+                else:
+                    self._journal.feed.count_again()
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether it keeps events in memory for late joiners."""
+        return self._members.history.keeps
+
+    def partitions(self) -> Sequence[Partition]:
+        """The partitions of its history that are within reach."""
+        return () if self._journal is None else self._journal.hosts()
+
     def cancel(self, what: Receipt | EventId | str) -> bool:
         """Have an event never be delivered that was pushed with `deliver_at=` or `deliver_after=`.
 
@@ -364,6 +431,19 @@ class Channel(Generic[T]):
             self.add_supplier(supplier)
         return guard(supplier, points) if points else supplier
 
+    @names_options
+    def paced(self, rate: float, *, burst: int = 1, name: str | None = None) -> PacedSupplier[T]:
+        """A supplier whose pushes wait so that there are at most so many a second.
+
+        Args:
+            rate: events a second.
+            burst: events that may be pushed at once after a time without any.
+            name: as in `supplier`.
+        """
+        from heliograph.channel.publish.paced import PacedSupplier  # noqa: PLC0415 - few suppliers are paced
+
+        return PacedSupplier(self, rate, burst, name)
+
     def for_suppliers(self, **published: Unpack[Published]) -> SupplierAdmin[T]:
         """An admin whose suppliers share a filter; see `heliograph.channel.admin`."""
         return SupplierAdmin(self, published)
@@ -397,6 +477,7 @@ class Channel(Generic[T]):
         views: bool = ...,
         name: str | None = ...,
         start: Point = ...,
+        resync: Resync | Literal["state", "history", "cheaper"] | None = ...,
         **options: Unpack[ConsumerOptions],
     ) -> Receiver: ...
     @overload
@@ -407,6 +488,7 @@ class Channel(Generic[T]):
         views: bool = ...,
         name: str | None = ...,
         start: Point = ...,
+        resync: Resync | Literal["state", "history", "cheaper"] | None = ...,
         **options: Unpack[ConsumerOptions],
     ) -> Callable[[Callback], Callback]: ...
     def subscribe(
@@ -417,6 +499,7 @@ class Channel(Generic[T]):
         views: bool = False,
         name: str | None = None,
         start: Point = None,
+        resync: Resync | Literal["state", "history", "cheaper"] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Any:
         """Have a function called with each event that matches; also as a decorator.
@@ -429,17 +512,27 @@ class Channel(Generic[T]):
                 subscription durable, as it does a consumer: it goes on where it was, and an event is
                 acknowledged when the function returns. When it raises it comes again.
             start: as in `consumer`.
+            resync: how it heals when it has missed events: "state", by what suppliers offer with `state`;
+                "history", by what is kept; "cheaper", by whichever has fewer rows; or `hg.Resync(...)`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
                 `latency`, `group`, `queue`, `overflow`, `separation`: see
                 `heliograph.channel.receive.options.select`; in a group that acknowledges also `lease`,
                 `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
         """
-        check_options("subscribe", options, "inline", "views", "name", "start", *Acking.__annotations__)
+        check_options(
+            "subscribe", options, "inline", "views", "name", "start", "resync", *Acking.__annotations__
+        )
         check_name(self.name, "name", name)
         if callback is DECORATES:
-            return decorator(self.subscribe, inline=inline, views=views, name=name, start=start, **options)
+            more = {} if resync is None else {"resync": resync}
+            return decorator(
+                self.subscribe, inline=inline, views=views, name=name, start=start, **more, **options
+            )
         if not callable(callback):
             raise TypeError(f"{callback!r} cannot be called; a filter goes into where=")
+        if (heals := resync_options(self.name, resync)) is not None:
+            asked = {"inline": inline, "views": views, "name": name, "start": start, **options}
+            return open_healing(self, self._services, heals, callback, asked)
         selected, acking = split(options)
         selection = self._placed(self.select(**selected), start, None)
         return self._calling.open(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.history_merge import LateJoin
     from heliograph.channel.receive.ack_protocol import OpenCoordinator
     from heliograph.channel.request_reply import RemoteAnswerers
+    from heliograph.channel.resync.subscription import RemoteStates
     from heliograph.model.event import Event, Header
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Ports
@@ -70,5 +71,7 @@ class ChannelContext(msgspec.Struct, frozen=True):
     """The owner who suspended a persistent channel in an earlier life."""
     remote_answerers: RemoteAnswerers | None = None
     """The answerers of linked stations; None without any."""
+    remote_states: RemoteStates | None = None
+    """The states that linked stations offer; None without any."""
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""

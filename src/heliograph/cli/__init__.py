@@ -45,6 +45,7 @@ for command in (
     pubsub.pub,
     pubsub.sub,
     pubsub.ask,
+    pubsub.state,
     pubsub.explain,
     replay.replay,
 ):

@@ -1,4 +1,4 @@
-"""`helio pub`, `sub`, `ask` and `explain`: push, receive and ask by hand, also events of unknown formats.
+"""`helio pub`, `sub`, `ask`, `state`, `explain`: push, receive and ask by hand, also unknown formats.
 
     helio sub air.tracks --where "speed > 300" --headers --timeout 10
     helio sub 'air.*' --headers
@@ -191,6 +191,29 @@ def ask(
         print_json({"channel": channel, "answer": document})
     else:
         print_json_line(document)
+
+
+def state(
+    channel: ChannelName,
+    *,
+    domain: Domain = "default",
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for it.")] = 5.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the current state that the suppliers of a channel offer, one JSON object per line."""
+    import msgspec  # noqa: PLC0415 - as above
+
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    with Station(domain=domain, name="helio state") as here:
+        classes = _classes(meet_all(here), channel, domain)
+        opened = here.channel(channel, *(cls for versions in classes.values() for cls in versions))
+        rows = [msgspec.Raw(event.to_json()) for event in opened.fetch_state(timeout)]
+    if as_json:
+        print_json(rows)
+    else:
+        for row in rows:
+            print_json_line(row)
 
 
 def explain(

@@ -60,6 +60,8 @@
     │   ├── AnswerTimeout           no answer in time; whether it was answered is unknown        (retriable)
     │   ├── AnswererLost            the station that was asked has gone                         (retriable)
     │   ├── AnswerFailed            the function that answers has raised; says what
+    │   ├── NoState                 no station offers the state of a channel                     (retriable)
+    │   ├── StateFailed             the function that tells a state has raised; says what       (retriable)
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
     │   ├── PeerLost                a linked station was given up with events unconfirmed; says how many
     │   ├── CallbackStuck           a callback does not come back, and is called no more
@@ -140,6 +142,7 @@ from heliograph.errors.channel import (
     InvalidTask,
     NameAlreadyUsed,
     NoAnswerer,
+    NoState,
     NoSuchChannel,
     NotAMember,
     NotMatched,
@@ -150,6 +153,7 @@ from heliograph.errors.channel import (
     ObjectNotExist,
     PeerLost,
     QueueFull,
+    StateFailed,
     Suspended,
     TooManyTimers,
     UnknownOption,
@@ -298,6 +302,7 @@ __all__ = [
     "NoHistory",
     "NoJava",
     "NoRoomForRing",
+    "NoState",
     "NoSuchChannel",
     "NoSuchFile",
     "NoThreadLeft",
@@ -325,6 +330,7 @@ __all__ = [
     "SimStuck",
     "SimTaskFailed",
     "SimulationError",
+    "StateFailed",
     "SupplierFenced",
     "SupplierHeld",
     "Suspended",

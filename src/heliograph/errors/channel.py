@@ -415,6 +415,32 @@ class AnswerFailed(ChannelError):
         return f"channel {self.name!r}: answerer {self.answerer!r} raised {self.error}: {self.text}"
 
 
+class NoState(ChannelError):
+    """No station offers the state of a channel's suppliers."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return (
+            f"no station offers the state of channel {self.name!r}: have its supplier call "
+            "channel.state(function), or channel.state('latest')"
+        )
+
+
+class StateFailed(ChannelError):
+    """The function that tells a supplier's state has raised."""
+
+    retriable = True
+
+    error: str
+    """The name of the exception's class."""
+    text: str
+    """What it said."""
+
+    def __str__(self) -> str:
+        return f"channel {self.name!r}: the function that tells its state raised {self.error}: {self.text}"
+
+
 class GivenUp(ChannelError):
     """An event was handed out as often as allowed, and no consumer acknowledged it.
 

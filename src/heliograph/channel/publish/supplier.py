@@ -305,6 +305,11 @@ class Supplier(Source, Generic[T]):
     # For the channel, which holds the lock while it changes routes or counts
 
     @property
+    def last_pushed(self) -> int:
+        """The sequence number of its last event."""
+        return self._numbering.last_sequence + self._numbering.taken
+
+    @property
     def pushed(self) -> int:
         return self._numbering.taken
 

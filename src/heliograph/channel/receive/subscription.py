@@ -78,6 +78,8 @@ class Receiver(ABC):
     group: str | None
     points: tuple[Selection, Selection] | None = None
     """What its admin and what it itself asks for, where it has an admin; `selection` is both."""
+    resync: Any = None
+    """How it heals, where it was opened with `resync=`: `resync.stats()`, and by state `resync.state()`."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} on {self._channel.name!r}>"

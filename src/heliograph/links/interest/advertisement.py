@@ -61,6 +61,7 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
         groups=tuple(sorted({*channel.neighbours.groups(), *(g for state in behind for g in state.groups)})),
         discovered=channel.discovered,
         answerers=channel.answerers,
+        offered_state=0 if channel.offered_state is None else channel.offered_state.number,
     )
 
 

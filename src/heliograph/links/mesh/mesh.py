@@ -360,6 +360,10 @@ class Mesh:
             return lambda: None
         return partial(self._questions.forget, self._questions.ask_later(peer.link, topic, body, outcome))
 
+    def on_left(self, hear: Callable[[int], object]) -> None:
+        """Have this called with a station that will ask nothing more; see `heliograph.links.session.rpc`."""
+        self._questions.on_left(hear)
+
     @property
     def questions_asked(self) -> int:
         """Questions that wait for an answer of another station."""

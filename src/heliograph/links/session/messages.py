@@ -147,6 +147,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Whether it is open only because others have it and a pattern of names fits it."""
     answerers: int = 0
     """Functions that answer questions of the channel."""
+    offered_state: int = 0
+    """The number of what it offers as the state of its suppliers; 0: nothing."""
 
     def kept_as(self) -> QoS:
         """How its keeper has it; InvalidQoS when this program knows no such quality of service."""

@@ -31,6 +31,7 @@ NAMED: Final = {
         e.JournalBusy,
         e.JournalClosed,
         e.NotPossible,
+        e.StateFailed,
         e.SupplierFenced,
         e.SupplierHeld,
         e.Suspended,

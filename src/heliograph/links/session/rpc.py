@@ -68,14 +68,14 @@ class Rpc:
         self._responders: dict[str, Responder] = {}
         # A link without a question has been closed.
         self._waiting: Queue[tuple[Link, m.Ask | None]] = ports.tasks.queue("questions", WAITING)
-        self._hear_of_leaving: list[Callable[[int], None]] = []
+        self._hear_of_leaving: list[Callable[[int], object]] = []
         self._answering = False
 
     def answer(self, topic: str, responder: Responder) -> None:
         """Answer questions of a topic."""
         self._responders[topic] = responder
 
-    def on_left(self, hear: Callable[[int], None]) -> None:
+    def on_left(self, hear: Callable[[int], object]) -> None:
         """Have this called with a station that will ask nothing more."""
         self._hear_of_leaving.append(hear)
 
