@@ -5,6 +5,7 @@
     helio pipeline snapshot data air.tracks tables/latest
     helio pipeline correlate data storms tables/storms
     helio pipeline register data air.tracks tables/sealed --format iceberg
+    helio pipeline align data tables/train --channel imu=robot.imu --channel gps=robot.gps --grid 0.01
     helio pipeline report data report.html
     helio pipeline quality data air.tracks --expect "speed BETWEEN 0 AND 1200" --expect "fail: id > 0"
 
@@ -15,6 +16,7 @@ gets Ctrl-C or SIGTERM, finishes the batch in hand, and says what it did.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,7 +37,8 @@ from heliograph.cli.job_command import (
 from heliograph.cli.output import JsonFlag, counted, print_json, print_line, show_help_without_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     from heliograph.spark import jobs
 
@@ -232,6 +235,135 @@ def correlate(
         )
 
     return Command(f"correlate {name}", job.run, shows, says)
+
+
+@app.command()
+@runs_job
+def align(
+    folder: Folder,
+    to: Table,
+    *,
+    channel: Annotated[
+        list[str],
+        typer.Option(
+            help="A channel, or NAME=CHANNEL: its columns begin with NAME_. Given once for each.",
+            show_default=False,
+        ),
+    ],
+    grid: Annotated[float | None, typer.Option(help="Seconds between two rows.", show_default=False)] = None,
+    lead: Annotated[
+        str | None,
+        typer.Option(help="Or the channel whose events give the rows.", show_default=False),
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A field that all channels have: each value has rows of its own.", show_default=False
+        ),
+    ] = None,
+    time: Annotated[
+        str, typer.Option(help="Of what: append, source, or a field that is a datetime.")
+    ] = "append",
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="Seconds after which a value is too old. [default: never]", show_default=False),
+    ] = None,
+    linear: Annotated[
+        list[str] | None,
+        typer.Option(help="A channel whose numbers are interpolated.", show_default=False),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME:FILTER, only events for which this is true.", show_default=False),
+    ] = None,
+    test_from: Annotated[
+        str | None,
+        typer.Option(help="Rows from this time on are the test part: 2026-11-18T12:00Z.", show_default=False),
+    ] = None,
+    test_fraction: Annotated[
+        float | None,
+        typer.Option(help="Or this last part of the time, such as 0.2.", show_default=False),
+    ] = None,
+    embargo: Annotated[
+        float, typer.Option(help="Rows so many seconds on both sides of it are left out.")
+    ] = 0.0,
+    late: Annotated[
+        float, typer.Option(help="With --follow: seconds that an event may come behind the latest.")
+    ] = 5.0,
+    table_format: TableFormat = "parquet",
+) -> Command:
+    """Write what several channels said at the same instants into one table, for training."""
+    from heliograph.spark.jobs.align import AlignJob  # noqa: PLC0415 - as above
+
+    job = AlignJob(
+        folder=folder,
+        channels=_by_name(channel),
+        to=to,
+        grid=grid,
+        lead=lead,
+        by=by or (),
+        time=time,
+        tolerance=tolerance,
+        linear=linear or (),
+        where=dict(_filters(where or ())),
+        test_from=_instant("test-from", test_from),
+        test_fraction=test_fraction,
+        embargo=embargo,
+        late=late,
+        format=table_format,
+    )
+
+    def shows(done: jobs.Aligned) -> tuple[int, int, str]:
+        return done.events, done.left, counted(done.rows, "row")
+
+    return Command(f"align {', '.join(channel)}", job.run, shows, _aligned)
+
+
+def _by_name(given: list[str]) -> dict[str, str]:
+    """Channels by the names that their columns begin with."""
+    from heliograph.errors import InvalidOption  # noqa: PLC0415 - as above
+
+    found: dict[str, str] = {}
+    for one in given:
+        name, equals, channel = one.partition("=")
+        alias = name if equals else re.sub(r"\W", "_", one)
+        if alias in found:
+            raise InvalidOption("channel", one, f"another name in front of it: {alias} is taken")
+        found[alias] = channel if equals else one
+    return found
+
+
+def _filters(given: Iterable[str]) -> Iterator[tuple[str, str]]:
+    from heliograph.errors import InvalidOption  # noqa: PLC0415 - as above
+
+    for one in given:
+        name, colon, text = one.partition(":")
+        if not colon:
+            raise InvalidOption("where", one, "NAME:FILTER, such as imu:valid")
+        yield name.strip(), text.strip()
+
+
+def _instant(option: str, text: str | None) -> datetime | None:
+    from datetime import datetime  # noqa: PLC0415 - as above
+
+    from heliograph.cli.journal import point  # noqa: PLC0415 - as above
+    from heliograph.errors import InvalidOption  # noqa: PLC0415 - as above
+
+    found = point(text)
+    if found is None or isinstance(found, datetime):
+        return found
+    raise InvalidOption(option, str(text), "a time such as 2026-11-18T12:00Z")
+
+
+def _aligned(done: jobs.Aligned) -> Iterator[str]:
+    yield (
+        f"{counted(done.rows, 'row')} of {', '.join(done.channels)} written to {done.table} "
+        f"({done.format}) in {counted(done.commits, 'commit')} and {done.seconds:.1f} s"
+    )
+    if done.test_from_ns is not None:
+        yield f"  {done.train} to train with, {done.test} to test with"
+    gaps = ", ".join(f"{alias} in {count}" for alias, count in done.gaps.items())
+    yield f"  no value: {gaps}; {done.late} events came too late to be seen"
 
 
 @app.command()

@@ -7,6 +7,7 @@
     jobs.snapshot(spark, "data", "air.tracks", "tables/latest")
     jobs.correlate(spark, "data", "storms", "tables/storms")
     jobs.register("data", "air.tracks", "tables/sealed", format="iceberg")
+    jobs.align(spark, "data", ["robot.imu", "robot.gps"], "tables/train", grid=0.01)
     jobs.report(spark, "data", "report.html")
 
 Each checks its arguments when it is made, so that a mistake is found before Spark starts; each says in
@@ -15,6 +16,7 @@ numbers what it did, and goes on where the last run of it ended. `helio pipeline
 
 from __future__ import annotations
 
+from heliograph.spark.jobs.align import Aligned, AlignJob, align
 from heliograph.spark.jobs.archive import Archived, ArchiveJob, archive
 from heliograph.spark.jobs.correlate import Correlated, CorrelateJob, correlate
 from heliograph.spark.jobs.quality import Expectation, Quality, QualityJob, quality
@@ -24,6 +26,8 @@ from heliograph.spark.jobs.report import ChannelReport, Report, ReportJob, repor
 from heliograph.spark.jobs.snapshot import Snapshot, SnapshotJob, snapshot
 
 __all__ = [
+    "AlignJob",
+    "Aligned",
     "ArchiveJob",
     "Archived",
     "ChannelReport",
@@ -40,6 +44,7 @@ __all__ = [
     "ReportJob",
     "Snapshot",
     "SnapshotJob",
+    "align",
     "archive",
     "correlate",
     "quality",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from heliograph.errors import InvalidOption
 from heliograph.runtime.option_names import names_options
-from heliograph.spark.jobs.arguments import at_least, insist_on_filter, one_of, size
+from heliograph.spark.jobs.arguments import at_least, insist_on_filter, is_datetime, one_of, size
 from heliograph.spark.jobs.following import Passes, RunOptions
 from heliograph.spark.jobs.ranges import Plan
 from heliograph.spark.jobs.table_job import Target
@@ -170,7 +170,7 @@ class ArchiveJob:
                     "channel", self.channel, f"channels without a field {name}, the column of the partitions"
                 )
         if self.time not in ("append", "source"):
-            times = sorted(name for name, one in names.items() if _is_datetime(one))
+            times = sorted(name for name, one in names.items() if is_datetime(one))
             one_of("time", self.time, ("append", "source", *times))
 
 
@@ -222,7 +222,3 @@ def archive(
         fail_on_data_loss=fail_on_data_loss,
     )  # fmt: skip
     return job.run(spark, follow=follow, every=every, progress=progress, stop=stop)
-
-
-def _is_datetime(one: Any) -> bool:
-    return str(one.type).removesuffix(" | None") == "datetime"

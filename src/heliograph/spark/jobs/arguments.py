@@ -33,6 +33,11 @@ def size(option: str, value: str | int) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
+def is_datetime(one: Any) -> bool:
+    """Whether a field of a format is a datetime, or may be NULL instead."""
+    return str(one.type).removesuffix(" | None") == "datetime"
+
+
 def insist_on_filter(where: str | None, params: Any, formats: Iterable[Any]) -> None:
     """ExpressionError for a filter that fits none of these formats."""
     if where is None:
