@@ -6,6 +6,7 @@
     [station]
     callback_limit = 10.0
     transport = "ring"
+    listen = ["tcp/127.0.0.1:7447"]     # and connect: stations of other hosts
 
     [timers]
     limit = 10_000
@@ -39,6 +40,7 @@ import importlib
 import os
 import re
 import tomllib
+from collections.abc import Mapping, Sequence  # noqa: TC003 - annotations are read at run time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypedDict
 
@@ -58,10 +60,11 @@ from heliograph.runtime.declared_options import (
     seconds,
     whole,
 )
+from heliograph.runtime.endpoints import why_not_endpoints
 from heliograph.runtime.timers import MAX_TIMERS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from heliograph.runtime.declared_options import Allowed
 
@@ -138,6 +141,9 @@ class Configuration(msgspec.Struct, frozen=True):
     transport: Any = None
     """The name of a carrier; None: what the program says. So it is with the next."""
     priority: int | None = None
+    listen: Sequence[str] | None = None
+    connect: Sequence[str] | None = None
+    insecure: bool | None = None
     timers: int = MAX_TIMERS
     patterns: Bounds = Bounds()
     every_channel: Mapping[str, Any] = {}
@@ -151,6 +157,16 @@ class Configuration(msgspec.Struct, frozen=True):
         inline = {} if self.modules.dispatching or said.journalled else {"threads": Threads("inline")}
         changed = {**inline, **self.every_channel, **self.channels.get(channel, {})}
         return _qos({**_fields(said), **changed}) if changed else said
+
+    def network(
+        self, listen: Sequence[str], connect: Sequence[str], *, insecure: bool
+    ) -> tuple[Sequence[str], Sequence[str], bool]:
+        """Where a station listens and connects to: what the file says, or else what the program said."""
+        return (
+            tuple(listen if self.listen is None else self.listen),
+            tuple(connect if self.connect is None else self.connect),
+            insecure if self.insecure is None else self.insecure,
+        )
 
     def filters_of(self, channel: str) -> Filters:
         return self.filters.get(channel, Filters())
@@ -233,6 +249,24 @@ class StationOptions(TypedDict, total=False):
             seconds(1, _LONGEST, reason="stations beat twice a second"),
         ),
     ]
+    listen: Annotated[
+        Sequence[str],
+        Option(
+            "where stations of other hosts can connect to this one, over Zenoh",
+            Object("a list of endpoints, such as ['tcp/127.0.0.1:7447']", why_not_endpoints),
+        ),
+    ]
+    connect: Annotated[
+        Sequence[str],
+        Option(
+            "where stations of other hosts listen; those that are not there are waited for",
+            Object("a list of endpoints, such as ['tcp/127.0.0.1:7447']", why_not_endpoints),
+        ),
+    ]
+    insecure: Annotated[
+        bool,
+        Option("lets both be other than loopback, though nothing is encrypted and everybody is let in"),
+    ]
     on_error: Annotated[
         Any | None,
         Option(
@@ -254,7 +288,7 @@ def check_station(options: Mapping[str, Any]) -> None:
             raise NotPossible(f"{name}={value!r:.60}", f"allowed is {allowed}")
 
 
-_STATION: Final = ("callback_limit", "peer_limit", "priority")
+_STATION: Final = ("callback_limit", "peer_limit", "priority", "listen", "connect", "insecure")
 """Options of a station that its file may say, beside `transport`."""
 _SWITCH: Final = Switch("true or false")
 

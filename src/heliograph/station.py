@@ -43,6 +43,7 @@ from heliograph.model.event import Event
 from heliograph.monitoring import snapshot as seen
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
+from heliograph.runtime.endpoints import Network
 from heliograph.runtime.error_reporting import Reports, reporter, run_all
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import LocalDisk, Ports, seconds_until, system_ports
@@ -50,7 +51,7 @@ from heliograph.runtime.timeouts import check_timeout
 from heliograph.runtime.timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.registry import Access
@@ -98,6 +99,11 @@ class Station:
         peer_limit: seconds after which a station of the domain that is there and says nothing, because it is
             stopped, is suspected: it holds up nobody until it is heard again. At least 1; None: it is waited
             for.
+        listen: where stations of other hosts can connect to this one, such as ["tcp/127.0.0.1:7447"]; needs
+            the extra `network`. No socket of the network is opened without this or `connect`.
+        connect: where to meet stations of other hosts: their `listen`. Who is not there is waited for.
+        insecure: lets both be other than loopback though nothing is encrypted, and whoever reaches this
+            station can read and send everything.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
             the header when a receiver missed a part of the history, or a band worker died; else it is
             logged, and so is what this raises.
@@ -117,6 +123,9 @@ class Station:
         journal: Limits | None = None,
         callback_limit: float = CALLBACK_LIMIT,
         peer_limit: float | None = PEER_LIMIT,
+        listen: Sequence[str] = (),
+        connect: Sequence[str] = (),
+        insecure: bool = False,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
     ) -> None:
@@ -129,13 +138,17 @@ class Station:
                 "priority": priority,
                 "callback_limit": callback_limit,
                 "on_error": on_error,
+                "listen": listen,
+                "connect": connect,
+                "insecure": insecure,
             }
         )
         check_joining(domain, transport, peer_limit)
         self._configuration = load(config, get_args(Carrier))
         transport = self._configuration.transport or transport
         peer_limit = self._configuration.peer_limit or peer_limit
-        check_joining(domain, transport, peer_limit)
+        network = Network(*self._configuration.network(listen, connect, insecure=insecure))
+        check_joining(domain, transport, peer_limit, network)
         priority = self._configuration.priority or priority
         modules = self._configuration.modules
         self.ports = ports or system_ports(folder)
@@ -172,7 +185,9 @@ class Station:
         self._workers: list[BandWorker] = []
         self.mesh: Mesh | None = None
         if domain is not None:
-            self.mesh = self._joined(Identity(self.id, name, domain), transport, peer_limit, on_error)
+            self.mesh = self._joined(
+                Identity(self.id, name, domain), transport, peer_limit, on_error, network
+            )
         self._recorder = Recorder(
             self.ports,
             f"{self.id:016x}",
@@ -663,6 +678,7 @@ class Station:
         transport: Callable[[int], Transport] | Carrier | None,
         peer_limit: float | None,
         on_error: OnError | None,
+        network: Network,
     ) -> Mesh:
         report = reporter(on_error)
         try:
@@ -674,6 +690,7 @@ class Station:
                 transport=transport,
                 peer_limit=peer_limit,
                 report=report,
+                network=network,
             )
         except BaseException:
             if self._keeping is not None:

@@ -7,16 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import heliograph as hg
+from heliograph.links import PEER_LIMIT
+from heliograph.links.transports.backoff import Stalls
 from heliograph.links.transports.memory import MemoryNetwork
+from heliograph.runtime.endpoints import Network
 from heliograph.runtime.ports import system_ports
+from tests.e2e.link_support import free_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.links import Carrier
     from heliograph.links.contract import Transport
+    from heliograph.runtime.ports import Ports
 
-TRANSPORTS = ("unix", "ring", "memory", "losing", "repeating", "reordering", "mistreating")
+TRANSPORTS = ("unix", "ring", "zenoh", "memory", "losing", "repeating", "reordering", "mistreating")
 LIMIT = 60.0
 """Seconds within which anything waited for must happen, on a busy machine too."""
 
@@ -54,18 +59,33 @@ class Federation:
     kind: str
     network: MemoryNetwork | None
     stations: list[hg.Station] = field(default_factory=list)
+    endpoints: tuple[str, ...] = ()
 
     def station(self, name: str = "", *, hours_ahead: float = 0.0) -> hg.Station:
         """One more, whose monotonic clock may be ahead of that of the others."""
         transport: Callable[[int], Transport] | Carrier = "ring" if self.kind == "ring" else "socket"
-        if self.network is not None:
-            transport = self.network.transport
         ports = system_ports()
         if hours_ahead:
             ports = replace(ports, clock=AheadClock(hours_ahead))
+        if self.network is not None:
+            transport = self.network.transport
+        elif self.kind == "zenoh":
+            transport = self._over_zenoh(ports)
         station = hg.Station(domain="conformance", name=name, transport=transport, ports=ports)
         self.stations.append(station)
         return station
+
+    def _over_zenoh(self, ports: Ports) -> Callable[[int], Transport]:
+        """As between hosts: the first station listens, the others connect to it."""
+        from heliograph.links.transports.zenoh import ZenohTransport
+
+        if not self.stations:
+            self.endpoints = (free_endpoint(),)
+        is_first = not self.stations
+        network = Network(self.endpoints if is_first else (), () if is_first else self.endpoints)
+        return lambda station: ZenohTransport(
+            "conformance", station, ports, Stalls(), network=network, peer_limit=PEER_LIMIT
+        )
 
     def cut(self, one: hg.Station, other: hg.Station) -> None:
         """Break the connection between two stations, as a network would."""
@@ -83,7 +103,7 @@ class Federation:
 
 
 def make_federation(kind: str) -> Federation:
-    if kind in ("unix", "ring"):
+    if kind in ("unix", "ring", "zenoh"):
         return Federation(kind, None)
     return Federation(kind, MemoryNetwork(system_ports(), **FAULTS[kind]))
 

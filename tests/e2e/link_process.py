@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import heliograph as hg
 from heliograph.errors import QueryFailed, SupplierHeld
-from tests.e2e.link_support import LIMIT, Track, transport
+from tests.e2e.link_support import LIMIT, Track, open_station
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def say(*words: object) -> None:
 
 def supply(channel: str, number: str) -> None:
     """Wait for a consumer, push so many events, and stay until standard input ends."""
-    with hg.Station(domain="e2e", transport=transport(), name="supplier") as station:
+    with open_station(name="supplier") as station:
         tracks = station.channel(channel, Track)
         assert tracks.wait_matched(1, LIMIT)
         say("matched")
@@ -43,7 +43,7 @@ def supply(channel: str, number: str) -> None:
 
 def work(channel: str) -> None:
     """As the only member of a group, acknowledge by hand until killed; say each that was."""
-    with hg.Station(domain="e2e", transport=transport(), name="worker") as station:
+    with open_station(name="worker") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(durability="persistent"))
         with tracks.consumer(group="workers", ack="manual") as member:
             for delivery in member.deliveries():
@@ -66,7 +66,7 @@ def once_free(open_supplier: Callable[[], hg.Supplier[Track]]) -> hg.Supplier[Tr
 
 def supply_named(channel: str) -> None:
     """Go on behind the last durable event of this name until killed; say where that was, and every ack."""
-    with hg.Station(domain="e2e", transport=transport(), name="named") as station:
+    with open_station(name="named") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(durability="persistent"))
         with once_free(lambda: tracks.supplier("radar-1")) as radar:
             say("last", radar.last_sequence)
@@ -77,7 +77,7 @@ def supply_named(channel: str) -> None:
 
 def supply_forever(channel: str) -> None:
     """Push until killed; every thousandth is told."""
-    with hg.Station(domain="e2e", transport=transport(), name="supplier") as station:
+    with open_station(name="supplier") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(max_blocking=60.0))
         assert tracks.wait_matched(1, LIMIT)
         for i in count():
@@ -88,7 +88,7 @@ def supply_forever(channel: str) -> None:
 
 def supply_batches(channel: str) -> None:
     """Push batches of 500 until killed; each is told."""
-    with hg.Station(domain="e2e", transport=transport(), name="supplier") as station:
+    with open_station(name="supplier") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(max_blocking=60.0))
         assert tracks.wait_matched(1, LIMIT)
         for batch in count():
@@ -98,7 +98,7 @@ def supply_batches(channel: str) -> None:
 
 def consume(channel: str, number: str, where: str = "id >= 0") -> None:
     """Take so many events and say whether they came in order, and the first and last."""
-    with hg.Station(domain="e2e", transport=transport(), name="consumer") as station:
+    with open_station(name="consumer") as station:
         tracks = station.channel(channel, Track, qos=hg.QoS(max_blocking=60.0))
         with tracks.consumer(where=where) as consumer:
             say("ready")
@@ -115,7 +115,7 @@ def consume(channel: str, number: str, where: str = "id >= 0") -> None:
 
 def hang(channel: str, durability: Literal["volatile", "persistent"]) -> None:
     """Take one event of a channel whose pushes wait for that, say so, and never come back from it."""
-    with hg.Station(domain="e2e", transport=transport(), name="hung") as station:
+    with open_station(name="hung") as station:
         qos = hg.QoS(ack="delivered", durability=durability)
 
         def never(_: Track) -> None:
@@ -128,7 +128,7 @@ def hang(channel: str, durability: Literal["volatile", "persistent"]) -> None:
 
 def supply_at(level: Ack, *folder: str) -> None:
     """Push at an ack level until killed, with a folder or to a keeper elsewhere; say each that was True."""
-    with hg.Station(*folder, domain="e2e", transport=transport(), name="supplier") as station:
+    with open_station(*folder, name="supplier") as station:
         tracks = station.channel("x", Track, qos=hg.QoS(durability="persistent", ack=level))
         if level == "delivered":
             tracks.subscribe(lambda _: None)
@@ -139,7 +139,7 @@ def supply_at(level: Ack, *folder: str) -> None:
 
 def read_durably(level: Ack, name: str) -> None:
     """As a durable consumer, say each event; one that is said may come again to the next of that name."""
-    with hg.Station(domain="e2e", transport=transport(), name="reader") as station:
+    with open_station(name="reader") as station:
         tracks = station.channel("x", Track, qos=hg.QoS(durability="persistent", ack=level))
         with tracks.consumer(name=name, start="earliest") as consumer:
             for track in consumer:
@@ -149,7 +149,7 @@ def read_durably(level: Ack, name: str) -> None:
 def tally(channel: str, path: str) -> None:
     """Write the id of each event to a file as its callback is called: what is there survives a kill."""
     with (
-        hg.Station(domain="e2e", transport=transport(), name="tally") as station,
+        open_station(name="tally") as station,
         Path(path).open("ab", 0) as file,
     ):
         tracks = station.channel(channel, Track)
@@ -163,7 +163,7 @@ def hear(*channels: str) -> None:
 
     Those whose names begin with `lossy` are best-effort ones.
     """
-    with hg.Station(domain="e2e", transport=transport(), name="hearer") as station:
+    with open_station(name="hearer") as station:
         assert station.mesh is not None
         seen: dict[str, list[int]] = {channel: [] for channel in channels}
         for channel in channels:
@@ -181,9 +181,7 @@ def hear(*channels: str) -> None:
 def starve(channel: str) -> None:
     """Consume; at a line, have no descriptor left, and at the next, have them back and say what was told."""
     told: list[str] = []
-    with hg.Station(
-        domain="e2e",
-        transport=transport(),
+    with open_station(
         name="starved",
         on_error=lambda _, __, error: told.append(type(error).__name__),
     ) as station:

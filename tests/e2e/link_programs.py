@@ -20,11 +20,11 @@ ROOT = Path(__file__).parents[2]
 class Program:
     """A running program, and what it has said."""
 
-    def __init__(self, *arguments: str, module: str = "tests.e2e.link_process") -> None:
+    def __init__(self, *arguments: str, module: str = "tests.e2e.link_process", **environment: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

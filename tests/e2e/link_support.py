@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -32,6 +33,27 @@ TRANSPORT = "E2E_TRANSPORT"
 
 def transport() -> Literal["socket", "ring"]:
     return cast("Literal['socket', 'ring']", os.environ.get(TRANSPORT, "ring"))
+
+
+LISTEN, CONNECT = "E2E_LISTEN", "E2E_CONNECT"
+"""Where all stations of a test listen on the network, or connect to, in other processes too."""
+
+
+def open_station(folder: str | None = None, **more: Any) -> hg.Station:
+    """As the environment says."""
+    network: dict[str, Any] = {
+        option: [endpoint]
+        for option, variable in (("listen", LISTEN), ("connect", CONNECT))
+        if (endpoint := os.environ.get(variable))
+    }
+    return hg.Station(folder, domain="e2e", transport=transport(), **network, **more)
+
+
+def free_endpoint() -> str:
+    """On this host, where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"tcp/127.0.0.1:{free.getsockname()[1]}"
 
 
 def own_meeting_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ import heliograph as hg
 from heliograph.links.contract import LANES, MAX_FRAME, MAX_HELLO
 from heliograph.links.mesh import mesh
 from heliograph.links.session import messages as m
-from heliograph.links.transports import unix
+from heliograph.links.transports.callers import MAX_HALF_OPEN
 from heliograph.links.transports.discovery import DiscoveryFolder
-from heliograph.links.transports.unix import MAX_HALF_OPEN, short_path
+from heliograph.links.transports.unix import short_path
 from tests.e2e.band_setups import Job
 from tests.e2e.link_programs import Program, heard
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
@@ -182,7 +182,7 @@ def test_half_open_connections_cost_few_threads_and_keep_nobody_out(station: hg.
 
 
 def test_connections_are_limited(station: hg.Station, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unix, "MAX_CALLERS", 5)
+    monkeypatch.setattr("heliograph.links.transports.callers.MAX_CALLERS", 5)
     with ExitStack() as stack:
         callers = [stack.enter_context(Caller(station)) for _ in range(8)]
         assert all(caller.is_hung_up() for caller in callers[5:])

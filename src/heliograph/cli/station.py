@@ -1,6 +1,7 @@
 """`helio station` and `helio ls`: a station on its own, and the stations of a domain.
 
 helio station --domain airspace --folder data     keeps histories, and channels that others open
+helio station --listen tcp/127.0.0.1:7447         stations of other hosts can connect to it
 helio ls --domain airspace                        stations, their channels, types and consumers
 helio ls --domain airspace --links                what carries each link, and why not shared memory
 """
@@ -45,6 +46,20 @@ def station(
     peer_limit: Annotated[
         float, typer.Option(help="Seconds after which a station that says nothing is suspected, from 1.")
     ] = PEER_LIMIT,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(help="Where other hosts can connect: tcp/HOST:PORT. Repeatable.", show_default=False),
+    ] = None,
+    connect: Annotated[
+        list[str] | None,
+        typer.Option(help="Where another host listens: tcp/HOST:PORT. Repeatable.", show_default=False),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen or connect beyond this host though nothing is encrypted there."
+        ),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a station until Ctrl-C or SIGTERM ends it.
@@ -52,14 +67,21 @@ def station(
     With a folder it keeps the channels with a history there, and those that other
     stations open and none keeps yet.
     """
+    options = {
+        "name": name or "helio station",
+        "peer_limit": peer_limit,
+        "listen": listen or (),
+        "connect": connect or (),
+        "insecure": insecure,
+    }
     with _until_interrupted():
-        _run(domain, folder, name, peer_limit, as_json=as_json)
+        _run(domain, folder, options, as_json=as_json)
 
 
-def _run(domain: str, folder: str | None, name: str, peer_limit: float, *, as_json: bool) -> None:
+def _run(domain: str, folder: str | None, options: Mapping[str, Any], *, as_json: bool) -> None:
     from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
 
-    with Station(folder, domain=domain, name=name or "helio station", peer_limit=peer_limit) as running:
+    with Station(folder, domain=domain, **options) as running:
         channels = _keep_all(running, folder) if folder is not None else []
         if folder is not None:
             running.keep_for_others()

@@ -1,7 +1,7 @@
 """Links between stations: an event goes to every station that wants it, and to no other.
 
 contract     what every transport and connection does
-transports   Unix sockets, shared memory, a network in memory; discovery of stations
+transports   Unix sockets, Zenoh between hosts, a network in memory; discovery of stations
 session      the conversation with one peer: messages, numbered streams, requests and replies
 mesh         all peers of a station: egress, ingress, failure detector
 interest     what a station wants of others' channels, and whether two stations' channels go together
@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from heliograph.errors import NotPossible
+from heliograph.runtime.endpoints import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from heliograph.channel.dispatch.reader_handover import NewReader
     from heliograph.links.contract import Transport
     from heliograph.links.mesh.mesh import Mesh
+    from heliograph.links.transports.zenoh import ZenohTransport
+    from heliograph.runtime.endpoints import Network
     from heliograph.runtime.ports import Ports
 
 
@@ -43,7 +46,10 @@ class Identity(NamedTuple):
 
 
 def check_joining(
-    domain: str | None, transport: Callable[[int], Transport] | Carrier | None, peer_limit: float | None
+    domain: str | None,
+    transport: Callable[[int], Transport] | Carrier | None,
+    peer_limit: float | None,
+    network: Network | None = None,
 ) -> None:
     """Refuse what no station could join a domain by, and what is about a domain where there is none."""
     if transport is not None and not callable(transport) and transport not in get_args(Carrier):
@@ -59,6 +65,16 @@ def check_joining(
         raise NotPossible(
             f"transport={transport!r:.60}", "carries events between the stations of a domain: add domain="
         )
+    if network is None:
+        return
+    where = ", ".join((*network.listen, *network.connect))
+    if not network and network.insecure:
+        raise NotPossible("insecure=True", "is about listen= and connect=, and there are none: leave it out")
+    if network and domain is None:
+        raise NotPossible(where, "only stations of one domain meet on the network: add domain=")
+    if network and callable(transport):
+        raise NotPossible(where, "this station has a transport of its own: leave out listen= and connect=")
+    check(network)
 
 
 def join(
@@ -70,8 +86,12 @@ def join(
     transport: Callable[[int], Transport] | Carrier | None = None,
     peer_limit: float | None = PEER_LIMIT,
     report: Callable[[str, None, BaseException], object] | None = None,
+    network: Network | None = None,
 ) -> Mesh:
-    """Join the stations of a domain: this user's on this host, unless another transport is given."""
+    """Join the stations of a domain: this user's on this host, unless another transport is given.
+
+    Those of other hosts, too, where there is a network to listen or connect to.
+    """
     from heliograph.links.broadcast.shared_memory import Rings, rings_of  # noqa: PLC0415 - as the next
     from heliograph.links.mesh.failure_detector import check_limit  # noqa: PLC0415 - as above
     from heliograph.links.mesh.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links
@@ -81,6 +101,8 @@ def join(
     if not isinstance(identity.domain, str):
         raise NotPossible(f"domain {identity.domain!r:.60}", "a domain is a text, such as 'airspace'")
     stalls = Stalls(report)
+    made: Transport
+    other_hosts: ZenohTransport | None = None
     if callable(transport):
         made, rings = transport(identity.station), Rings()
     else:
@@ -88,7 +110,24 @@ def join(
 
         made = UnixTransport(identity.domain, identity.station, ports, stalls)
         rings = rings_of(identity.domain, transport or "ring")
+        if network:
+            from heliograph.links.transports.combined import CombinedTransport  # noqa: PLC0415 - as above
+            from heliograph.links.transports.zenoh import ZenohTransport  # noqa: PLC0415 - as above
+
+            here = made
+            other_hosts = ZenohTransport(
+                identity.domain,
+                identity.station,
+                ports,
+                stalls,
+                network=network,
+                peer_limit=peer_limit,
+                is_near=lambda station: station in here.others(),
+            )
+            made = CombinedTransport(here, other_hosts)
     mesh = Mesh(identity, made, ports, channel, new_reader, rings=rings, peer_limit=peer_limit, stalls=stalls)
+    if other_hosts is not None:
+        other_hosts.on_unreachable = mesh.suspect
     try:
         mesh.start()
     except BaseException:

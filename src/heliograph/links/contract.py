@@ -1,7 +1,7 @@
 """The contract of a link: what every transport and connection does.
 
 A *transport* finds the other stations of a domain and makes connections to them; a *connection* carries
-frames to one of them and back. Socket, network and simulation are transports. Above them,
+frames to one of them and back. Socket, Zenoh and simulation are transports. Above them,
 `heliograph.links.session.link.Link` turns connections that may break, and frames that may be lost, repeated
 or reordered, into interest, events, queries and liveliness between two stations.
 
@@ -37,6 +37,9 @@ MAX_HELLO: Final = 16 << 10
 
 KNOCK: Final = b"\x05"
 """The only frame of a connection by which a station asks another to look around and dial it."""
+
+NETWORK: Final = "zenoh"
+"""What carries the frames of a connection between hosts, which share no memory."""
 
 CONTROL: Final = 0
 """The lane of interest, queries and everything else that is no event."""
@@ -90,7 +93,7 @@ class Connection(Protocol):
 
     @property
     def carrier(self) -> str:
-        """What carries its frames: `socket`, `memory`."""
+        """What carries its frames: `socket`, `memory`, `zenoh`."""
         ...
 
     @property

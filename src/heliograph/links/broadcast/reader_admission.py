@@ -24,6 +24,7 @@ from heliograph.errors import RingError
 from heliograph.links.broadcast.gateway import BEST_EFFORT, HIGH, NORMAL, carries, lane_of
 from heliograph.links.broadcast.publisher import Broadcast
 from heliograph.links.broadcast.queue import OVERTAKEN as BY_STANDING_STILL
+from heliograph.links.contract import NETWORK
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import CLOSED, PEER_LOST
 from heliograph.runtime.ports import seconds_until
@@ -63,6 +64,7 @@ LEASE: Final = 10.0
 """Seconds for which a reader that stands still may hold up the broadcast: as long as a link is waited for."""
 
 NOT_HERE: Final = "this station uses no rings"
+OTHER_HOST: Final = "it is reached over the network, where no memory is shared"
 NOT_THERE: Final = "the other station uses no rings; its own stats say why"
 NOT_YET: Final = "the other station has not answered yet"
 NOT_USED: Final = "the other station has wanted nothing that is broadcast there"
@@ -313,6 +315,8 @@ class BroadcastNegotiation:
     def _why_none(self, peer: Peer) -> str:
         """Why a station hears nothing of this one by ring; empty when it may."""
         station = peer.link.station
+        if peer.link.stats().carrier == NETWORK:
+            return OTHER_HOST
         if self._folder is None or not peer.link.peer.rings:
             return self._rings.reason or NOT_THERE
         return OVERTAKEN if self._missed.get(station) or station in self._leaving else ""

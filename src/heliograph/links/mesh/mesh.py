@@ -34,7 +34,7 @@ from heliograph.errors.sentences import station_text
 from heliograph.links.broadcast.gateway import carries, lane_of
 from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
 from heliograph.links.broadcast.shared_memory import Rings
-from heliograph.links.contract import KNOCK
+from heliograph.links.contract import KNOCK, NETWORK
 from heliograph.links.groups.server import GroupHost
 from heliograph.links.history.client import RemotePartition, RemoteStore, ToKeepers
 from heliograph.links.history.directory import check_state, find_keepers, recorded
@@ -176,7 +176,7 @@ class Mesh:
         self._stalls = stalls or Stalls()
         self._reading = Backoff("reading a link", self._stalls)
         self._suspected: set[int] = set()
-        self._silence = FailureDetector(peer_limit, ports.tasks, self._peers, self._suspect)
+        self._silence = FailureDetector(peer_limit, ports.tasks, self._peers, self.suspect)
 
     # The face
 
@@ -452,7 +452,7 @@ class Mesh:
         try:
             if dialled is not None:
                 peer = self._peer(dialled)
-                connection.offer([m.hello_frame(self._hello(peer.link))])
+                connection.offer([m.hello_frame(self._hello(peer.link, connection))])
             # A station that was dialled may be stopped, and answers when it goes on.
             limit = HELLO_LIMIT if dialled is None else None
             first, *more = connection.receive_hello(self._ports.clock, limit)
@@ -562,7 +562,7 @@ class Mesh:
         if not resumed:
             link.renew(answering=dialled is None)
         if dialled is None:
-            connection.offer([m.hello_frame(self._hello(link, resumed=resumed))])
+            connection.offer([m.hello_frame(self._hello(link, connection, resumed=resumed))])
         with self._lock:
             self._suspected.discard(hello.station)
         self._transport.linked(hello.station, connection.process)
@@ -577,7 +577,7 @@ class Mesh:
         if dialled is not None:
             self._transport.refuse(dialled)
 
-    def _hello(self, link: Link, *, resumed: bool = False) -> m.Hello:
+    def _hello(self, link: Link, connection: Connection, *, resumed: bool = False) -> m.Hello:
         own = m.Hello(
             self.identity.station,
             self.identity.name,
@@ -586,7 +586,7 @@ class Mesh:
             0,
             0,
             (),
-            rings=self._airing.is_wanted,
+            rings=self._airing.is_wanted and connection.carrier != NETWORK,
             secret=self._transport.secret,
             oldest=m.OLDEST,
         )
@@ -631,8 +631,8 @@ class Mesh:
         self._airing.remove_dead_rings()
         self._gone(station)
 
-    def _suspect(self, station: int) -> None:
-        """A station says nothing: nobody waits for it before it greets again."""
+    def suspect(self, station: int) -> None:
+        """A station says nothing, or cannot be reached: nobody waits for it before it greets again."""
         with self._lock:
             self._suspected.add(station)
         self._gone(station)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from heliograph.errors import BadFrame, LinkError, LinkLost, LinkRefused
 from heliograph.links.contract import KNOCK, MAX_FRAME, MAX_HELLO
 from heliograph.links.transports.backoff import Backoff
+from heliograph.links.transports.callers import Callers
 from heliograph.links.transports.discovery import DiscoveryFolder, is_same_file
 from heliograph.links.transports.peer_process import process_at
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from heliograph.links.contract import Buffer, Connected
     from heliograph.links.transports.backoff import Stalls
     from heliograph.links.transports.peer_process import PeerProcess
-    from heliograph.runtime.ports import Clock, Ports, Tasks
+    from heliograph.runtime.ports import Clock, Ports
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +52,6 @@ SMALL: Final = 1 << 14
 """Bytes up to which copying a frame's parts together is faster than letting the kernel gather them."""
 SOCKET_BUFFER: Final = 1 << 20
 """Asked of the kernel, which may give less: room for what is sent while the other end is busy."""
-MAX_HALF_OPEN: Final = 32
-"""Callers that have not said hello yet; of more, the one that has waited longest is hung up on."""
-MAX_CALLERS: Final = 4_096
-"""Connections that others have made to this station."""
 SECRET: Final = 16
 """Bytes of a station's secret."""
 LONGEST_PATH: Final = 100
@@ -73,7 +70,9 @@ class UnixConnection:
         callers: where it is counted, if another station has made it.
     """
 
-    def __init__(self, sock: socket.socket, peer: str, callers: Callers | None = None) -> None:
+    def __init__(
+        self, sock: socket.socket, peer: str, callers: Callers[UnixConnection] | None = None
+    ) -> None:
         self._sock = sock
         self._callers = callers
         self._peer = peer
@@ -254,47 +253,13 @@ class UnixConnection:
         return size
 
 
-class Callers:
-    """The connections that others have made to this station: how many, and which have not said hello.
-
-    A caller that says nothing costs a descriptor and a thread until its time is up, so there are few of them:
-    a new one takes the place of the one that has waited longest, and the station can always be reached.
-    """
-
-    def __init__(self, tasks: Tasks) -> None:
-        self._lock = tasks.lock("callers")
-        self._half_open: dict[UnixConnection, None] = {}
-        self._open: set[UnixConnection] = set()
-
-    def admit(self, connection: UnixConnection) -> bool:
-        """Whether there is room for one more."""
-        with self._lock:
-            if len(self._open) >= MAX_CALLERS:
-                return False
-            self._open.add(connection)
-            self._half_open[connection] = None
-            oldest = next(iter(self._half_open)) if len(self._half_open) > MAX_HALF_OPEN else None
-        if oldest is not None:
-            oldest.close()
-        return True
-
-    def greeted(self, connection: UnixConnection) -> None:
-        with self._lock:
-            self._half_open.pop(connection, None)
-
-    def left(self, connection: UnixConnection) -> None:
-        with self._lock:
-            self._half_open.pop(connection, None)
-            self._open.discard(connection)
-
-
 class UnixTransport:
     """See the module."""
 
     def __init__(self, domain: str, station: int, ports: Ports, stalls: Stalls) -> None:
         tasks = ports.tasks
         self.secret = ports.random.bytes(SECRET)
-        self._callers = Callers(tasks)
+        self._callers: Callers[UnixConnection] = Callers(tasks)
         self._accepting = Backoff("accepting connections", stalls)
         self._looking = Backoff("looking for stations", stalls)
         self._folder = DiscoveryFolder(domain)
@@ -406,8 +371,7 @@ class UnixTransport:
         with on_failure(sock.close):
             connection = UnixConnection(sock, "a caller", self._callers)
         with on_failure(connection.close):
-            if not self._callers.admit(connection):
-                raise LinkRefused("a caller", f"{MAX_CALLERS} connections are open already")
+            self._callers.admit(connection)
             self._on_connection(connection, None)
 
     def _look_out(self) -> None:

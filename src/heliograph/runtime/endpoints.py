@@ -1,0 +1,89 @@
+"""Where a station listens on the network and where it connects to, as Zenoh writes it: `tcp/10.0.0.1:7447`.
+
+Nothing is encrypted over tcp, and nobody has to say who they are. So it is for one host, or for a network on
+which everybody may see and send everything: that has to be said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Any, Final
+
+import msgspec
+
+from heliograph.errors import NotPossible
+
+_ENDPOINT: Final = re.compile(
+    r"(?P<protocol>[a-z]+)/(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]:/?#;\s]+):(?P<port>\d{1,5})"
+)
+PROTOCOLS: Final = ("tcp",)
+MAX_ENDPOINTS: Final = 64
+EXAMPLE: Final = "an endpoint is protocol/host:port, such as 'tcp/127.0.0.1:7447'"
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One of them, taken apart."""
+
+    protocol: str
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nothing that is said there leaves the host."""
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class Network(msgspec.Struct, frozen=True):
+    """How a station meets those of other hosts."""
+
+    listen: Sequence[str] = ()
+    connect: Sequence[str] = ()
+    insecure: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.listen or self.connect)
+
+
+def why_not_endpoints(value: Any) -> str | None:
+    """What is allowed in place of a value that is no list of endpoints."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return "a list of endpoints, such as ['tcp/127.0.0.1:7447']"
+    if len(value) > MAX_ENDPOINTS:
+        return f"at most {MAX_ENDPOINTS} endpoints"
+    for each in value:
+        try:
+            parse(each)
+        except NotPossible as error:
+            return str(error)
+    return None
+
+
+def parse(text: Any) -> Endpoint:
+    """An endpoint; NotPossible says what is wrong with it."""
+    found = _ENDPOINT.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise NotPossible(f"{text!r:.80}", EXAMPLE)
+    if found["protocol"] not in PROTOCOLS:
+        raise NotPossible(text[:80], f"stations talk over {', '.join(PROTOCOLS)}; {EXAMPLE}")
+    if not 0 < int(found["port"]) < 65_536:
+        raise NotPossible(text[:80], "a port is 1 to 65535")
+    return Endpoint(found["protocol"], found["host"], int(found["port"]))
+
+
+def check(network: Network) -> None:
+    """NotPossible for what nobody can listen on or connect to, or should not without saying so."""
+    for option, endpoints in (("listen", network.listen), ("connect", network.connect)):
+        for text in endpoints:
+            endpoint = parse(text)
+            if not endpoint.is_loopback and endpoint.protocol == "tcp" and not network.insecure:
+                raise NotPossible(
+                    f"{option}={text}",
+                    "nothing is encrypted over tcp, and whoever reaches it can read and send everything: "
+                    "add insecure=True where that is meant",
+                )
