@@ -185,10 +185,10 @@ class RemoteSupplier(Source):
         may be slow. With `wait`, waits for room; events for a channel that has been closed are let go, and
         counted as if they had been queued.
         """
-        queue = partial(self._queue_all, wait=wait, until=until)
         if self._settling is None:
-            done, is_closed = queue(arrived)
+            done, is_closed = self._queue_all(arrived, wait=wait, until=until)
             return len(arrived) if is_closed else done
+        queue = partial(self._queue_all, wait=wait, until=until)
         done, untried = take_in_settled(self._settling, queue, arrived, wait=wait)
         self.let_go += untried
         return done

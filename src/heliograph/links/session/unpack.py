@@ -9,6 +9,7 @@ too, again and again, is left out and counted, because the link would end at it 
 from __future__ import annotations
 
 import logging
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import BadFrame
@@ -17,7 +18,7 @@ from heliograph.links.session import messages as m
 from heliograph.links.session.sequence import Batch, Inbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,20 @@ class Unpacker:
         if lane != CONTROL:
             self.heard = True
         if only is not None and not self.missing and inbox.follows(first):
-            self._let_through(lane, count, 0, (only,))
+            pieces = self._pieces[lane]
+            if only.stream == m.MESSAGES or only.form == m.PIECE or pieces.parts:
+                self._let_through(lane, count, 0, (only,))
+                return False
+            # The usual case: events of one stream, whole and in order. As `_let_through` has it.
+            pieces.to_skip = 0
+            try:
+                self._on_run(only, 0)
+            except Exception as error:
+                if not self._leaves_out(lane, inbox.received + count, error, [(only, 0)]):
+                    raise
+                pieces.leave_out(only)
+            else:
+                inbox.received += count
             return False
         ready = inbox.take(Batch(first, count, frame[m.RUNS_AT :]))
         for batch, skip in ready:
@@ -129,24 +143,32 @@ class Unpacker:
                         self._on_run(run, left)
                     inbox.received += run.length - left
         except Exception as error:
-            if not self._gives_up(lane, inbox.received + 1):
-                raise
-            self.left_out += last - inbox.received
-            log.error(  # noqa: TRY400 - the sentence says all
-                "records %d to %d of lane %d of station %s are left out: %s",
-                inbox.received + 1,
-                last,
-                lane,
-                self._peer,
-                error,
-            )
-            inbox.received = last
-            pieces.leave_out(run)
             # The pieces of an event that follow this one are passed over by `leave_out`.
-            whole = [(other, 0) for other in to_come if other.form != m.PIECE]
-            for lost, skipped in whole if run is None else ((run, left), *whole):
-                if lost.stream != m.MESSAGES:
-                    self._on_left_out(lost, lost.length - skipped)
+            whole = ((other, 0) for other in to_come if other.form != m.PIECE)
+            lost = whole if run is None else chain(((run, left),), whole)
+            if not self._leaves_out(lane, last, error, lost):
+                raise
+            pieces.leave_out(run)
+
+    def _leaves_out(self, lane: int, last: int, error: Exception, lost: Iterable[tuple[m.Run, int]]) -> bool:
+        """Whether the rest of a batch is given up: it could not be handed on, however often it was sent."""
+        inbox = self.inboxes[lane]
+        if not self._gives_up(lane, inbox.received + 1):
+            return False
+        self.left_out += last - inbox.received
+        log.error(
+            "records %d to %d of lane %d of station %s are left out: %s",
+            inbox.received + 1,
+            last,
+            lane,
+            self._peer,
+            error,
+        )
+        inbox.received = last
+        for run, skipped in lost:
+            if run.stream != m.MESSAGES:
+                self._on_left_out(run, run.length - skipped)
+        return True
 
     def _take_piece(self, pieces: m.Pieces, run: m.Run) -> None:
         if run.form != m.PIECE:
