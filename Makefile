@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --constraint constraints.txt pip
 	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt \
-		--editable '.[spark,tables,report,network]' --group dev --group bench
+		--editable '.[spark,tables,report,network,mcap]' --group dev --group bench
 	@touch $@
 
 .PHONY: setup

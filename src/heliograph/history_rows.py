@@ -18,7 +18,7 @@ from heliograph.journal.format.records import EVENT, Rows
 from heliograph.model.formats import FormatRegistry
 from heliograph.spark.source.columns import Shape
 from heliograph.spark.source.filters import conditions
-from heliograph.spark.source.plan import chosen_types, divided, plan_read
+from heliograph.spark.source.plan import chosen_types, divided, learn_formats, plan_read
 from heliograph.spark.source.rows import BatchMaker, Place
 
 if TYPE_CHECKING:
@@ -29,6 +29,17 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 4096
 """Rows that are read, and filtered, together."""
+
+
+def formats_of(folder: str, channel: str) -> tuple[Format, ...]:
+    """The formats of everything that is kept of a channel, and of the classes that it was opened with."""
+    station, formats = StationFolder(folder), FormatRegistry()
+    for partition in station.partitions(channel):
+        with station.reader(channel, partition, formats) as reader:
+            learn_formats(reader, station.path)
+    for fmt in station.declared(channel):
+        formats.register(fmt)
+    return formats.formats()
 
 
 class Row(NamedTuple):

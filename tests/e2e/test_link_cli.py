@@ -179,6 +179,23 @@ def test_pub_pushes_an_event_in_the_version_whose_fields_it_has(station: hg.Stat
         assert [new.pull(LIMIT), new.pull(LIMIT)] == [AddedNew(1, 1.0), AddedNew(2, 0.5)]
 
 
+def test_what_sub_prints_as_cloudevents_pub_takes(station: hg.Station) -> None:
+    tracks = station.channel("air.tracks", Track)
+    listener = helio("sub", "air.tracks", "--cloudevents", "--count", "1", "--timeout", "60")
+    assert tracks.wait_matched(1, LIMIT)
+    tracks.push(Track(7), priority=5, source_ts=1_500_000_000_000_000_001)
+    line, _ = listener.communicate(timeout=LIMIT)
+    document = msgspec.json.decode(line)
+    assert (document["specversion"], document["type"], document["priority"]) == ("1.0", "air.track", 5)
+    with tracks.consumer() as consumer:
+        result = CliRunner().invoke(app, ["pub", "air.tracks", line, "--cloudevents", "--domain", "cli"])
+        assert result.exit_code == 0
+        again = next(consumer.deliveries(timeout=LIMIT))
+    assert again.event == Track(7)
+    assert (again.header.priority, again.header.source_ts) == (5, 1_500_000_000_000_000_001)
+    assert run(["pub", "air.tracks", "[1]", "--cloudevents", "--domain", "cli"]) == 2
+
+
 def test_pub_reads_lines_from_standard_input(station: hg.Station) -> None:
     consumer = station.channel("air.tracks", Track).consumer()
     program = helio("pub", "air.tracks", "-")

@@ -2,6 +2,7 @@
 
     helio formats show air:Track                      its fields
     helio formats export air:Track -o track.hgf       its description, to be committed
+    helio formats export air:Track -o track.json --json-schema
     helio formats check track.hgf air:Track           in CI: can events of then be read by the class of now?
 
 A target is `module:Class`, imported from the current folder, or a file with a format description (`*.hgf`).
@@ -117,12 +118,22 @@ def export(
         Path, typer.Option("--output", "-o", help="The file to write, such as track.hgf.", show_default=False)
     ],
     *,
+    json_schema: Annotated[
+        bool, typer.Option("--json-schema", help="Write the JSON Schema of its events instead.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write the description of a format to a file, for `check` to compare with later."""
-    fmt = load(target).format
+    """Write the description of a format to a file, for `check` to compare with later, or as JSON Schema."""
+    fmt, has_default = load(target)
+    data = fmt.description
+    if json_schema:
+        import msgspec  # noqa: PLC0415 - as above
+
+        from heliograph.interchange.json_schema import schema_of  # noqa: PLC0415 - as above
+
+        data = msgspec.json.format(msgspec.json.encode(schema_of(fmt, has_default)), indent=2)
     try:
-        output.write_bytes(fmt.description)
+        output.write_bytes(data)
     except OSError as error:
         raise CommandFailed(f"cannot write {output}: {error.strerror}") from None
     if as_json:

@@ -6,10 +6,13 @@
     helio journal cat data air.tracks --where "speed > 300"    events as lines of JSON, no class needed
     helio journal verify data                                  in a cron job: can every event be read?
     helio journal export data air.tracks tracks.parquet        all events that can be read, for elsewhere
+    helio journal export data air.tracks tracks.mcap           for Foxglove and PlotJuggler
+    helio journal import data drive.mcap                       and back, each topic as a channel
+    helio journal asyncapi data                                all channels as an AsyncAPI document
     helio journal seal data                                    what is not sealed yet, into Parquet files
     helio journal repair data --dry-run                        what would be done about damage
 
-Nothing is locked or changed, except by `seal` and `repair`.
+Nothing is locked or changed, except by `import`, `seal` and `repair`.
 """
 
 from __future__ import annotations
@@ -432,7 +435,8 @@ def export(
     file: Annotated[
         Path,
         typer.Argument(
-            help="New: .jsonl for lines of JSON, .parquet for a folder of such files.", show_default=False
+            help="New: .jsonl for lines of JSON, .parquet for a folder of such files, .mcap for Foxglove.",
+            show_default=False,
         ),
     ],
     *,
@@ -446,11 +450,12 @@ def export(
     """Write all events that can be read, with their headers. Exit code 1: some could not be; says which."""
     from heliograph.cli.history import write_json_lines, write_parquet  # noqa: PLC0415 - as above
     from heliograph.history_rows import History  # noqa: PLC0415 - as above
+    from heliograph.interchange import mcap  # noqa: PLC0415 - as above
 
-    writers = {".jsonl": write_json_lines, ".parquet": write_parquet}
+    writers = {".jsonl": write_json_lines, ".parquet": write_parquet, ".mcap": mcap.write}
     write = writers.get(file.suffix)
     if write is None:
-        raise CommandFailed(f"{file.name!r} ends in neither .jsonl nor .parquet, which say what to write")
+        raise CommandFailed(f"{file.name!r} ends in none of {', '.join(writers)}, which say what to write")
     if file.exists():
         raise CommandFailed(f"{str(file)!r} is there already; name a new file")
     history = History(folder, channel, point(start), point(until), where, skip_damage=True)
@@ -466,6 +471,57 @@ def export(
             print_line(f"  {partition}: offsets {gap.first} to {last} cannot be read: {gap.reason}")
     if history.skipped:
         raise typer.Exit(DAMAGED)
+
+
+@app.command("import")
+def import_(
+    folder: Annotated[
+        str, typer.Argument(help="The folder of a station that does not run; made if it is new.")
+    ],
+    file: Annotated[Path, typer.Argument(help="An .mcap file with JSON messages.", show_default=False)],
+    *,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only this one; may be repeated.", show_default=False)
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Push the messages of a file into persistent channels that are named as its topics."""
+    from heliograph.interchange import mcap  # noqa: PLC0415 - as above
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    if not file.is_file():
+        raise CommandFailed(f"there is no file {str(file)!r}")
+    with Station(folder) as station:
+        pushed = mcap.read(file, station, topics)
+    if as_json:
+        print_json({"folder": folder, "channels": pushed})
+        return
+    for channel, events in sorted(pushed.items()):
+        print_line(f"{counted(events, 'event')} pushed into {channel}")
+    if not pushed:
+        print_line(f"{file} has no messages{' of these topics' if topics else ''}")
+
+
+@app.command()
+def asyncapi(
+    folder: Folder,
+    *,
+    title: Annotated[str, typer.Option(help="What the document calls itself.")] = "Heliograph",
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the AsyncAPI document of all channels of a folder: indented, or with --json on one line."""
+    import msgspec  # noqa: PLC0415 - as above
+
+    from heliograph.history_rows import formats_of  # noqa: PLC0415 - as above
+    from heliograph.interchange.asyncapi import document  # noqa: PLC0415 - as above
+    from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
+
+    channels = {channel: formats_of(folder, channel) for channel in StationFolder(folder).channels()}
+    described = document(channels, title=title)
+    if as_json:
+        print_json_line(described)
+    else:
+        print_line(msgspec.json.format(msgspec.json.encode(described).decode(), indent=2))
 
 
 def _skipped(partition: str, gap: HistoryDamaged) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from heliograph.cli.output import (
 from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from heliograph.channel.receive.delivery import Delivery
     from heliograph.links.mesh.mesh import Mesh
@@ -76,6 +76,7 @@ def pub(
     deliver_after: Annotated[
         float | None, typer.Option(min=0, help="Seconds before which nobody gets them.", show_default=False)
     ] = None,
+    cloudevents: Annotated[bool, typer.Option("--cloudevents", help="The JSON is CloudEvents.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Push events into a channel that a station of the domain has open."""
@@ -93,12 +94,12 @@ def pub(
             raise CommandFailed(
                 f"--deliver-after: {channel} keeps nothing, and this command ends before that"
             )
-        made = _made(versions, events)
+        made = _made(versions, events, _from_cloudevent if cloudevents else _from_json)
         if "-" not in events:
             made = iter(list(made))  # all are read before the first is pushed
         pushed = 0
-        for event in made:
-            opened.push(event, priority=priority, deliver_after=deliver_after)
+        for event, said in made:
+            opened.push(event, **{"priority": priority, **said}, deliver_after=deliver_after)
             pushed += 1
         consumers = sum(state.consumers for _, state in _states(here.mesh, channel))
     if as_json:
@@ -130,6 +131,7 @@ def sub(
         typer.Option(min=0, help="End when none has come for so many seconds.", show_default=False),
     ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Print the headers too.")] = False,
+    cloudevents: Annotated[bool, typer.Option("--cloudevents", help="Print them as CloudEvents.")] = False,
     start: Point = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -137,6 +139,10 @@ def sub(
 
     With --start it begins with what has been kept. Exit code 1: fewer than --count came before --timeout.
     """
+    if cloudevents and headers:
+        raise CommandFailed(
+            "--cloudevents has what it knows of headers in its attributes; leave out --headers"
+        )
     if as_json and number is None and timeout is None:
         raise CommandFailed("--json prints one document, so it needs --count or --timeout")
     from heliograph.station import Station  # noqa: PLC0415 - as above
@@ -148,7 +154,9 @@ def sub(
         try:
             received = _of_pattern if "*" in channel else _of_channel
             for event, header in received(here, channel, where, place, timeout):
-                document = _document(event, header, headers=headers)
+                document = (
+                    _cloudevent(event, header) if cloudevents else _document(event, header, headers=headers)
+                )
                 if as_json:
                     documents.append(document)
                 else:
@@ -183,7 +191,7 @@ def ask(
     with Station(domain=domain, name="helio ask") as here:
         classes = _classes(meet_all(here), channel, domain)
         opened = here.channel(channel, *(cls for versions in classes.values() for cls in versions))
-        answer = opened.ask(next(_made(_chosen(classes, type_name, channel), [question])), timeout)
+        answer = opened.ask(next(_made(_chosen(classes, type_name, channel), [question]))[0], timeout)
     import msgspec  # noqa: PLC0415 - as above
 
     document = None if answer is None else msgspec.Raw(answer.to_json())
@@ -244,7 +252,7 @@ def explain(
         several = [cls for versions in classes.values() for cls in versions]
         chosen = several if event is None and type_name is None else _chosen(classes, type_name, channel)
         opened = here.channel(channel, *several)
-        made = None if event is None else next(_made(chosen, [event]))
+        made = None if event is None else next(_made(chosen, [event]))[0]
         if not code:
             assert made is not None
             explanation = opened.explain(made)
@@ -268,6 +276,12 @@ def _document(event: Event, header: Header, *, headers: bool) -> Any:
 
     body = msgspec.Raw(event.to_json())
     return {"header": header_document(header), "event": body} if headers else body
+
+
+def _cloudevent(event: Event, header: Header) -> Any:
+    from heliograph.interchange.cloudevents import to_cloudevent  # noqa: PLC0415 - as above
+
+    return to_cloudevent(event, header)
 
 
 def _of_pattern(
@@ -380,8 +394,31 @@ def _states(mesh: Mesh | None, name: str) -> Iterator[tuple[int, Any]]:
                 yield other.station, state
 
 
-def _made(versions: list[type[Event]], events: list[str]) -> Iterator[Event]:
-    """Events of the first of these versions that each of them is one of."""
+def _from_json(cls: type[Event], text: str) -> tuple[Event, dict[str, Any]]:
+    return cls.from_json(text), {}
+
+
+def _from_cloudevent(cls: type[Event], text: str) -> tuple[Event, dict[str, Any]]:
+    import msgspec  # noqa: PLC0415 - as above
+
+    from heliograph.interchange.cloudevents import from_cloudevent  # noqa: PLC0415 - as above
+
+    try:
+        document = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise CommandFailed(f"this is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise CommandFailed("a CloudEvent is a JSON object")
+    received = from_cloudevent(cls, document)
+    return received.event, received.options
+
+
+def _made(
+    versions: list[type[Event]],
+    events: list[str],
+    read: Callable[[type[Event], str], tuple[Event, dict[str, Any]]] = _from_json,
+) -> Iterator[tuple[Event, dict[str, Any]]]:
+    """Events of the first of these versions that each of them is one of, and what is said about them."""
     from heliograph.errors import HeliographError  # noqa: PLC0415 - as above
 
     is_stream = "-" in events
@@ -389,7 +426,7 @@ def _made(versions: list[type[Event]], events: list[str]) -> Iterator[Event]:
         problem: HeliographError | None = None
         for cls in versions:
             try:
-                event = cls.from_json(text)
+                event = read(cls, text)
             except HeliographError as error:
                 problem = problem or error
             else:

@@ -81,17 +81,9 @@ def _speed(text: str) -> float | None:
 def _classes(folder: str, channel: str) -> list[type[Event]]:
     """A class for each format of the history."""
     from heliograph.codec.dynamic.classes import class_for  # noqa: PLC0415 - as above
-    from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
-    from heliograph.model.formats import FormatRegistry  # noqa: PLC0415 - as above
-    from heliograph.spark.source.plan import learn_formats  # noqa: PLC0415 - as above
+    from heliograph.history_rows import formats_of  # noqa: PLC0415 - as above
 
-    station, formats = StationFolder(folder), FormatRegistry()
-    for partition in station.partitions(channel):
-        with station.reader(channel, partition, formats) as reader:
-            learn_formats(reader, station.path)
-    for fmt in station.declared(channel):
-        formats.register(fmt)
-    return [class_for(fmt) for fmt in formats.formats()]
+    return [class_for(fmt) for fmt in formats_of(folder, channel)]
 
 
 def _print(done: Replayed, channel: str, to: str, *, as_json: bool, paced: bool) -> None:

@@ -9,6 +9,7 @@
     ├── DecodeError                 bytes do not hold what their format says; names the field's path
     │   └── BadRecord               so of an event in a history; names its partition and offset
     ├── InvalidEvent                a value does not fit its field; names the path
+    ├── UnreadableFile              a file of another tool cannot be read as events; says what would be
     ├── ExpressionError             a filter or projection is wrong; points at the column
     ├── DiskError                   the disk refused                                            (retriable)
     │   ├── DiskFull
@@ -171,6 +172,7 @@ from heliograph.errors.data import (
     SchemaChanged,
     TooManyFormats,
     UnknownFormat,
+    UnreadableFile,
 )
 from heliograph.errors.journal import (
     AdoptionTimeout,
@@ -342,6 +344,7 @@ __all__ = [
     "TooManyTimers",
     "UnknownFormat",
     "UnknownOption",
+    "UnreadableFile",
     "UnsafeRuntimeFolder",
     "WindowFull",
     "WorkerDied",

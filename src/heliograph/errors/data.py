@@ -162,6 +162,17 @@ class InvalidEvent(HeliographError):
         return f"{self.event}: {self.reason} (at {self.path}){of_batch(self.index)}"
 
 
+class UnreadableFile(HeliographError):
+    """A file of another tool cannot be read as events."""
+
+    file: str
+    reason: str
+    """What is wrong with it, and what could be read."""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.reason}"
+
+
 class ExpressionError(HeliographError):
     """A filter or projection is wrong."""
 
