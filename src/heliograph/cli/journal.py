@@ -8,7 +8,7 @@
     helio journal export data air.tracks tracks.parquet        all events that can be read, for elsewhere
     helio journal export data air.tracks tracks.mcap           for Foxglove and PlotJuggler
     helio journal import data drive.mcap                       and back, each topic as a channel
-    helio journal asyncapi data                                all channels as an AsyncAPI document
+    helio journal asyncapi data asyncapi.json                  all channels as an AsyncAPI document
     helio journal seal data                                    what is not sealed yet, into Parquet files
     helio journal repair data --dry-run                        what would be done about damage
 
@@ -505,11 +505,14 @@ def import_(
 @app.command()
 def asyncapi(
     folder: Folder,
+    file: Annotated[
+        Path, typer.Argument(help="The file to write, such as asyncapi.json.", show_default=False)
+    ],
     *,
     title: Annotated[str, typer.Option(help="What the document calls itself.")] = "Heliograph",
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the AsyncAPI document of all channels of a folder: indented, or with --json on one line."""
+    """Write the AsyncAPI document of all channels of a folder."""
     import msgspec  # noqa: PLC0415 - as above
 
     from heliograph.history_rows import formats_of  # noqa: PLC0415 - as above
@@ -517,11 +520,15 @@ def asyncapi(
     from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
 
     channels = {channel: formats_of(folder, channel) for channel in StationFolder(folder).channels()}
-    described = document(channels, title=title)
+    described = msgspec.json.format(msgspec.json.encode(document(channels, title=title)), indent=2)
+    try:
+        file.write_bytes(described)
+    except OSError as error:
+        raise CommandFailed(f"cannot write {file}: {error.strerror}") from None
     if as_json:
-        print_json_line(described)
+        print_json({"file": str(file), "channels": sorted(channels)})
     else:
-        print_line(msgspec.json.format(msgspec.json.encode(described).decode(), indent=2))
+        print_line(f"{file}: {counted(len(channels), 'channel')}")
 
 
 def _skipped(partition: str, gap: HistoryDamaged) -> dict[str, Any]:

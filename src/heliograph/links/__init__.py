@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from heliograph.errors import NotPossible
-from heliograph.runtime.endpoints import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +73,8 @@ def check_joining(
         raise NotPossible(where, "only stations of one domain meet on the network: add domain=")
     if network and callable(transport):
         raise NotPossible(where, "this station has a transport of its own: leave out listen= and connect=")
+    from heliograph.runtime.endpoints import check  # noqa: PLC0415 - `helio --help` needs none
+
     check(network)
 
 

@@ -31,8 +31,10 @@ def test_every_channel_of_a_folder_is_in_its_document(
         kept = hg.QoS(durability="persistent")
         station.channel("air", Track, Weather, qos=kept)
         station.channel("air.tracks", Track, qos=kept)
-    assert run(["journal", "asyncapi", str(tmp_path), "--title", "Airspace"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    file = tmp_path / "asyncapi.json"
+    assert run(["journal", "asyncapi", str(tmp_path), str(file), "--title", "Airspace"]) == 0
+    assert "asyncapi.json: 2 channels" in capsys.readouterr().out
+    document = json.loads(file.read_text())
     assert (document["asyncapi"], document["info"]["title"]) == ("3.0.0", "Airspace")
     assert {name: sorted(channel["messages"]) for name, channel in document["channels"].items()} == {
         "air": ["air.track", "air.weather"],
