@@ -495,7 +495,10 @@ def test_export_writes_parquet_for_whoever_has_no_heliograph(
     assert kept.place.exists()
 
 
-@pytest.mark.parametrize(("name", "reason"), [("tracks.csv", "neither"), ("there.jsonl", "there already")])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("tracks.csv", "ends in none of .jsonl, .parquet, .mcap"), ("there.jsonl", "there already")],
+)
 def test_export_refuses_what_it_would_not_write(
     kept: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
 ) -> None:
