@@ -20,6 +20,7 @@
     [channel."air.tracks"]              # of one
     dispatch = "mine.orders:TurnByTurn" # a class of the user's own: module:Class
     threads = { kind = "pool", workers = 4 }
+    journal = { keep_seconds = 86_400.0, keep_bytes = 1_000_000_000 }
     filters.consumers = "quality > 3"
     filters.suppliers = { class = "mine.filters:Plausible", most = 900.0 }
 
@@ -151,6 +152,8 @@ class Configuration(msgspec.Struct, frozen=True):
     channels: Mapping[str, Mapping[str, Any]] = {}
     filters: Mapping[str, Filters] = {}
     """By channel."""
+    journals: Mapping[str, Mapping[str, Any]] = {}
+    """By channel, fields of `Limits`; under "" those of every channel."""
 
     def qos(self, channel: str, said: QoS) -> QoS:
         """The quality of service of a channel: what the program said, and in its place what the file says."""
@@ -168,18 +171,29 @@ class Configuration(msgspec.Struct, frozen=True):
             insecure if self.insecure is None else self.insecure,
         )
 
+    def journal_of(self, channel: str) -> dict[str, Any]:
+        """How much of a channel's history is kept: what the file says in place of the program."""
+        return {**self.journals.get("", {}), **self.journals.get(channel, {})}
+
     def filters_of(self, channel: str) -> Filters:
         return self.filters.get(channel, Filters())
 
 
-def load(path: str | os.PathLike[str] | None, carriers: tuple[str, ...] = ()) -> Configuration:
+def load(
+    path: str | os.PathLike[str] | None,
+    carriers: tuple[str, ...] = (),
+    limits: Mapping[str, Option] | None = None,
+) -> Configuration:
     """Read a file; InvalidConfiguration names the line of the first mistake. Without one, as usual.
 
     Args:
         path: of the file.
         carriers: the names that `transport` may have.
+        limits: what may be said of how much of a history is kept.
     """
-    return Configuration() if path is None else _Reading(str(path), _text(path), carriers).configuration()
+    if path is None:
+        return Configuration()
+    return _Reading(str(path), _text(path), carriers, limits or {}).configuration()
 
 
 def _no_path(value: Any) -> str | None:
@@ -302,7 +316,8 @@ def _is_class(value: Any) -> bool:
 class _Reading:
     """A file that is being read."""
 
-    def __init__(self, name: str, text: str, carriers: tuple[str, ...]) -> None:
+    def __init__(self, name: str, text: str, carriers: tuple[str, ...], limits: Mapping[str, Option]) -> None:
+        self._limits = limits
         self._name = name
         self._text = text
         self._carriers = carriers
@@ -336,6 +351,10 @@ class _Reading:
             every_channel=every,
             channels={name: self._policies(("channel", name), every, modules) for name in names},
             filters={name: self._filters(("channel", name), modules) for name in names},
+            journals={
+                "": self._journal(("channels",)),
+                **{name: self._journal(("channel", name)) for name in names},
+            },
             **station,
         )
 
@@ -364,7 +383,7 @@ class _Reading:
 
     def _policies(self, path: tuple[str, ...], below: Mapping[str, Any], modules: Modules) -> dict[str, Any]:
         """The fields of `QoS` in one table, which are checked together with those that hold for all."""
-        also = ("filters",) if path[0] == "channel" else ()
+        also = ("filters", "journal") if path[0] == "channel" else ("journal",)
         self._check_names(path, self._table(path), (*QoS.__struct_fields__, *also))
         table = {name: value for name, value in self._table(path).items() if name not in also}
         policies = {name: self._policy((*path, name), value) for name, value in table.items()}
@@ -380,6 +399,17 @@ class _Reading:
             key = "threads" if "threads" in policies else "dispatch"
             self._refuse((*path, key), f"the configuration {modules.name!r} has no dispatching; leave it out")
         return policies
+
+    def _journal(self, channel: tuple[str, ...]) -> dict[str, Any]:
+        """How much of a history is kept."""
+        path = (*channel, "journal")
+        table = self._table(path)
+        known = tuple(name for name in self._limits if name not in ("compact", "tombstone_seconds"))
+        self._check_names(path, table, known)
+        for name, value in table.items():
+            if (allowed := self._limits[name].why_not(value)) is not None:
+                self._refuse((*path, name), f"{value!r:.60}: {allowed}")
+        return dict(table)
 
     def _filters(self, channel: tuple[str, ...], modules: Modules) -> Filters:
         path = (*channel, "filters")

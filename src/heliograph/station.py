@@ -43,6 +43,7 @@ from heliograph.model.event import Event
 from heliograph.monitoring import snapshot as seen
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
+from heliograph.runtime.declared_options import rows_of
 from heliograph.runtime.endpoints import Network
 from heliograph.runtime.error_reporting import Reports, reporter, run_all
 from heliograph.runtime.option_names import insist_on_known, names_options
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from heliograph.links.interest.channel_discovery import ChannelDiscovery
     from heliograph.links.mesh.mesh import Mesh
     from heliograph.links.services.answerers import LinkedAnswerers
+    from heliograph.links.services.operators import LinkedOperations
     from heliograph.links.services.states import LinkedStates
     from heliograph.manager import Manager
     from heliograph.model.event import Header
@@ -144,7 +146,7 @@ class Station:
             }
         )
         check_joining(domain, transport, peer_limit)
-        self._configuration = load(config, get_args(Carrier))
+        self._configuration = load(config, get_args(Carrier), rows_of(Limits))
         transport = self._configuration.transport or transport
         peer_limit = self._configuration.peer_limit or peer_limit
         network = Network(*self._configuration.network(listen, connect, insecure=insecure))
@@ -161,7 +163,13 @@ class Station:
         station_seq = count(1).__next__
         self._keeping: Keeping | None = None
         if self.ports.disk is not None:
-            self._keeping = Keeping(self.ports, journal, station_seq, owner=station_text(self.id, name))
+            self._keeping = Keeping(
+                self.ports,
+                journal,
+                station_seq,
+                owner=station_text(self.id, name),
+                limits_said=self._configuration.journal_of,
+            )
         self._pools = Pools(
             self.ports.clock,
             self.ports.tasks,
@@ -181,7 +189,7 @@ class Station:
         self._schedule: Schedule | None = None
         self._closed = False
         self._forked = False
-        self._domain, self._transport = domain, transport
+        self._domain, self._transport, self._name = domain, transport, name
         self._workers: list[BandWorker] = []
         self.mesh: Mesh | None = None
         if domain is not None:
@@ -670,6 +678,8 @@ class Station:
             observe=self._recorder.observe,
             remote_answerers=self._linked_answerers(),
             remote_states=self._linked_states(),
+            remote_operations=self._linked_operations(),
+            station=station_text(self.id, self._name),
         )
 
     def _joined(
@@ -703,6 +713,13 @@ class Station:
         from heliograph.links.services.answerers import LinkedAnswerers  # noqa: PLC0415 - as links are
 
         return LinkedAnswerers(self.mesh, self._channels.get, self.mesh.writer)
+
+    def _linked_operations(self) -> LinkedOperations | None:
+        if self.mesh is None:
+            return None
+        from heliograph.links.services.operators import LinkedOperations  # noqa: PLC0415 - as links are
+
+        return LinkedOperations(self.mesh, self._channels.get, self.ports.tasks)
 
     def _linked_states(self) -> LinkedStates | None:
         if self.mesh is None:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from heliograph.channel.admin import Published
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.explain import Explanation, GeneratedCode
+    from heliograph.channel.history.operations import Operations
     from heliograph.channel.history.positions import Point
     from heliograph.channel.history.store import Partition, Store, SupplierLease
     from heliograph.channel.observer import Observer
@@ -430,6 +431,31 @@ class Channel(Generic[T]):
             supplier = self._new_supplier(full_name, named=name is not None)
             self.add_supplier(supplier)
         return guard(supplier, points) if points else supplier
+
+    @property
+    def operations(self) -> Operations:
+        """What operators do to its history; see `heliograph.channel.history.operations`."""
+        from heliograph.channel.history.operations import Operations  # noqa: PLC0415 - for operators
+
+        return Operations(self, self._services)
+
+    @names_options
+    def redrive(
+        self, *, where: str | None = None, most: int | None = None, timeout: float = 1.0
+    ) -> dict[str, int]:
+        """Push the dead letters in this channel into the channels that they came from; how many, by channel.
+
+        Args:
+            where: only events for which this is true; the others are acknowledged here and stay dead.
+            most: so many at most.
+            timeout: seconds to wait for another letter.
+        """
+        from heliograph.channel.receive.redrive import redrive  # noqa: PLC0415 - for operators
+
+        check_timeout(self.name, timeout, ends=True)
+        if most is not None and (type(most) is not int or most < 1):
+            raise NotPossible(self.name, f"most={most!r:.60}: a number of events, from 1 on")
+        return redrive(self, self._services, where=where, most=most, timeout=timeout)
 
     @names_options
     def paced(self, rate: float, *, burst: int = 1, name: str | None = None) -> PacedSupplier[T]:

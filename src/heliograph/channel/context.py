@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.dispatch.station_pools import Pools
+    from heliograph.channel.history.operations import RemoteOperations
     from heliograph.channel.history.store import OnDurable, Store
     from heliograph.channel.observer import Recording
     from heliograph.channel.publish.acks import Watching
@@ -73,5 +74,9 @@ class ChannelContext(msgspec.Struct, frozen=True):
     """The answerers of linked stations; None without any."""
     remote_states: RemoteStates | None = None
     """The states that linked stations offer; None without any."""
+    remote_operations: RemoteOperations | None = None
+    """The keepers of linked stations; None without any."""
+    station: str = ""
+    """Which station this is, for people."""
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""

@@ -18,7 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 from heliograph._version import __version__
-from heliograph.cli import formats, journal, pipeline, pubsub, replay, spark, station
+from heliograph.cli import formats, journal, operate, pipeline, pubsub, replay, spark, station
 from heliograph.cli.output import CommandFailed, printable, show_help_without_command
 from heliograph.errors import HeliographError
 
@@ -39,6 +39,7 @@ app.add_typer(formats.app, name="formats")
 app.add_typer(journal.app, name="journal")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(spark.app, name="spark")
+app.add_typer(operate.consumer, name="consumer")
 for command in (
     station.station,
     station.ls,
@@ -46,6 +47,9 @@ for command in (
     pubsub.sub,
     pubsub.ask,
     pubsub.state,
+    operate.info,
+    operate.purge,
+    operate.redrive,
     pubsub.explain,
     replay.replay,
 ):

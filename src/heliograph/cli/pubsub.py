@@ -101,7 +101,7 @@ def pub(
         for event, said in made:
             opened.push(event, **{"priority": priority, **said}, deliver_after=deliver_after)
             pushed += 1
-        consumers = sum(state.consumers for _, state in _states(here.mesh, channel))
+        consumers = sum(state.consumers for _, state in states_of(here.mesh, channel))
     if as_json:
         type_name = type_name or _name(versions[0])
         told = {"channel": channel, "type": type_name, "pushed": pushed, "consumers": consumers}
@@ -386,7 +386,8 @@ def _given(classes: dict[str, list[type[Event]]], target: str, channel: str) -> 
     return cls
 
 
-def _states(mesh: Mesh | None, name: str) -> Iterator[tuple[int, Any]]:
+def states_of(mesh: Mesh | None, name: str) -> Iterator[tuple[int, Any]]:
+    """What other stations have said of a channel."""
     assert mesh is not None
     for other in mesh.stations():
         for state in other.channels:

@@ -60,6 +60,10 @@ def station(
             "--insecure", help="Listen or connect beyond this host though nothing is encrypted there."
         ),
     ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option(help="A TOML file: policies, and how much of each history is kept.", show_default=False),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a station until Ctrl-C or SIGTERM ends it.
@@ -73,6 +77,7 @@ def station(
         "listen": listen or (),
         "connect": connect or (),
         "insecure": insecure,
+        "config": config,
     }
     with _until_interrupted():
         _run(domain, folder, options, as_json=as_json)

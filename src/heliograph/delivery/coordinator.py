@@ -71,7 +71,7 @@ class Coordinator:
         *,
         cursors: Cursors | None = None,
         taken: Sequence[Item] = (),
-        add_dead_letter: Callable[[Item, int], object],
+        add_dead_letter: Callable[[Item, int, str], object],
         on_full: Callable[[Header, WindowFull], object] | None = None,
     ) -> None:
         self.name = name
@@ -96,6 +96,8 @@ class Coordinator:
         self._numbers = count()
         self._bells: dict[str, Callable[[], object]] = {}
         self._unburied: deque[Dead[Item]] = deque()
+        self._reasons: dict[int, str] = {}
+        """Why events were refused last that are not settled."""
         self._kept_acks: deque[int] = deque()
         """Numbers whose acknowledgement a keeper elsewhere has by now; settled by whoever asks next."""
         self.closed = False
@@ -245,14 +247,25 @@ class Coordinator:
         if has_room or is_over:
             self._ring_all(but=member)
 
-    def nak(self, member: str, number: int, delay: float) -> None:
+    def nak(self, member: str, number: int, delay: float, reason: str = "") -> None:
         with self._lock:
             if self.closed:
                 return
             now = self.clock.monotonic_ns()
-            self._unburied.extend(self._window.nak(number, member, now, round(delay * 1e9)))
+            if reason and number in self._window.holds(member):
+                self._reasons[number] = reason
+            if delay < 0:
+                self._unburied.extend(self._window.reject(number, member))
+            else:
+                self._unburied.extend(self._window.nak(number, member, now, round(delay * 1e9)))
         self._bury_all()
         self._ring_all()
+
+    def extend(self, member: str, number: int, seconds: float) -> bool:
+        """Let a member keep an event for so long from now on."""
+        with self._lock:
+            due = self.clock.monotonic_ns() + round(seconds * 1e9)
+            return not self.closed and self._window.extend(number, member, due)
 
     def give_back(self, member: str, numbers: Iterable[int]) -> None:
         with self._lock:
@@ -397,6 +410,7 @@ class Coordinator:
             return False
         stream, place = self._stream_of(number), place_of(number)
         stream.attempts.pop(place, None)
+        self._reasons.pop(number, None)
         stream.ahead.discard(place)
         self._queue.done += 1
         if self._queue.watch is not None:
@@ -580,7 +594,7 @@ class Coordinator:
             except IndexError:
                 break  # others who ask bury at the same time
             try:
-                self._bury(dead.item, dead.attempts)
+                self._bury(dead.item, dead.attempts, self._reasons.get(dead.number, ""))
             except HeliographError:
                 log.exception("%s: a dead event could not be given away; it is tried again", self.name)
                 self._unburied.append(dead)
@@ -589,6 +603,7 @@ class Coordinator:
                 if self.closed or self._window.ack(dead.number) is None:
                     continue
                 self._stream_of(dead.number).attempts.pop(place_of(dead.number), None)
+                self._reasons.pop(dead.number, None)
                 buried = True
                 self._queue.failed_one()
                 if self._queue.watch is not None:
@@ -736,8 +751,11 @@ class CoordinatorMembership:
         else:
             settled.then(lambda error: outcome(error or True))
 
-    def nak(self, number: int, delay: float) -> None:
-        self._desk.nak(self._member, number, delay)
+    def nak(self, number: int, delay: float, reason: str = "") -> None:
+        self._desk.nak(self._member, number, delay, reason)
+
+    def extend(self, number: int, seconds: float) -> bool:
+        return self._desk.extend(self._member, number, seconds)
 
     def settle(self, number: int) -> None:
         self._desk.settle(self._member, number)

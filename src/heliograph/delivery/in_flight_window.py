@@ -294,6 +294,24 @@ class Window(Generic[I]):
         self._set_timer(entry, now + delay_ns)
         return []
 
+    def reject(self, number: int, member: str) -> list[Dead[I]]:
+        """The member says that nobody can do with it: it is dead. Ignored for what it lost."""
+        entry = self._entries.get(number)
+        if entry is None or entry.state != HANDED or entry.member != member:
+            return []
+        self._put_down(entry)
+        entry.state = DEAD
+        return [Dead(entry.number, entry.item, entry.attempts)]
+
+    def extend(self, number: int, member: str, due: int) -> bool:
+        """The member keeps it until an instant, where there are leases; False when it has lost it."""
+        entry = self._entries.get(number)
+        if entry is None or entry.state != HANDED or entry.member != member:
+            return False
+        if self._lease_ns is not None:
+            self._set_timer(entry, due)
+        return True
+
     def come_again(self, number: int) -> list[Dead[I]]:
         """An acknowledgement of it was not kept: as if whoever holds it had refused it."""
         entry = self._entries.get(number)

@@ -17,7 +17,7 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.errors import AdoptionTimeout, BatchRefused, FileExists, FileLocked, FolderInUse, NoHistory
 from heliograph.journal.consumers.cursors import CursorStore
@@ -88,9 +88,12 @@ class Keeping:
         station_seq: Callable[[], int] = lambda: 0,
         note: str = AS_A_STATION,
         owner: str = "this station",
+        *,
+        limits_said: Callable[[str], dict[str, Any]] = lambda _: {},
     ) -> None:
         assert ports.disk is not None
         self._ports = ports
+        self._limits_said = limits_said
         self._limits = limits
         self._station_seq = station_seq
         self._owner = owner
@@ -286,7 +289,7 @@ class Keeping:
 
     def _limits_of(self, channel: str) -> Limits:
         """The participants of a channel follow from the whole log of activity: retention leaves it alone."""
-        limits = self._limits or Limits()
+        limits = replace(self._limits or Limits(), **self._limits_said(channel))
         if channel != ACTIVITY:
             return limits
         return replace(limits, keep_bytes=None, keep_seconds=None, drop_read=False)

@@ -61,6 +61,9 @@ READ_ROWS: Final = 4_096
 """Rows that are read at once where all from some offset on are looked at."""
 
 
+OPERATOR: Final = "an operator"
+
+
 class PartitionCursor:
     """A durable consumer's cursor in one partition."""
 
@@ -528,6 +531,21 @@ class JournalStore:
     def forget_consumer(self, name: str) -> None:
         """A durable consumer will not come back: it holds nothing any more. CursorHeld while it is open."""
         self._known_cursors().forget(name)
+
+    def seek_consumer(self, name: str, offset: int) -> None:
+        """Have a durable consumer go on at an offset when it is opened next. CursorHeld while it is open."""
+        with self._known_cursors().open(name, OPERATOR) as cursor:
+            cursor.seek(self.partition, offset)
+
+    def known_consumers(self) -> tuple[State, ...]:
+        """What is kept of each durable consumer and group, whether the cursors are open or not."""
+        cursors = self._known_cursors()
+        return tuple(cursors.state(name) for name in cursors.names())
+
+    def purge(self, below: int) -> int:
+        """Drop what is below an offset, by whole files, whoever lacks it; the earliest that is left."""
+        self._writer.purge(min(below, self.watermark))
+        return self.earliest
 
     def wait_durable(self) -> None:
         """Wait until all that is in line for the disk is there, or has failed."""

@@ -166,7 +166,7 @@ def two_partitions(each: int) -> EventQueue:
     return queue
 
 
-def buried(_item: Item, _attempts: int) -> None: ...
+def buried(_item: Item, _attempts: int, _reason: str) -> None: ...
 
 
 def desk_of(count: int, terms: AckOptions, cursor: Memory | None = None) -> Coordinator:
@@ -293,7 +293,7 @@ def test_what_a_dead_event_held_back_is_announced() -> None:
 def test_dead_events_may_be_buried_by_several_who_ask_at_once() -> None:
     given_away: list[int] = []
 
-    def add_dead_letter(item: Item, _attempts: int) -> None:
+    def add_dead_letter(item: Item, _attempts: int, _reason: str) -> None:
         given_away.append(item[1].offset or 0)
         other.take()
 
@@ -382,7 +382,7 @@ def test_how_often_an_event_came_again_outlives_the_process_where_that_has_an_en
             queue_of(2),
             AckOptions(ack="manual", max_deliveries=2),
             cursors=cast("Any", cursor),
-            add_dead_letter=lambda item, attempts: given_away.append((item[1].offset or 0, attempts)),
+            add_dead_letter=lambda item, attempts, _: given_away.append((item[1].offset or 0, attempts)),
         )
         seat = desk.sit("a", lambda: None)
         lives.append([one.attempt for one in seat.take()])

@@ -38,6 +38,11 @@ class AckOptions(msgspec.Struct, frozen=True):
     order: HandOut = "arrival"
 
 
+REJECTED: Final = -1.0
+"""In place of the delay of what is refused: it does not come again."""
+MAX_REASON: Final = 500
+"""Characters of what is said of an event that is refused."""
+
 _BITS: Final = 64
 _PLACE: Final = (1 << _BITS) - 1
 
@@ -146,8 +151,13 @@ class GroupMembership(Protocol):
         """Whoever acknowledged it was told that this failed: it is not settled, whatever was kept."""
         ...
 
-    def nak(self, number: int, delay: float) -> None:
-        """It shall come again, to anybody, after so many seconds."""
+    def nak(self, number: int, delay: float, reason: str = "") -> None:
+        """It shall come again, to anybody, after so many seconds; below 0: it is dead. The reason is for dead
+        letters."""
+        ...
+
+    def extend(self, number: int, seconds: float) -> bool:
+        """It stays in these hands for so long from now on; False when it is not in them any more."""
         ...
 
     def settle(self, number: int) -> None:
@@ -232,7 +242,7 @@ class OpenCoordinator(Protocol):
         *,
         cursors: Cursors | None = None,
         taken: Sequence[Item] = (),
-        add_dead_letter: Callable[[Item, int], object],
+        add_dead_letter: Callable[[Item, int, str], object],
         on_full: Callable[[Header, WindowFull], object] | None = None,
     ) -> HostCoordinator:
         """A desk for a queue.
@@ -243,7 +253,8 @@ class OpenCoordinator(Protocol):
             terms: what was agreed.
             cursors: keep how far it has come.
             taken: what was taken from the queue before.
-            add_dead_letter: called with an event, and how often it was handed out, when that is often enough.
+            add_dead_letter: called with an event, how often it was handed out, when that is often enough, and
+                what was said of it last.
             on_full: told once of each event that a full window waits for.
         """
         ...

@@ -344,7 +344,8 @@ class AckingSubscription(Receiver):
     def _raised(self, delivery: Delivery[Any], error: BaseException) -> None:
         self._failed += 1
         self._channel.report(self.name, delivery.header, error)
-        delivery.nak(min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(delivery.attempt - 1, 16)))
+        delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(delivery.attempt - 1, 16))
+        delivery.nak(delay, f"{type(error).__name__}: {error}")
 
     def _goes_on_after(self, error: HeliographError) -> bool:
         """A disk or keeper that cannot keep what is acknowledged, for now or for good."""

@@ -138,9 +138,14 @@ class FailoverMembership:
         with suppress(QueryFailed):
             self._tell(number, lambda seat, there: seat.withdraw(there))
 
-    def nak(self, number: int, delay: float) -> None:
+    def nak(self, number: int, delay: float, reason: str = "") -> None:
         with suppress(QueryFailed):
-            self._tell(number, lambda seat, there: seat.nak(there, delay))
+            self._tell(number, lambda seat, there: seat.nak(there, delay, reason))
+
+    def extend(self, number: int, seconds: float) -> bool:
+        with suppress(QueryFailed):
+            return bool(self._tell(number, lambda seat, there: seat.extend(there, seconds)))
+        return False
 
     def settle(self, number: int) -> None:
         with suppress(QueryFailed):

@@ -28,17 +28,22 @@ def open_dead_letter_channel(
     return services.open_channel(name, channel.types, qos)
 
 
-def give_up(
-    grave: Channel[Any] | None, services: ChannelContext, receiver: str, item: Item, attempts: int
+def give_up(  # noqa: PLR0917 - what it is about comes first, for `partial`
+    grave: Channel[Any] | None,
+    services: ChannelContext,
+    receiver: str,
+    item: Item,
+    attempts: int,
+    reason: str = "",
 ) -> None:
     """Nobody tries any more to deliver an event."""
     if grave is None:
         services.on_error(receiver, item[1], GivenUp(receiver, str(item[1].id), attempts))
     else:
-        _bury(grave, receiver, item, attempts)
+        _bury(grave, receiver, item, attempts, reason)
 
 
-def _bury(grave: Channel[Any], consumer: str, item: Item, attempts: int) -> None:
+def _bury(grave: Channel[Any], consumer: str, item: Item, attempts: int, reason: str) -> None:
     """Push a dead event to the dead-letter channel, with where it comes from in its headers."""
     event, header, _ = item
     if type(event) not in grave.types:
@@ -50,6 +55,7 @@ def _bury(grave: Channel[Any], consumer: str, item: Item, attempts: int) -> None
         "dead.consumer": consumer,
         "dead.id": str(header.id),
         "dead.attempts": str(attempts),
+        **({"dead.reason": reason} if reason else {}),
     }
     grave.push(
         event,

@@ -6,8 +6,10 @@ async for delivery in consumer.deliveries(): ...
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from heliograph.channel.receive.ack_protocol import MAX_REASON, REJECTED
 from heliograph.errors import NotPossible
 from heliograph.model.event import Event
 
@@ -57,11 +59,28 @@ class Delivery(Generic[T]):
         """
         return self._seat.ack(self._handed.number)
 
-    def nak(self, delay: float = 0.0) -> None:
-        """Have it delivered again, after `delay` seconds; to any member, in a group."""
+    async def aack(self) -> bool:
+        """As `ack`, for asyncio: waiting for the disk does not hold up the loop."""
+        return await asyncio.to_thread(self.ack)
+
+    def nak(self, delay: float = 0.0, reason: str = "") -> None:
+        """Have it delivered again, after `delay` seconds; to any member, in a group.
+
+        The reason of the last refusal is a header of the dead letter that it may become.
+        """
         if type(delay) not in (int, float) or not 0 <= delay <= 1e9:
             raise NotPossible("nak", f"delay={delay!r}: seconds from 0 on")
-        self._seat.nak(self._handed.number, delay)
+        self._seat.nak(self._handed.number, delay, _reason("nak", reason))
+
+    def reject(self, reason: str = "") -> None:
+        """Have it not delivered again, to anybody: it is a dead letter, or reported as given up."""
+        self._seat.nak(self._handed.number, REJECTED, _reason("reject", reason))
+
+    def extend(self, seconds: float) -> bool:
+        """Keep it for so many seconds from now on, whatever the lease; False when it is another's already."""
+        if type(seconds) not in (int, float) or not 0 < seconds <= 1e9:
+            raise NotPossible("extend", f"seconds={seconds!r}: above 0")
+        return self._seat.extend(self._handed.number, seconds)
 
     def __repr__(self) -> str:
         return f"Delivery({self.event!r}, id={self.header.id})"
@@ -92,3 +111,9 @@ class Deliveries(Generic[T]):
 
     def __aiter__(self) -> AsyncIterator[Delivery[T]]:
         return self._arriving()
+
+
+def _reason(call: str, reason: str) -> str:
+    if not isinstance(reason, str):
+        raise NotPossible(call, f"reason={reason!r:.60}: a text")
+    return reason[:MAX_REASON]

@@ -113,6 +113,11 @@ class Keeper:
         with self._files:
             self._partition.retain(places)
 
+    def purge(self, below: int) -> None:
+        """Drop what is below an offset, as far as it is sealed."""
+        with self._files:
+            self._partition.purge(below)
+
     def close(self) -> None:
         """Finish the segment that is being sealed, if any, and stop; one that takes long is made later."""
         self._stopping = True

@@ -78,6 +78,19 @@ def decide(manifest: Manifest, places: Sequence[Place], limits: Limits, *, now: 
     return Decision(tuple(drop), *retire(manifest.retired, drop, limits, now), overtaken)
 
 
+def decide_purge(manifest: Manifest, below: int, limits: Limits, *, now: int) -> Decision:
+    """The oldest files all of whose events are below an offset, whoever lacks them, if they are sealed."""
+    damaged = {damage.file for damage in manifest.damage}
+    drop: list[Segment | Head] = []
+    for source in manifest.sources:
+        if source.next is None or source.next > below:
+            break
+        if not (isinstance(source, Segment) or source.name in damaged):
+            break
+        drop.append(source)
+    return Decision(tuple(drop), *retire(manifest.retired, drop, limits, now), ())
+
+
 def retire(
     retired: Sequence[Retired], gone: Iterable[Segment | Head], limits: Limits, now: int
 ) -> tuple[tuple[Retired, ...], tuple[str, ...]]:

@@ -55,7 +55,7 @@ from heliograph.journal.maintenance.compaction_policy import (
     to_compact,
     to_merge,
 )
-from heliograph.journal.maintenance.retention import decide, retire
+from heliograph.journal.maintenance.retention import decide, decide_purge, retire
 from heliograph.journal.names import COMMIT, HEADS, LOCK, SEALED, head_name, segment_name
 from heliograph.journal.writing.dedup_window import WINDOW
 from heliograph.journal.writing.recovery import (
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from heliograph.journal.limits import Limits
-    from heliograph.journal.maintenance.retention import Place
+    from heliograph.journal.maintenance.retention import Decision, Place
     from heliograph.model.formats import FormatRegistry
     from heliograph.runtime.ports import Clock, Disk, File, FileLock, Ports
 
@@ -456,8 +456,14 @@ class Partition:
     def retain(self, places: Sequence[Place] = ()) -> None:
         """Drop what exceeds the limits, given how far the durable consumers are, and what had its grace."""
         now = self._clock.time_ns()
+        self._drop(decide(self.manifest, places, self.limits, now=now, size=self.size))
+
+    def purge(self, below: int) -> None:
+        """Drop every file all of whose events are below an offset, whoever lacks them."""
+        self._drop(decide_purge(self.manifest, below, self.limits, now=self._clock.time_ns()))
+
+    def _drop(self, decision: Decision) -> None:
         manifest = self.manifest
-        decision = decide(manifest, places, self.limits, now=now, size=self.size)
         if not decision.drop and not decision.remove:
             return
         for missed in decision.overtaken:

@@ -273,6 +273,11 @@ class PartitionWriter:
         """Drop what exceeds the limits, now."""
         self._keeper.retain()
 
+    def purge(self, below: int) -> None:
+        """Drop the files all of whose events are below an offset, now; what is not sealed is sealed first."""
+        self.seal()
+        self._keeper.purge(below)
+
     def seal(self) -> int:
         """Close the head and seal all that can be sealed, now; returns how many segments that made."""
         self.rotate()

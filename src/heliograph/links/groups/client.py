@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from heliograph.channel.history.positions import NOW
 from heliograph.channel.receive.ack_protocol import (
+    MAX_REASON,
     Acking,
     AckOptions,
     Handed,
@@ -117,12 +118,14 @@ class Handout(msgspec.Struct, array_like=True):
 
 
 class Settle(msgspec.Struct, array_like=True):
-    """An event is acknowledged; with a delay it is refused."""
+    """An event is acknowledged; with a delay it is refused, below 0 for ever; or its lease is extended."""
 
     number: Count
     spot: SpotData
     delay: float | None = None
     epoch: EpochId = b""
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
+    extend: float | None = None
 
 
 class Leave(msgspec.Struct, array_like=True):
@@ -301,9 +304,15 @@ class RemoteMembership:
     def withdraw(self, number: int) -> None:
         self._withdrawn.append(self._desk.numbers.spot_of(number))
 
-    def nak(self, number: int, delay: float) -> None:
+    def extend(self, number: int, seconds: float) -> bool:
         try:
-            self._insist(self._desk.numbers.spot_of(number), delay)
+            return self._insist(self._desk.numbers.spot_of(number), None, extend=seconds)
+        except QueryFailed:
+            return False  # who keeps it is away, and its lease ends as it would
+
+    def nak(self, number: int, delay: float, reason: str = "") -> None:
+        try:
+            self._insist(self._desk.numbers.spot_of(number), delay, reason)
         except QueryFailed:
             log.warning("%s: refused while the keeper is away; it comes again", self._way.channel)
 
@@ -432,11 +441,13 @@ class RemoteMembership:
         take = Take(self._desk.number, 0, said, epochs=epochs)
         self._way.ask_later("group.take", take, lambda _: None)
 
-    def _insist(self, spot: Spot, delay: float | None) -> bool:
+    def _insist(
+        self, spot: Spot, delay: float | None, reason: str = "", *, extend: float | None = None
+    ) -> bool:
         """Tell the keeper of one event, and wait for one that is away, for a while; False: it was settled."""
         asked_at = self._way.clock.monotonic_ns()
         try:
-            settle = Settle(self._desk.number, spot[:2], delay, spot.epoch)
+            settle = Settle(self._desk.number, spot[:2], delay, spot.epoch, reason, extend)
             answer = self._way.ask("group.settle", settle, True)
         except QueryFailed:
             self._away_since = self._away_since or asked_at

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from heliograph.channel.history.positions import OffsetRange
-from heliograph.channel.receive.ack_protocol import Acking, Spot, spot_of
+from heliograph.channel.receive.ack_protocol import REJECTED, Acking, Spot, spot_of
 from heliograph.channel.receive.options import Selection, conditions_for
 from heliograph.errors import NotPossible, QueryFailed
 from heliograph.links.groups.client import (
@@ -265,10 +265,12 @@ class GroupHost:
             reply(None)
         elif (number := member.number_of(Spot(*ask.spot, ask.epoch))) is None:
             reply(False)
+        elif ask.extend is not None:
+            reply(member.seat.extend(number, min(max(0.0, ask.extend), 1e9)))
         elif ask.delay is None:
             member.seat.ack_later(number, reply)
         else:
-            member.seat.nak(number, min(max(0.0, ask.delay), 1e9))
+            member.seat.nak(number, min(max(REJECTED, ask.delay), 1e9), ask.reason)
             reply(True)
 
     def _leave(self, station: int, body: msgspec.Raw, reply: Reply) -> None:

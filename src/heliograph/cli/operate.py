@@ -1,0 +1,244 @@
+"""`helio info`, `consumer`, `purge` and `redrive`: what operators do to channels of a running domain.
+
+    helio info air.tracks                            stations, types, history, durable consumers
+    helio consumer seek air.tracks billing earliest  it goes on there when it is opened next
+    helio consumer delete air.tracks billing
+    helio purge air.tracks --before 2026-11-01T00:00:00+00:00
+    helio redrive tracks.dead --where "speed > 0"    dead letters go back to where they came from
+
+All of them ask the stations that keep the history.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heliograph.cli.output import (
+    CommandFailed,
+    JsonFlag,
+    counted,
+    print_json,
+    print_line,
+    print_table,
+    show_help_without_command,
+)
+from heliograph.cli.pubsub import ChannelName, states_of
+from heliograph.cli.station import Domain, meet_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from heliograph.channel.channel import Channel
+    from heliograph.station import Station
+
+consumer = typer.Typer(help="Durable consumers: list, seek, reset, delete.", no_args_is_help=False)
+
+ConsumerName = Annotated[
+    str, typer.Argument(metavar="CONSUMER", help="Its name; of a group group:NAME.", show_default=False)
+]
+
+
+@consumer.callback(invoke_without_command=True)
+def _consumer(context: typer.Context) -> None:
+    show_help_without_command(context)
+
+
+def info(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag = False) -> None:
+    """Show a channel: who has it open, what it carries, its history, and how far durable consumers are."""
+    with _opened(channel, domain, "helio info") as (here, opened):
+        assert here.mesh is not None
+        names = {other.station: other.name for other in here.mesh.stations()}
+        stations = [
+            {
+                "station": f"{station:016x}",
+                "name": names.get(station, ""),
+                "consumers": state.consumers,
+                "answerers": state.answerers,
+                "offers_state": bool(state.offered_state),
+                "keeps": state.keeper,
+                "suspended_by": state.suspended,
+            }
+            for station, state in states_of(here.mesh, channel)
+        ]
+        told = {
+            "channel": channel,
+            "types": list(opened.type_names),
+            "durability": opened.qos.durability,
+            "reliability": opened.qos.reliability,
+            "stations": stations,
+            "history": [_plain(part) for part in opened.operations.info()] if opened.store else [],
+        }
+    if as_json:
+        print_json(told)
+    else:
+        _print_info(told)
+
+
+def _plain(part: Any) -> Any:
+    import msgspec  # noqa: PLC0415 - commands import what they need when they run
+
+    return msgspec.to_builtins(part)
+
+
+def _print_info(told: dict[str, Any]) -> None:
+    print_line(f"{told['channel']}: {', '.join(told['types'])}; {told['reliability']}, {told['durability']}")
+    columns = ("station", "name", "consumers", "answerers", "state", "suspended by")
+    rows = [
+        (
+            row["station"],
+            row["name"],
+            row["consumers"],
+            row["answerers"],
+            "offered" if row["offers_state"] else "",
+            row["suspended_by"] or "",
+        )
+        for row in told["stations"]
+    ]
+    print_table(list(columns), [list(row) for row in rows])
+    for part in told["history"]:
+        kept = part["watermark"] - part["earliest"]
+        print_line(f"\npartition {part['partition']}, kept by {part['station']}")
+        print_line(f"offsets {part['earliest']} to {part['watermark']}, {counted(kept, 'event')} at most")
+        if part["consumers"]:
+            print_table(
+                ["consumer", "offset", "behind", "last seen"],
+                [[c["name"], c["offset"], c["behind"], _when(c["seen_ts"])] for c in part["consumers"]],
+            )
+
+
+def _when(ns: int) -> str:
+    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds") if ns else "never"
+
+
+@consumer.command("ls")
+def list_consumers(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag = False) -> None:
+    """List the durable consumers and groups of a channel, and how far behind they are."""
+    with _opened(channel, domain, "helio consumer") as (_, opened):
+        places = [_plain(place) for place in opened.operations.consumers()]
+    if as_json:
+        print_json(places)
+    elif places:
+        print_table(
+            ["consumer", "partition", "offset", "behind"],
+            [[p["name"], p["partition"], p["offset"], p["behind"]] for p in places],
+        )
+    else:
+        print_line(f"{channel} has no durable consumer")
+
+
+@consumer.command()
+def seek(
+    channel: ChannelName,
+    name: ConsumerName,
+    to: Annotated[str, typer.Argument(help="earliest, latest, an offset, or an instant such as ISO 8601.")],
+    *,
+    domain: Domain = "default",
+    as_json: JsonFlag = False,
+) -> None:
+    """Have a durable consumer go on elsewhere when it is opened next."""
+    with _opened(channel, domain, "helio consumer") as (_, opened):
+        _print_offsets(opened.operations.seek(name, _point(to)), f"{name} goes on", as_json=as_json)
+
+
+@consumer.command()
+def reset(
+    channel: ChannelName, name: ConsumerName, *, domain: Domain = "default", as_json: JsonFlag = False
+) -> None:
+    """Have a durable consumer begin anew with all that is kept."""
+    with _opened(channel, domain, "helio consumer") as (_, opened):
+        _print_offsets(opened.operations.reset(name), f"{name} goes on", as_json=as_json)
+
+
+@consumer.command()
+def delete(
+    channel: ChannelName, name: ConsumerName, *, domain: Domain = "default", as_json: JsonFlag = False
+) -> None:
+    """Forget a durable consumer: nothing is kept for it any more."""
+    with _opened(channel, domain, "helio consumer") as (_, opened):
+        opened.operations.delete(name)
+    if as_json:
+        print_json({"deleted": name})
+    else:
+        print_line(f"{name} is forgotten")
+
+
+def purge(
+    channel: ChannelName,
+    *,
+    before: Annotated[
+        str, typer.Option(help="latest, an offset, or an instant; drops whole files.")
+    ] = "latest",
+    unread: Annotated[
+        bool, typer.Option("--unread", help="Also what durable consumers have not read.")
+    ] = False,
+    domain: Domain = "default",
+    as_json: JsonFlag = False,
+) -> None:
+    """Drop the older part of a channel's history."""
+    with _opened(channel, domain, "helio purge") as (_, opened):
+        left = opened.operations.purge(_point(before), unread=unread)
+    _print_offsets(left, f"{channel} begins", as_json=as_json)
+
+
+def redrive(
+    channel: ChannelName,
+    *,
+    where: Annotated[
+        str | None, typer.Option(help="Only events for which this is true.", show_default=False)
+    ] = None,
+    most: Annotated[
+        int | None, typer.Option("--count", min=1, help="So many at most.", show_default=False)
+    ] = None,
+    domain: Domain = "default",
+    as_json: JsonFlag = False,
+) -> None:
+    """Push the dead letters of a channel into the channels that they came from."""
+    with _opened(channel, domain, "helio redrive") as (_, opened):
+        pushed = opened.redrive(where=where, most=most)
+    if as_json:
+        print_json(pushed)
+    elif pushed:
+        for name, number in pushed.items():
+            print_line(f"{counted(number, 'event')} pushed into {name}")
+    else:
+        print_line(f"{channel} has no dead letter to re-drive")
+
+
+@contextmanager
+def _opened(name: str, domain: str, command: str) -> Iterator[tuple[Station, Channel[Any]]]:
+    """A channel that stations of the domain have, with the quality of service of its keeper."""
+    from heliograph.links.history.directory import classes_of  # noqa: PLC0415 - as above
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    with Station(domain=domain, name=command) as here:
+        mesh = meet_all(here)
+        types = classes_of(mesh, name)
+        if not types:
+            raise CommandFailed(f"no station of domain {domain} has a channel {name}; see: helio ls")
+        yield here, here.channel(name, *types)
+
+
+def _point(text: str) -> Any:
+    if text in ("earliest", "latest"):
+        return text
+    if text.isdecimal():
+        return int(text)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandFailed(
+            f"{text!r}: earliest, latest, an offset, or an instant such as 2026-11-18T12:00Z"
+        ) from None
+    return instant if instant.tzinfo is not None else instant.astimezone()
+
+
+def _print_offsets(offsets: dict[str, int], what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(offsets)
+        return
+    for partition, offset in offsets.items():
+        print_line(f"{what} at offset {offset} of partition {partition}")
