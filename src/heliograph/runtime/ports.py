@@ -35,7 +35,7 @@ from heliograph.runtime.local_disk import LocalDisk, LocalFile, LocalLock
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from types import TracebackType
 
 __all__ = [
@@ -308,6 +308,11 @@ class Queue(Protocol[T]):
     Closing is how a task that reads it is told to end: it still gets what is inside, then `QueueClosed`.
     """
 
+    @property
+    def items(self) -> Collection[T]:
+        """What is inside, always the same object: for who looks often, and takes nothing."""
+        ...
+
     def put(self, item: T, timeout: float | None = None) -> bool:
         """False when no room came in time (0: at once); `QueueClosed` after `close()`."""
         ...
@@ -457,10 +462,10 @@ class BoundedQueue(Generic[T]):
         "_drained",
         "_filled",
         "_getters",
-        "_items",
         "_limit",
         "_lock",
         "_putters",
+        "items",
         "name",
     )
 
@@ -469,7 +474,7 @@ class BoundedQueue(Generic[T]):
             raise ValueError(f"queue {name!r} needs room for at least one item, not {limit}")
         self.name = name
         self._limit = limit
-        self._items: deque[T] = deque()
+        self.items: deque[T] = deque()
         self._closed = False
         self._lock = lock
         self._filled = condition(lock)
@@ -483,7 +488,7 @@ class BoundedQueue(Generic[T]):
         with self._lock:
             if self._closed:
                 raise QueueClosed(self.name)
-            if len(self._items) >= self._limit and not self._wait_for_room(timeout):
+            if len(self.items) >= self._limit and not self._wait_for_room(timeout):
                 return False
             self._add(item)
         return True
@@ -495,7 +500,7 @@ class BoundedQueue(Generic[T]):
         with self._lock:
             if self._closed:
                 raise QueueClosed(self.name)
-            if len(self._items) >= self._limit:
+            if len(self.items) >= self._limit:
                 evicted = self._pop()
             self._add(item)
         return evicted
@@ -513,7 +518,7 @@ class BoundedQueue(Generic[T]):
         items = [first]
         with suppress(IndexError):
             while len(items) < limit:
-                items.append(self._items.popleft())
+                items.append(self.items.popleft())
         if self._putters:
             self._wake_putters(len(items))
         return items
@@ -525,11 +530,11 @@ class BoundedQueue(Generic[T]):
             self._drained.notify_all()
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def _add(self, item: T) -> None:
         try:
-            self._items.append(item)
+            self.items.append(item)
             if self._getters:
                 self._filled.notify()
         except BaseException:
@@ -538,7 +543,7 @@ class BoundedQueue(Generic[T]):
 
     def _pop(self) -> T | None:
         try:
-            return self._items.popleft()
+            return self.items.popleft()
         except IndexError:
             return None
 
@@ -578,7 +583,7 @@ class BoundedQueue(Generic[T]):
     def _room_or_closed(self) -> bool:
         if self._closed:
             raise QueueClosed(self.name)
-        return len(self._items) < self._limit
+        return len(self.items) < self._limit
 
     def _wake_putters(self, n: int) -> None:
         with self._lock:

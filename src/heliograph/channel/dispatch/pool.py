@@ -240,14 +240,16 @@ class DispatchPool:
         self._lock = tasks.lock("dispatch")
         self._ready = _ByPriority(tasks) if order is None else _ByOrder(order, clock, tasks)
         self.raise_to = self._ready.raise_to
-        # One token per ready entry, or more when one was withdrawn.
         self._tokens: Queue[int] = tasks.queue("ready queues", 1 << 30)
+        """One per ready entry, or more when one was withdrawn."""
+        self._waiting = self._tokens.items
         self._workers: list[Worker] = []
         self._readers: dict[int, Reader] = {} if readers is None else readers
         self._relieved: list[Worker] = []
         """Threads that read until a callback took long, and are still inside it."""
         self._slow = SlowReceivers()
-        self._is_resting = False
+        self.is_watch_asleep = True
+        """Whether who begins to run callbacks in a thread that reads has to wake the watch."""
         self._idle = 0
         self._work_came = tasks.signal("work for the watch")
         self._reader_began = tasks.signal("callbacks of a thread that reads")
@@ -300,15 +302,15 @@ class DispatchPool:
 
     def is_free_for(self, run: Runnable) -> bool:
         """Whether nobody waits before a receiver, and it was not slow of late."""
-        return not len(self._tokens) and run not in self._slow.until
+        return not (self._waiting or run in self._slow.until)
 
     def begin_run(self, reader: Reader, run: Runnable, now: int) -> None:
         """A thread that reads begins to run callbacks."""
         reader.is_taking = False  # what callbacks push is no work of this thread
         reader.worker.running = run
         reader.worker.marks.append(now)
-        if self._is_resting or not self._watching:
-            self._wake_watch()
+        if self.is_watch_asleep:
+            self.wake_watch()
 
     def end_run(self, worker: Worker) -> None:
         """They have returned; HandedOver when another thread reads by now."""
@@ -316,10 +318,14 @@ class DispatchPool:
         try:
             worker.marks.pop()
         except IndexError:
-            with self._lock:
-                if worker in self._relieved:  # else it was given up
-                    self._relieved.remove(worker)
-            raise HandedOver from None
+            raise self.handed_over(worker) from None
+
+    def handed_over(self, worker: Worker) -> HandedOver:
+        """What a thread raises whose callback has returned when another thread reads."""
+        with self._lock:
+            if worker in self._relieved:  # else it was given up
+                self._relieved.remove(worker)
+        return HandedOver()
 
     def run_claims(self, reader: Reader) -> None:
         """Run what a reader's thread has made ready, the highest first; see `Reader.run_claims`."""
@@ -350,10 +356,10 @@ class DispatchPool:
             reader.begun_ns = reader.now()
             reader.pool = self
         reader.claims.append(run)
-        if self._is_resting or not self._watching:
-            self._wake_watch()
+        if self.is_watch_asleep:
+            self.wake_watch()
 
-    def _wake_watch(self) -> None:
+    def wake_watch(self) -> None:
         self._reader_began.notify()
         self._work_came.notify()
         self._start_watch()
@@ -374,7 +380,7 @@ class DispatchPool:
         with self._lock:
             self._closed = True
         self._tokens.close()
-        self._wake_watch()
+        self.wake_watch()
 
     def workers(self) -> int:
         with self._lock:
@@ -440,6 +446,7 @@ class DispatchPool:
 
     def _watch(self) -> None:
         in_vain = slept = 0.0
+        self.is_watch_asleep = False
         while not self._closed:
             in_vain = 0 if self._is_reader_busy() else in_vain + 1
             if self._readers and in_vain <= LOOKS_IN_VAIN:
@@ -456,7 +463,7 @@ class DispatchPool:
 
     def _rest(self) -> bool:
         """Until it is time for the next look; whether a thread that reads has begun to run callbacks."""
-        self._is_resting = True
+        self.is_watch_asleep = True
         try:
             if self._is_reader_busy():  # who begins after this look sees that it rests
                 return True
@@ -464,7 +471,7 @@ class DispatchPool:
                 self._work_came.wait()
             return self._reader_began.wait(WATCH_EVERY)
         finally:
-            self._is_resting = False
+            self.is_watch_asleep = False
 
     def _all_quiet(self) -> bool:
         with self._lock:

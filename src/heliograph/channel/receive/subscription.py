@@ -251,26 +251,37 @@ class Subscription(QueuedReceiver):
     # For threads that read links
 
     def is_free(self) -> bool:
-        is_settled = self._pool is self._strict and not self._leaving and not self._is_moving
-        return is_settled and self._strict.is_free_for(self)
+        strict = self._strict
+        return not (self._pool is not strict or self._leaving or self._is_moving) and strict.is_free_for(self)
 
     def call_one(
         self, event: Any, header_of: Callable[[Any], Header], said: Any, reader: Reader, now: int
     ) -> None:
-        worker = reader.worker
-        self._strict.begin_run(reader, self, now)
+        # As `call_many`, with all of its calls written out: for one event somebody waits.
+        worker, queue, pool = reader.worker, self.queue, self._strict
+        reader.is_taking = False
+        worker.running = self
+        worker.marks.append(now)
+        if pool.is_watch_asleep:
+            pool.wake_watch()
         try:
             if self._with_header:
                 self._call(event, header_of(said))
             else:
                 self._call(event)
         except BaseException as error:  # noqa: BLE001 - as in `_run_batch`
-            self.queue.failed_one()
+            queue.failed_one()
             self._channel.report(self.name, header_of(said), error)
         else:
-            self.queue.done += 1
-        self._rest()
-        self._strict.end_run(worker)
+            queue.done += 1
+        is_quiet = queue.settle_direct()
+        if self._leaving or not is_quiet:
+            self._rest(is_quiet=is_quiet)
+        worker.running = None
+        try:
+            worker.marks.pop()
+        except IndexError:
+            raise pool.handed_over(worker) from None
         reader.is_taking = True
 
     def call_many(self, events: list[Any], header_of: Callable[[int], Header], reader: Reader) -> None:
@@ -296,13 +307,13 @@ class Subscription(QueuedReceiver):
         if rest := length_hint(left):
             first = len(events) - rest
             queue.settle([(events[n], header_of(n), 0) for n in range(first, len(events))])
-        self._rest()
+        self._rest(is_quiet=queue.settle_direct())
         self._strict.end_run(worker)
         reader.is_taking = True
 
-    def _rest(self) -> None:
+    def _rest(self, *, is_quiet: bool) -> None:
         """What was in hand without a queue is delivered; workers have what came meanwhile."""
-        if not self.queue.settle_direct():
+        if not is_quiet:
             self._is_moving = False
             self.queue.announced = False
             self._schedule(self.queue)
