@@ -118,7 +118,7 @@ class StoreSink:
                 raise
         return True
 
-    def push_many(self, events: Sequence[Any], timeout: float | None, *, alike: bool) -> bool:  # noqa: ARG002 - for the sink of queues
+    def push_many(self, events: Sequence[Any], timeout: float | None, *, alike: bool) -> bool:
         """Up to 10,000 at a time are kept together, whole or not at all.
 
         A Suspended names how many had been pushed before.
@@ -127,7 +127,9 @@ class StoreSink:
         until = None if timeout is None else self._clock.monotonic_ns() + round(timeout * 1e9)
         is_acknowledged = True
         if self._watching is None:
-            receipts, suspended = self._in_parts(events, lambda part: self._append(part, self._left(until)))
+            receipts, suspended = self._in_parts(
+                events, lambda part: self._append(part, self._left(until), alike=alike)
+            )
             for receipt in receipts if self._waits else ():
                 receipt.result(self._left(until))
         else:
@@ -175,7 +177,7 @@ class StoreSink:
         done: list[R] = []
         for start in range(0, len(batch), MANY):
             try:
-                done.append(append(batch[start : start + MANY]))
+                done.append(append(batch if len(batch) <= MANY else batch[start : start + MANY]))
             except Suspended as error:
                 error.pushed = start
                 return done, error
@@ -200,13 +202,14 @@ class StoreSink:
                 return self._store.append_once(batch, said.id, self._level, timeout), batch
             return self._store.append(batch, self._level, timeout), batch
 
-    def _append(self, events: Sequence[Any], timeout: float | None) -> StoreReceipt:
+    def _append(self, events: Sequence[Any], timeout: float | None, *, alike: bool) -> StoreReceipt:
         """Put checked events in line, whole or not at all."""
         matches = self.match_all(events, PLAIN)
         self._store.wait_ready(timeout)
         self._entry.insist_on_outside()
         with self._entry.lock:
-            return self._store.append(self._batch(events, PLAIN, matches), self._level, timeout)
+            batch = self._batch(events, PLAIN, matches, alike=alike)
+            return self._store.append(batch, self._level, timeout)
 
     def _watched(self, events: Sequence[Any], said: Stamp, timeout: float | None) -> list[Receipt]:
         """Put events in line whose acknowledgements are waited for."""
@@ -278,10 +281,15 @@ class StoreSink:
             return None
         return Matches(routes, changes, found)
 
-    def _batch(self, events: Sequence[Any], said: Stamp, matches: Matches | None) -> OutgoingBatch:
-        """Under the lock: a batch of events; those of several classes have a header each."""
+    def _batch(
+        self, events: Sequence[Any], said: Stamp, matches: Matches | None, *, alike: bool = False
+    ) -> OutgoingBatch:
+        """Under the lock: a batch of events; those of several classes have a header each.
+
+        `alike` says that they are known to be of one.
+        """
         entry, numbering = self._entry, self._numbering
-        if len(set(map(type, events))) == 1:
+        if alike or len(set(map(type, events))) == 1:
             return numbering.batch(entry.route_of(events[0]), events, said, matches)
         batch = OutgoingBatch.of(
             [numbering.batch(entry.route_of(event), (event,), said).item(0) for event in events]
