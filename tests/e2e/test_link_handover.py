@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import defaultdict
@@ -12,6 +13,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import CallbackStuck
+from heliograph.runtime.ports import ThreadSignal
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, TRANSPORT, Track, own_meeting_folder, wait_until
 from tests.ring_support import needs_rings
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+TOGETHER = 200
+"""Events that are pushed at once."""
 READERS = ("link reader", "broadcast of ")
 """How the threads are called that read links."""
 
@@ -225,3 +229,64 @@ def test_a_callback_may_close_its_own_subscription_and_its_station(
     assert closed.wait(LIMIT)
     assert called.get(timeout=LIMIT) == 0
     assert called.empty()
+
+
+def test_a_thread_that_waits_in_pull_is_woken_once_for_all_that_came_together(
+    carrier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with here(carrier) as station, here(carrier) as other:
+        consumer, pushed = station.channel("x", Track).consumer(), other.channel("x", Track)
+        assert pushed.wait_matched(1, LIMIT)
+        waits: list[str] = []
+        wait = ThreadSignal.wait
+
+        def counted(signal: ThreadSignal, timeout: float | None = None) -> bool:
+            is_pulling = threading.current_thread().name == "pulling"
+            waits.extend(["asleep"] if is_pulling else [])
+            rang = wait(signal, timeout)
+            waits.extend(["woken"] if is_pulling else [])
+            return rang
+
+        monkeypatch.setattr(ThreadSignal, "wait", counted)
+        found: list[Track | None] = []
+        pulling = threading.Thread(
+            target=lambda: found.extend(consumer.pull(LIMIT) for _ in range(TOGETHER)), name="pulling"
+        )
+        pulling.start()
+        assert wait_until(lambda: waits)
+        pushed.push_many([Track(n) for n in range(TOGETHER)])
+        pulling.join(LIMIT)
+        assert [track.id for track in found if track is not None] == list(range(TOGETHER))
+        assert waits == ["asleep", "woken"]
+
+
+def test_a_loop_that_waits_in_async_for_is_woken_once_for_all_that_came_together(
+    carrier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with here(carrier) as station, here(carrier) as other:
+        consumer, pushed = station.channel("x", Track).consumer(), other.channel("x", Track)
+        assert pushed.wait_matched(1, LIMIT)
+
+        async def receive() -> tuple[list[int], int]:
+            loop, wakes, found = asyncio.get_running_loop(), 0, []
+            call_soon = loop.call_soon_threadsafe
+
+            def counted(*args: Any, **more: Any) -> asyncio.Handle:
+                nonlocal wakes
+                wakes += 1
+                return call_soon(*args, **more)
+
+            monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+            # When this task waits: what it is woken by comes through the loop from another thread.
+            loop.call_later(0, push.start)
+            async for track in consumer:
+                found.append(track.id)
+                if len(found) == TOGETHER:
+                    return found, wakes
+            raise AssertionError("it ended")
+
+        push = threading.Thread(target=lambda: pushed.push_many([Track(n) for n in range(TOGETHER)]))
+        found, wakes = asyncio.run(receive())
+        push.join(LIMIT)
+        assert found == list(range(TOGETHER))
+        assert wakes == 1
