@@ -20,7 +20,7 @@ import threading
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
@@ -29,6 +29,9 @@ import heliograph as hg
 from bench.environment import variables
 from bench.harness import Benchmark, Case, Size, Target, benchmark
 from bench.peers.hosts import LIMIT, SIZE, RingEnd
+
+if TYPE_CHECKING:
+    from heliograph.links import Carrier
 
 SIZES = {"1 KiB": 1 << 10, "64 KiB": 1 << 16, "1 MiB": 1 << 20}
 SMALL, LARGE = "1 KiB", "1 MiB"
@@ -46,6 +49,14 @@ class LargeArray(hg.Event, name="bench.large-array"):
 
 class Answer(hg.Event, name="bench.answer"):
     size: int
+
+
+PAIRS: dict[str, tuple[type[Large | LargeArray], Carrier | None]] = {
+    "bytes": (Large, "spinning-ring"),
+    "arrays": (LargeArray, "spinning-ring"),
+    "default-arrays": (LargeArray, None),
+}
+"""Programs of stations: what they send, and what carries it."""
 
 
 def answer_ring(folder: Path) -> None:
@@ -71,8 +82,8 @@ def answer_socket(descriptor: int) -> None:
             end.sendall(ANSWER)
 
 
-def answer_stations(domain: str, kind: type[Large | LargeArray]) -> None:
-    with hg.Station(domain=domain, transport="spinning-ring") as station:
+def answer_stations(domain: str, kind: type[Large | LargeArray], carrier: Carrier | None) -> None:
+    with hg.Station(domain=domain, transport=carrier) as station:
         answers = station.channel("answers", Answer)
         station.channel("large", kind).subscribe(
             lambda event: answers.push(Answer(len(event.data))), inline=True, views=kind is LargeArray
@@ -121,8 +132,8 @@ class Socket:
 class Stations:
     """This process's station."""
 
-    def __init__(self, domain: str, kind: type[Large | LargeArray]) -> None:
-        self._station = hg.Station(domain=domain, transport="spinning-ring")
+    def __init__(self, domain: str, kind: type[Large | LargeArray], carrier: Carrier | None) -> None:
+        self._station = hg.Station(domain=domain, transport=carrier)
         self._large: hg.Channel[Any] = self._station.channel("large", kind)
         self._there = threading.Event()
         self._station.channel("answers", Answer).subscribe(lambda _: self._there.set(), inline=True)
@@ -182,14 +193,18 @@ def sizes(_: Size) -> Benchmark:
         other(started, "socket", str(theirs.fileno()), allowed[-1], (theirs.fileno(),))
     ways["Unix socket"] = Socket(started.enter_context(ours))
     pairs = {}
-    for kind in (Large, LargeArray):
+    for program, (kind, carrier) in PAIRS.items():
         # In a ring of their own: memory that another core has read takes longer to be written again.
-        domain = f"bench-{kind.__name__.lower()}-{os.getpid()}"
-        other(started, kind.__name__, domain, allowed[-1])
-        pairs[kind] = Stations(domain, kind)
-        started.callback(pairs[kind].close)
+        domain = f"bench-{program}-{os.getpid()}"
+        other(started, program, domain, allowed[-1])
+        pairs[program] = Stations(domain, kind, carrier)
+        started.callback(pairs[program].close)
     sends = {"ring, lent room": ring.lend, **{way: talk.send for way, talk in ways.items()}}
-    sends |= {"stations": pairs[Large].send, "stations, views": pairs[LargeArray].send_array}
+    sends |= {
+        "stations": pairs["bytes"].send,
+        "stations, views": pairs["arrays"].send_array,
+        "stations, default carrier, views": pairs["default-arrays"].send_array,
+    }
     target = partial(Target, direction="at most")
     return Benchmark(
         cases=tuple(
@@ -211,6 +226,12 @@ def sizes(_: Size) -> Benchmark:
                 f"stations, views, {LARGE}",
                 limit=1.5,
                 base=f"stations, views, {SMALL}",
+            ),
+            target(
+                f"stations by the default carrier, an array that is viewed, {LARGE} against {SMALL}",
+                f"stations, default carrier, views, {LARGE}",
+                limit=1.5,
+                base=f"stations, default carrier, views, {SMALL}",
             ),
             target(
                 f"stations, {LARGE} against {SMALL}",
@@ -237,12 +258,10 @@ def main(kind: str, where: str, core: str) -> None:
     match kind:
         case "ring":
             answer_ring(Path(where))
-        case Large.__name__:
-            answer_stations(where, Large)
-        case LargeArray.__name__:
-            answer_stations(where, LargeArray)
-        case _:
+        case "socket":
             answer_socket(int(where))
+        case _:
+            answer_stations(where, *PAIRS[kind])
 
 
 if __name__ == "__main__":
