@@ -13,9 +13,10 @@ import asyncio
 import atexit
 import logging
 import os
+import threading
 import weakref
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, Unpack, get_args, overload
 
@@ -221,6 +222,8 @@ class Station:
         _STATIONS.add(self)
         if ports is None:
             _OPEN.add(self)
+        if network:
+            _close_before_threads_end()
 
     @names_options
     def channel(
@@ -824,3 +827,15 @@ def _close_open() -> None:
 
 
 atexit.register(_close_open)
+
+
+@cache
+def _close_before_threads_end() -> None:
+    """Zenoh's threads end with its sessions, and Python waits for them before it does what is registered above.
+
+    As `concurrent.futures` does it. Where Python no longer has it, programs that leave their station open and
+    linked to other hosts do not end by themselves.
+    """
+    register: Callable[[Callable[[], None]], None] | None = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(_close_open)

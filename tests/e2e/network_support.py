@@ -26,8 +26,15 @@ class Hosts:
         self._folder = folder
         self._programs: list[Program] = []
 
-    def run(self, host: str, *arguments: str, listen: str = "", connect: str = "", **more: str) -> Program:
-        """A program of `link_process` on that host."""
+    def run(
+        self,
+        host: str,
+        *arguments: str,
+        listen: str = "",
+        connect: str = "",
+        module: str = "tests.e2e.link_process",
+    ) -> Program:
+        """A program of `link_process`, or of another module, on that host."""
         runtime = self._folder / host / "run"
         memory = self._folder / host / "shm"
         for folder in (runtime, memory):
@@ -37,10 +44,23 @@ class Hosts:
             private_folder.MEMORY_VARIABLE: str(memory),
             LISTEN: listen,
             CONNECT: connect,
-            **more,
         }
-        self._programs.append(Program(*arguments, **environment))
+        self._programs.append(Program(*arguments, module=module, **environment))
         return self._programs[-1]
+
+    def run_own(self, host: str, *arguments: str, listen: str = "", connect: str = "") -> Program:
+        """A program of `network_process` on that host."""
+        return self.run(host, *arguments, listen=listen, connect=connect, module="tests.e2e.network_process")
+
+    def keep(self, host: str, folder: Path, endpoint: str) -> Program:
+        """`helio station` on that host, which keeps what others open."""
+        keeper = self.run(
+            host,
+            *("station", "--domain", "e2e", "--folder", str(folder), "--listen", endpoint),
+            module="heliograph.cli",
+        )
+        keeper.says("station")
+        return keeper
 
     def clean_up(self) -> None:
         for program in self._programs:

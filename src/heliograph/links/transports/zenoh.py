@@ -20,8 +20,9 @@ Two routers whose connection breaks and is made again at once may have no routes
 (Zenoh 1.10.2). That is seen by the session that a token names: a station is away though its session is
 linked. Then the one that connects opens its session anew.
 
-Zenoh calls back in threads of its own, for all subscribers of a session: what is called there only notes what
-came.
+Zenoh calls back in a thread for each subscriber, of its Python binding: what is called there only notes what
+came. Python waits for these threads before a program ends, so the session must be closed before that. Called
+directly, in the threads of its core, they abort the process when it ends in the middle of one.
 """
 
 from __future__ import annotations
