@@ -5,6 +5,7 @@ python -m tests.docs.test_qos      # makes the first table anew
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from heliograph.qos.dds_policies import CONSISTENCY, DDS_POLICIES
@@ -14,6 +15,7 @@ from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "qos.md"
 BEGIN: Final = "<!-- policies: made by python -m tests.docs.test_qos -->\n"
+CELLS: Final = re.compile(r"^\| `\w+` \| `(?:unit|e2e)/.*\|$", re.MULTILINE)
 END: Final = "<!-- end of policies -->\n"
 
 
@@ -43,6 +45,20 @@ def tables() -> str:
 def test_the_page_says_of_each_policy_what_the_rows_say() -> None:
     text = PAGE.read_text()
     assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == tables()
+
+
+def test_every_policy_names_a_test_for_each_carrier_or_says_that_it_is_refused() -> None:
+    rows = [line.strip("| ").split(" | ") for line in CELLS.findall(PAGE.read_text())]
+    assert [row[0].strip("`") for row in rows] == list(DDS_POLICIES)
+    for _, *cells in rows:
+        assert len(cells) == 3
+        for cell in cells:
+            assert cell in ("refused", "does not apply") or is_test(cell.strip("`")), cell
+
+
+def is_test(name: str) -> bool:
+    file, _, test = name.partition("::")
+    return f"def {test}(" in (ROOT / "tests" / file).read_text()
 
 
 if __name__ == "__main__":

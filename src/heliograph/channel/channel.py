@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.options import Said, WaitingSaid
     from heliograph.channel.publish.paced import PacedSupplier
     from heliograph.channel.queueing.queue import Item
+    from heliograph.channel.receive.cache_feed import CacheFeed
     from heliograph.channel.registry import Access
     from heliograph.channel.replay import Replayed
     from heliograph.channel.resync.offer import StateSource
@@ -618,6 +619,31 @@ class Channel(Generic[T]):
         selection = self._placed(self.select(**selected), start, until)
         how = ConsumerRequest(name, start, ends=until is not None, raises_gaps=gap == "error")
         return self.asking.open(how, selection, acking)
+
+    def feed_cache(
+        self,
+        offer: Callable[[T, Header], bool],
+        *,
+        name: str | None = None,
+        start: Point = None,
+        **options: Unpack[Options],
+    ) -> CacheFeed:
+        """Have events offered to a cache, for a face of this channel; see `channel.receive.cache_feed`.
+
+        Args:
+            offer: called with each event and its header, under locks of the channel; False: it waits until
+                `CacheFeed.resume`.
+            name: in statistics and errors.
+            start: as in `consumer`.
+            **options: as in `subscribe`.
+        """
+        from heliograph.channel.receive.cache_feed import CacheFeed  # noqa: PLC0415 - few channels have a face
+
+        check_options("feed_cache", options, "name", "start")
+        selection = self._placed(self.select(**options), start, None)
+        feed = CacheFeed(self, self._members.claim_name(name or "cache"), selection, offer)
+        self.join(feed, start)
+        return feed
 
     def table(
         self,

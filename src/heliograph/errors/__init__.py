@@ -72,7 +72,12 @@
     │   ├── QueueFull               a consumer's queue stayed full for `max_blocking`           (retriable)
     │   ├── WouldDeadlock           the queue to wait for is drained by this very thread
     │   ├── NotReentrant            a signal handler pushes into what it has interrupted         (retriable)
-    │   └── AlreadyConnected, Disconnected, ObjectNotExist, BadParam     of the CORBA face
+    │   ├── AlreadyConnected, Disconnected, ObjectNotExist, BadParam     of the CORBA face
+    │   └── DcpsError               a call that an entity of the DCPS face cannot follow; says why
+    │       ├── PreconditionNotMet, NotEnabled, AlreadyDeleted, BadParameter, OutOfResources
+    │       ├── ImmutablePolicy, InconsistentPolicy       policies that cannot change, or contradict
+    │       ├── Unsupported         a value that the standard allows and this service does not honour
+    │       └── WriteTimeout        a reliable reader had no room for `max_blocking`            (retriable)
     ├── LinkError                   two stations cannot talk to each other
     │   ├── UnsafeRuntimeFolder     the folder where stations meet is open to others
     │   ├── LinkRefused             the other station is not one of ours: version, domain, user
@@ -174,6 +179,18 @@ from heliograph.errors.data import (
     UnknownFormat,
     UnreadableFile,
 )
+from heliograph.errors.dds import (
+    AlreadyDeleted,
+    BadParameter,
+    DcpsError,
+    ImmutablePolicy,
+    InconsistentPolicy,
+    NotEnabled,
+    OutOfResources,
+    PreconditionNotMet,
+    Unsupported,
+    WriteTimeout,
+)
 from heliograph.errors.journal import (
     AdoptionTimeout,
     AppendFailed,
@@ -241,6 +258,7 @@ __all__ = [
     "ROOT",
     "AdoptionTimeout",
     "AlreadyConnected",
+    "AlreadyDeleted",
     "AnswerFailed",
     "AnswerTimeout",
     "AnswererBusy",
@@ -250,6 +268,7 @@ __all__ = [
     "BadFrame",
     "BadJournalFile",
     "BadParam",
+    "BadParameter",
     "BadRecord",
     "BatchRefused",
     "BatchTooLarge",
@@ -262,6 +281,7 @@ __all__ = [
     "CrashViolation",
     "CursorFenced",
     "CursorHeld",
+    "DcpsError",
     "DecodeError",
     "DeliveryTimeout",
     "Disconnected",
@@ -282,7 +302,9 @@ __all__ = [
     "HistoryDamaged",
     "HistoryGone",
     "HistoryReset",
+    "ImmutablePolicy",
     "IncompatibleFormats",
+    "InconsistentPolicy",
     "InvalidConfiguration",
     "InvalidEvent",
     "InvalidFileName",
@@ -309,6 +331,7 @@ __all__ = [
     "NoSuchFile",
     "NoThreadLeft",
     "NotAMember",
+    "NotEnabled",
     "NotMatched",
     "NotOwner",
     "NotPossible",
@@ -316,8 +339,10 @@ __all__ = [
     "NotSchedulable",
     "NotVouched",
     "ObjectNotExist",
+    "OutOfResources",
     "PartitionInUse",
     "PeerLost",
+    "PreconditionNotMet",
     "QueryFailed",
     "QueueClosed",
     "QueueFull",
@@ -346,11 +371,13 @@ __all__ = [
     "UnknownOption",
     "UnreadableFile",
     "UnsafeRuntimeFolder",
+    "Unsupported",
     "WindowFull",
     "WorkerDied",
     "WorkerError",
     "WorkerFailed",
     "WorkerHung",
     "WouldDeadlock",
+    "WriteTimeout",
     "WrongEventType",
 ]

@@ -1,0 +1,165 @@
+"""Publishers (2.2.2.4.1): writers that share partitions and coherent sets."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from heliograph.errors import PreconditionNotMet, Unsupported
+from heliograph.facades.dcps.entity import Entity, check_consistent
+from heliograph.facades.dcps.listeners import Listening
+from heliograph.facades.dcps.topic import ContentFilteredTopic
+from heliograph.facades.dcps.writer import DataWriter
+from heliograph.model.event import Event
+from heliograph.qos.dds_policies import DataWriterQos, PublisherQos, TopicQos
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from heliograph.facades.dcps.participant import DomainParticipant
+    from heliograph.facades.dcps.statuses import StatusKind
+    from heliograph.facades.dcps.topic import Topic
+
+T = TypeVar("T", bound=Event)
+
+
+def check_presentation(name: str, qos: Any) -> None:
+    presentation = qos.presentation
+    if presentation.scope == "group" and (presentation.coherent or presentation.ordered):
+        raise Unsupported(name, "presentation: scope 'group' is not honoured; use 'topic' or 'instance'")
+
+
+def copied_from_topic(qos: Any, topic_qos: TopicQos) -> Any:
+    """The policies of a writer or reader, with those that the topic has in their place."""
+    shared = [name for name in qos.__struct_fields__ if name in TopicQos.__struct_fields__]
+    return msgspec.structs.replace(qos, **{name: getattr(topic_qos, name) for name in shared})
+
+
+class Publisher(Entity[PublisherQos]):
+    """Made by `DomainParticipant.create_publisher`."""
+
+    kind = "publisher"
+
+    def __init__(
+        self,
+        participant: DomainParticipant,
+        qos: PublisherQos,
+        listener: Any,
+        mask: Iterable[StatusKind] | None,
+    ) -> None:
+        super().__init__(participant.domain, "publisher", qos, participant, Listening(listener, mask))
+        self._check_supported(qos)
+        self.participant = participant
+        self._writers: list[DataWriter[Any]] = []
+        self._default = DataWriterQos()
+        self._sets = count(1)
+        self._collecting = 0
+        """How deep `begin_coherent_changes` is nested."""
+        self._collected: list[tuple[DataWriter[Any], Any, int]] = []
+        self._suspended = 0
+
+    def _check_supported(self, qos: PublisherQos) -> None:
+        check_presentation(self.name, qos)
+
+    def create_datawriter(
+        self,
+        topic: Topic[T],
+        qos: DataWriterQos | None = None,
+        listener: Any = None,
+        mask: Iterable[StatusKind] | None = None,
+    ) -> DataWriter[T]:
+        """A writer of a topic, enabled unless this publisher's entity_factory says otherwise."""
+        self.check()
+        if isinstance(topic, ContentFilteredTopic):
+            raise PreconditionNotMet(self.name, "a content-filtered topic has readers only; give its topic")
+        topic.check()
+        writer = DataWriter(self, topic, self._default if qos is None else qos, listener, mask)
+        self._writers.append(writer)
+        if self.is_enabled and self._qos.entity_factory.autoenable:
+            writer.enable()
+        return writer
+
+    def delete_datawriter(self, writer: DataWriter[Any]) -> None:
+        if writer not in self._writers:
+            raise PreconditionNotMet(self.name, "the writer is of another publisher")
+        self._writers.remove(writer)
+        writer.delete()
+
+    def lookup_datawriter(self, topic_name: str) -> DataWriter[Any] | None:
+        return next((writer for writer in self._writers if writer.topic.name == topic_name), None)
+
+    def delete_contained_entities(self) -> None:
+        for writer in list(self._writers):
+            self.delete_datawriter(writer)
+
+    @property
+    def contained(self) -> tuple[DataWriter[Any], ...]:
+        return tuple(self._writers)
+
+    def get_default_datawriter_qos(self) -> DataWriterQos:
+        return self._default
+
+    def set_default_datawriter_qos(self, qos: DataWriterQos) -> None:
+        check_consistent(self.name, qos)
+        self._default = qos
+
+    @staticmethod
+    def copy_from_topic_qos(qos: DataWriterQos, topic_qos: TopicQos) -> DataWriterQos:
+        """A writer's policies, with those of a topic where both have them."""
+        copied: DataWriterQos = copied_from_topic(qos, topic_qos)
+        return copied
+
+    def _qos_changed(self) -> None:
+        for writer in self._writers:
+            if writer.is_enabled:
+                writer.announce()
+
+    def wait_for_acknowledgments(self, timeout: float | None = None) -> bool:
+        return all(writer.wait_for_acknowledgments(timeout) for writer in self._writers if writer.is_enabled)
+
+    # Coherent sets
+
+    def begin_coherent_changes(self) -> None:
+        """From here on samples of its writers wait, until they are written together."""
+        self.check_enabled()
+        if not self._qos.presentation.coherent:
+            raise PreconditionNotMet(self.name, "its presentation is not coherent")
+        with self.domain.lock:
+            self._collecting += 1
+
+    def end_coherent_changes(self) -> None:
+        """Write what was collected: readers that asked for coherence see all of it or nothing."""
+        self.check_enabled()
+        with self.domain.lock:
+            if not self._collecting:
+                raise PreconditionNotMet(self.name, "begin_coherent_changes() first")
+            self._collecting -= 1
+            if self._collecting:
+                return
+            collected, self._collected = self._collected, []
+        by_writer: dict[str, list[tuple[DataWriter[Any], Any, int]]] = {}
+        for one in collected:
+            by_writer.setdefault(one[0].instance_handle, []).append(one)
+        for parts in by_writer.values():
+            number = next(self._sets)
+            for index, (writer, data, source_ts) in enumerate(parts):
+                writer.write_part(data, f"set/{number}/{index}/{len(parts)}", source_ts)
+
+    def collects(self, writer: DataWriter[Any], data: Any, source_timestamp: int | None) -> bool:
+        """Whether a sample waits for the end of a coherent set."""
+        if not self._collecting:
+            return False
+        with self.domain.lock:
+            if not self._collecting:
+                return False
+            now = self.domain.now()
+            self._collected.append((writer, data, now if source_timestamp is None else source_timestamp))
+            return True
+
+    def delete(self) -> None:
+        """By the participant."""
+        if self._writers:
+            raise PreconditionNotMet(self.name, "has writers; delete_contained_entities() first")
+        self.is_deleted = True

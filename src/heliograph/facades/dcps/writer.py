@@ -1,0 +1,503 @@
+"""Data writers (2.2.2.4): a supplier of a topic's channel, with instances and the policies of DDS."""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from heliograph.errors import (
+    BadParameter,
+    OutOfResources,
+    PreconditionNotMet,
+    QueueFull,
+    Unsupported,
+    WriteTimeout,
+)
+from heliograph.facades.dcps.discovery import Announcement, Peer, encode_policies, fields_of
+from heliograph.facades.dcps.entity import Entity
+from heliograph.facades.dcps.listeners import Listening
+from heliograph.facades.dcps.topic import channel_of
+from heliograph.model.event import Event, info_of
+from heliograph.qos.dds_policies import DataWriterQos
+from heliograph.qos.explanation import Endpoint, explain_endpoints
+from heliograph.qos.request_offered import incompatible, policies_of, share_partition
+from heliograph.runtime.ports import seconds_until
+from heliograph.runtime.timeouts import check_timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from heliograph.channel.channel import Channel
+    from heliograph.channel.publish.supplier import Supplier
+    from heliograph.facades.dcps.publisher import Publisher
+    from heliograph.facades.dcps.statuses import (
+        CountStatus,
+        DeadlineMissedStatus,
+        IncompatibleQosStatus,
+        MatchedStatus,
+        StatusKind,
+    )
+    from heliograph.facades.dcps.topic import Topic
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Event)
+
+CHANGE: Final = "dcps"
+"""The header that says what an event of a topic is, where it is no plain sample: `dispose`, `unregister`, or
+`set/number/index/size` for a part of a coherent set."""
+NORMAL: Final = 3
+"""The priority of a channel's events."""
+
+
+class _Registered:
+    """An instance of a writer."""
+
+    __slots__ = ("deadline", "handle", "last")
+
+    def __init__(self, handle: int, last: Event) -> None:
+        self.handle = handle
+        self.last = last
+        self.deadline: int | None = None
+
+
+def is_apart(writer: Endpoint, reader: Endpoint) -> bool:
+    """Whether two ends never meet: that is no incompatibility."""
+    if writer.type_name != reader.type_name:
+        return True
+    return not share_partition(writer.policies["partition"].names, reader.policies["partition"].names)
+
+
+class DataWriter(Entity[DataWriterQos], Generic[T]):
+    """Made by `Publisher.create_datawriter`."""
+
+    kind = "writer"
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        topic: Topic[T],
+        qos: DataWriterQos,
+        listener: Any,
+        mask: Iterable[StatusKind] | None,
+    ) -> None:
+        super().__init__(
+            publisher.domain, f"writer of {topic.name}", qos, publisher, Listening(listener, mask)
+        )
+        self._check_supported(qos)
+        self.publisher = publisher
+        self.topic = topic
+        self._key_of = info_of(topic.cls).key_of
+        self._instances: dict[tuple[Any, ...], _Registered] = {}
+        self._handles = count(1)
+        self._channel: Channel[T] | None = None
+        self._supplier: Supplier[T] | None = None
+        self._priority: int | None = None
+        self._matched: dict[str, Peer] = {}
+        self._refused: set[str] = set()
+        self._pending: dict[str, Peer] = {}
+        """Readers of other stations whose station does not want the channel yet."""
+        self._asserted = 0
+        self._is_lost = False
+        self._timer_due: int | None = None
+        self.peer = self._peer()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What matching knows of it; for `hg.explain`."""
+        return self.peer.endpoint
+
+    def _check_supported(self, qos: DataWriterQos) -> None:
+        limits = qos.resource_limits
+        if limits.max_samples is not None or limits.max_samples_per_instance is not None:
+            raise Unsupported(
+                self.name, "a writer keeps no samples of its own to limit; set max_samples at the readers"
+            )
+        if qos.latency_budget.duration != 0:
+            raise Unsupported(self.name, "latency_budget: samples are sent at once; leave it at 0")
+        service = qos.durability_service
+        if qos.durability.kind in ("transient", "persistent") and (
+            service.cleanup_delay != 0
+            or any(
+                limit is not None
+                for limit in (service.max_samples, service.max_instances, service.max_samples_per_instance)
+            )
+        ):
+            raise Unsupported(
+                self.name, "durability_service: only history and depth are honoured; leave the rest as it is"
+            )
+        if qos.durability.kind in ("transient", "persistent") and qos.lifespan.duration is not None:
+            raise Unsupported(
+                self.name, "a lifespan of samples that outlive their writer; use transient-local or volatile"
+            )
+        if qos.durability.kind == "persistent" and service.history == "keep-last" and service.depth != 1:
+            raise Unsupported(
+                self.name, "durability_service: a journal keeps the last sample of an instance, or all"
+            )
+        names = getattr(getattr(self.parent, "_qos", None), "partition", None)
+        if qos.durability.kind in ("transient", "persistent") and names is not None and names.names:
+            raise Unsupported(
+                self.name, "partitions of samples that outlive their writer; use transient-local or none"
+            )
+
+    # The life of the entity
+
+    def _enabled(self) -> None:
+        name, qos = channel_of(self.topic.name, self._qos, is_keyed=self.topic.is_keyed)
+        self._channel = self.domain.open_channel(name, self.topic.cls, qos)
+        self._supplier = self._channel.supplier()
+        self._asserted = self.domain.now()
+        self._use_qos()
+        with self.domain.lock:
+            self.domain.local_writers[self.instance_handle] = self
+        self.announce()
+        for reader in self.domain.readers_of(self.topic.name):
+            self.meet(reader)
+
+    def _qos_changed(self) -> None:
+        self._use_qos()
+        self.announce()
+
+    def _use_qos(self) -> None:
+        value = self._qos.transport_priority.value
+        self._priority = None if value == 0 else min(5, max(1, NORMAL + value))
+        lease = self._qos.liveliness.lease
+        if lease is not None:
+            self.domain.keep_asserting(lease)
+
+    def _peer(self) -> Peer:
+        return Peer(
+            id=self.instance_handle,
+            kind="publication",
+            station=self.domain.name,
+            participant=self.publisher.participant.instance_handle,
+            endpoint=Endpoint(
+                policies=policies_of(self._qos, self.publisher.get_qos()) | self._of_topic(),
+                domain=self.domain.number,
+                topic=self.topic.name,
+                type_name=self.topic.type_name,
+                fields=fields_of(self.topic.cls),
+                name=self.instance_handle,
+            ),
+            writer="" if self._supplier is None else self._supplier.name,
+            channel="" if self._channel is None else self._channel.name,
+        )
+
+    def _of_topic(self) -> dict[str, Any]:
+        return {"topic_data": self.topic.get_qos().topic_data}
+
+    def announce(self, *, alive: bool = True) -> None:
+        """Tell the domain of it, as it is now."""
+        self.peer = peer = self._peer()
+        self.domain.tell(
+            Announcement(
+                peer.id,
+                peer.kind,
+                peer.station,
+                alive,
+                peer.participant,
+                topic=self.topic.name,
+                type_name=self.topic.type_name,
+                fields=[text for field in peer.endpoint.fields for text in field],
+                policies=encode_policies(peer.endpoint.policies),
+                writer=peer.writer,
+                channel=peer.channel,
+            )
+        )
+        (self.domain.meet_writer if alive else self.domain.lose_writer)(peer)
+        if alive:
+            for reader in self.domain.readers_of(self.topic.name):
+                self.meet(reader)
+
+    def delete(self) -> None:
+        """By the publisher: what it wrote loses a writer."""
+        if self.is_enabled and self._supplier is not None:
+            if self._qos.writer_data_lifecycle.autodispose:
+                for registered in list(self._instances.values()):
+                    self._push(registered.last, {CHANGE: "dispose"}, None)
+            self.announce(alive=False)
+            with self.domain.lock:
+                self.domain.local_writers.pop(self.instance_handle, None)
+            self._supplier.close()
+        self.is_deleted = True
+
+    # Readers
+
+    def meet(self, reader: Peer) -> None:
+        """A reader of its topic is there, or has changed."""
+        ours, theirs = self.peer.endpoint, reader.endpoint
+        if is_apart(ours, theirs):
+            self.lose(reader)
+            return
+        found = incompatible(ours.policies, theirs.policies)
+        with self.domain.lock:
+            if found:
+                if reader.id in self._refused:
+                    return
+                self._refused.add(reader.id)
+                self.status.incompatible(
+                    "offered_incompatible_qos", list(dict.fromkeys(one.number for one in found))
+                )
+                self.tell("offered_incompatible_qos")
+            else:
+                self._refused.discard(reader.id)
+                if reader.id in self._matched:
+                    self._matched[reader.id] = reader
+                    return
+                if self.peer.channel not in reader.channels or reader.station != self.domain.name:
+                    self._pending[reader.id] = reader
+                    return
+                self._match(reader)
+        if found:
+            log.warning(
+                "%s %s does not match reader %s:\n%s",
+                self.name,
+                self.instance_handle,
+                reader.id,
+                explain_endpoints(ours, theirs),
+            )
+            self.lose(reader, forget=False)
+
+    def look_again(self, fed: set[tuple[str, str]]) -> None:
+        """Readers of other stations that are fed by now."""
+        if not self._pending:
+            return
+        channel = self.peer.channel
+        with self.domain.lock:
+            for reader in list(self._pending.values()):
+                if channel in reader.channels and (reader.station, channel) in fed:
+                    del self._pending[reader.id]
+                    self._match(reader)
+
+    def _match(self, reader: Peer) -> None:
+        self._pending.pop(reader.id, None)
+        self._matched[reader.id] = reader
+        self.status.matched("publication_matched", reader.id, 1)
+        self.tell("publication_matched")
+
+    def lose(self, reader: Peer, *, forget: bool = True) -> None:
+        with self.domain.lock:
+            self._pending.pop(reader.id, None)
+            if forget:
+                self._refused.discard(reader.id)
+            if self._matched.pop(reader.id, None) is not None:
+                self.status.matched("publication_matched", reader.id, -1)
+                self.tell("publication_matched")
+
+    def get_matched_subscriptions(self) -> tuple[str, ...]:
+        with self.domain.lock:
+            return tuple(self._matched)
+
+    # Writing
+
+    def write(self, data: T, handle: int | None = None, *, source_timestamp: int | None = None) -> None:
+        """Write a sample; WriteTimeout when a reliable reader has no room for `max_blocking` seconds.
+
+        Args:
+            data: its key says which instance it is of.
+            handle: of that instance, if it was registered; it is checked.
+            source_timestamp: nanoseconds since 1970; else now.
+        """
+        self.check_enabled()
+        registered = self._registered(data, handle)
+        if self.publisher.collects(self, data, source_timestamp):
+            return
+        self._push(data, None, source_timestamp)
+        registered.last = data
+        self._written(registered)
+
+    def write_part(self, data: T, part: str, source_timestamp: int) -> None:
+        """A part of a coherent set; by the publisher."""
+        registered = self._registered(data, None)
+        self._push(data, {CHANGE: part}, source_timestamp)
+        registered.last = data
+        self._written(registered)
+
+    def _written(self, registered: _Registered) -> None:
+        qos = self._qos
+        if qos.liveliness.lease is not None:
+            self.assert_liveliness()
+        if qos.deadline.period is not None:
+            period = round(qos.deadline.period * 1e9)
+            with self.domain.lock:
+                registered.deadline = self.domain.now() + period
+                due = registered.deadline
+                sets = self._timer_due is None or due < self._timer_due
+                if sets:
+                    self._timer_due = due
+            if sets:
+                self._set_timer(due)
+
+    def _registered(self, data: T, handle: int | None) -> _Registered:
+        try:
+            registered = self._instances.get(key := self._key_of(data))
+        except AttributeError:
+            raise BadParameter(
+                self.name, f"writes {self.topic.type_name}, not {type(data).__name__}"
+            ) from None
+        if registered is None:
+            most = self._qos.resource_limits.max_instances
+            if most is not None and len(self._instances) >= most:
+                raise OutOfResources(self.name, f"has {most} instances, its resource_limits.max_instances")
+            registered = self._instances[key] = _Registered(next(self._handles), data)
+        if handle is not None and handle != registered.handle:
+            raise PreconditionNotMet(self.name, f"instance {handle} is another than that of the data")
+        return registered
+
+    def _push(self, data: Any, headers: dict[str, str] | None, source_ts: int | None) -> None:
+        supplier = self._supplier
+        assert supplier is not None
+        said: dict[str, Any] = {}
+        if headers is not None:
+            said["headers"] = headers
+        if source_ts is not None:
+            said["source_ts"] = source_ts
+        if self._priority is not None:
+            said["priority"] = self._priority
+        deadline: int | None = None
+        while True:
+            try:
+                supplier.push(data, **said)
+            except QueueFull as error:
+                limit = self._qos.reliability.max_blocking
+                now = self.domain.clock.monotonic_ns()
+                deadline = deadline or now + round(limit * 1e9)
+                if seconds_until(self.domain.clock, deadline) <= 0:
+                    raise WriteTimeout(self.name, f"no room at a reader for {limit} s: {error}") from None
+            else:
+                return
+
+    # Instances
+
+    def register_instance(self, data: T) -> int:
+        """The handle of an instance that it is going to write."""
+        self.check_enabled()
+        return self._registered(data, None).handle
+
+    def lookup_instance(self, data: T) -> int:
+        """The handle of an instance, 0 when it was not registered or written."""
+        self.check()
+        registered = self._instances.get(self._key_of(data))
+        return 0 if registered is None else registered.handle
+
+    def get_key_value(self, handle: int) -> tuple[Any, ...]:
+        for key, registered in self._instances.items():
+            if registered.handle == handle:
+                return key
+        raise BadParameter(self.name, f"has no instance {handle}")
+
+    def dispose(self, data: T, handle: int | None = None) -> None:
+        """Say of an instance that it is no more."""
+        self.check_enabled()
+        registered = self._registered(data, handle)
+        registered.deadline = None
+        self._push(registered.last, {CHANGE: "dispose"}, None)
+
+    def unregister_instance(self, data: T, handle: int | None = None) -> None:
+        """Say that it writes an instance no more; disposes of it as well, unless its QoS says otherwise."""
+        self.check_enabled()
+        registered = self._instances.get(key := self._key_of(data))
+        if registered is None or handle not in (None, registered.handle):
+            raise PreconditionNotMet(self.name, "the instance was not registered")
+        if self._qos.writer_data_lifecycle.autodispose:
+            self._push(registered.last, {CHANGE: "dispose"}, None)
+        del self._instances[key]
+        self._push(registered.last, {CHANGE: "unregister"}, None)
+
+    # Liveliness, deadlines, acknowledgements
+
+    def assert_liveliness(self) -> None:
+        """It is alive."""
+        self.check_enabled()
+        now = self.domain.now()
+        with self.domain.lock:
+            writers = [self]
+            if self._qos.liveliness.kind == "manual-by-participant":
+                participant = self.publisher.participant
+                writers = [
+                    one
+                    for one in self.domain.local_writers.values()
+                    if one.publisher.participant is participant
+                    and one.get_qos().liveliness.kind == "manual-by-participant"
+                ]
+            for writer in writers:
+                writer._asserted = now  # noqa: SLF001 - of the same class
+                writer._is_lost = False  # noqa: SLF001 - likewise
+
+    def is_asserted(self, now: int) -> bool:
+        """Whether others are to be told that it is alive. By a timer, several times in each lease."""
+        policy = self._qos.liveliness
+        if policy.lease is None:
+            return False
+        if policy.kind == "automatic":
+            return True
+        lease = round(policy.lease * 1e9)
+        with self.domain.lock:
+            is_alive = now - self._asserted <= lease
+            if not is_alive and not self._is_lost:
+                self._is_lost = True
+                self.status.count("liveliness_lost")
+                self.tell("liveliness_lost")
+            # Told only when it was asserted since it was last told, so that its lease is not prolonged.
+            return is_alive and now - self._asserted <= lease // 2
+
+    def _set_timer(self, due: int) -> None:
+        clock = self.domain.clock
+        self.domain.station.timers.at(clock.monotonic_ns() + max(0, due - self.domain.now()), self._tick)
+
+    def _tick(self) -> None:
+        """By a timer: instances that were not written in time."""
+        now = self.domain.now()
+        with self.domain.lock:
+            self._timer_due = None
+            period = self._qos.deadline.period
+            if self.is_deleted or period is None:
+                return
+            step = round(period * 1e9)
+            for registered in list(self._instances.values()):
+                if registered.deadline is not None and registered.deadline <= now:
+                    registered.deadline += ((now - registered.deadline) // step + 1) * step
+                    self.status.count("offered_deadline_missed", last_instance_handle=registered.handle)
+                    self.tell("offered_deadline_missed")
+            dues = [one.deadline for one in self._instances.values() if one.deadline is not None]
+            if not dues:
+                return
+            self._timer_due = due = min(dues)
+        self._set_timer(due)
+
+    def wait_for_acknowledgments(self, timeout: float | None = None) -> bool:
+        """Wait until all that was written has reached its readers' caches; False when the time is over."""
+        self.check_enabled()
+        check_timeout(self.name, timeout)
+        assert self._channel is not None
+        deadline = None if timeout is None else self.domain.clock.monotonic_ns() + round(timeout * 1e9)
+        while any(counts.pending for counts in self._channel.stats().consumers.values()):
+            if deadline is not None and seconds_until(self.domain.clock, deadline) <= 0:
+                return False
+            self.domain.station.ports.tasks.sleep(0.002)
+        return True
+
+    def get_topic(self) -> Topic[T]:
+        return self.topic
+
+    def get_publisher(self) -> Publisher:
+        return self.publisher
+
+    # Statuses
+
+    def get_publication_matched_status(self) -> MatchedStatus:
+        status: MatchedStatus = self.read_status("publication_matched")
+        return status
+
+    def get_offered_incompatible_qos_status(self) -> IncompatibleQosStatus:
+        status: IncompatibleQosStatus = self.read_status("offered_incompatible_qos")
+        return status
+
+    def get_offered_deadline_missed_status(self) -> DeadlineMissedStatus:
+        status: DeadlineMissedStatus = self.read_status("offered_deadline_missed")
+        return status
+
+    def get_liveliness_lost_status(self) -> CountStatus:
+        status: CountStatus = self.read_status("liveliness_lost")
+        return status
