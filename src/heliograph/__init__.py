@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from heliograph.model.event import Header as Header
     from heliograph.model.event import format_of as format_of
     from heliograph.model.formats import Format as Format
+    from heliograph.monitoring.why import why as why
     from heliograph.patterns.pattern import after as after
     from heliograph.patterns.pattern import all_of as all_of
     from heliograph.patterns.pattern import any_of as any_of
@@ -133,6 +134,7 @@ _HOMES = {
     "qos.policies": "QoS",
     "station": "Station",
     "history_table": "HistoryTable history",
+    "monitoring.why": "why",
     "rehearsal": "Rehearsal rehearse",
     "qos.threads": "Threads",
 }

@@ -205,6 +205,14 @@ def _not_callable(value: Any) -> str | None:
     return None if callable(value) else "a function of (receiver's name, header, exception)"
 
 
+def _no_page(value: Any) -> str | None:
+    allowed = "True for a loopback address, a port of it, or 'host:port'"
+    if isinstance(value, bool) or (isinstance(value, int) and 0 <= value < 65_536):
+        return None
+    _, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    return None if colon and port.isascii() and port.isdigit() and int(port) < 65_536 else allowed
+
+
 class StationOptions(TypedDict, total=False):
     """The options of `hg.Station`, which has them as parameters with the same names."""
 
@@ -280,6 +288,13 @@ class StationOptions(TypedDict, total=False):
     insecure: Annotated[
         bool,
         Option("lets both be other than loopback, though nothing is encrypted and everybody is let in"),
+    ]
+    page: Annotated[
+        bool | int | str,
+        Option(
+            "serves a page that shows this station and its domain, `station.page` is its link; False: none",
+            Object("True for a loopback address, a port of it, or 'host:port'", _no_page),
+        ),
     ]
     on_error: Annotated[
         Any | None,

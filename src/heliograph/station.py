@@ -66,10 +66,12 @@ if TYPE_CHECKING:
     from heliograph.manager import Manager
     from heliograph.model.event import Header
     from heliograph.monitoring.snapshot import StationSnapshot
+    from heliograph.monitoring.why import Asker
     from heliograph.patterns.pattern import Pattern
     from heliograph.patterns.subscription import PatternSubscription
     from heliograph.runtime.error_reporting import OnError
     from heliograph.scheduling.tasks import Schedule
+    from heliograph.web.server import PageServer
     from heliograph.workers.supervisor import BandWorker, WorkerOptions
 
 log = logging.getLogger(__name__)
@@ -107,6 +109,8 @@ class Station:
         connect: where to meet stations of other hosts: their `listen`. Who is not there is waited for.
         insecure: lets both be other than loopback though nothing is encrypted, and whoever reaches this
             station can read and send everything.
+        page: serves a page that shows this station and its domain in a browser: True on a loopback address,
+            a port of it, or "host:port"; `station.page` is its link. Needs `pip install 'heliograph[page]'`.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
             the header when a receiver missed a part of the history, or a band worker died; else it is
             logged, and so is what this raises.
@@ -114,7 +118,7 @@ class Station:
     """
 
     @names_options
-    def __init__(
+    def __init__(  # noqa: PLR0915 - puts the parts together
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
@@ -129,6 +133,7 @@ class Station:
         listen: Sequence[str] = (),
         connect: Sequence[str] = (),
         insecure: bool = False,
+        page: bool | int | str = False,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
     ) -> None:
@@ -140,6 +145,7 @@ class Station:
                 "name": name,
                 "priority": priority,
                 "callback_limit": callback_limit,
+                "page": page,
                 "on_error": on_error,
                 "listen": listen,
                 "connect": connect,
@@ -217,13 +223,35 @@ class Station:
             self.busy,
             self.stalls,
         )
+        self._asker: Asker | None = None
         if self.mesh is not None:
             seen.answer_others(self._seen)
+            self.mesh.answer(seen.WHY, lambda *asked: self.asker.asked(*asked))  # noqa: PLW0108 - made when asked
+        self.page: str | None = None
+        """The link of its page, with the token that opens it."""
+        self._page_server: PageServer | None = None
         _STATIONS.add(self)
         if ports is None:
             _OPEN.add(self)
         if network:
             _close_before_threads_end()
+        if page is not False:
+            try:
+                self.serve_page(page)
+            except BaseException:
+                self.close(0.0)
+                raise
+
+    def serve_page(self, address: bool | int | str = True) -> str:
+        """Serve the page from now on, as `hg.Station(page=...)` does; returns its link."""
+        self._check_usable()
+        from heliograph.web.server import PageServer  # noqa: PLC0415 - few stations have a page
+
+        if self._page_server is not None:
+            raise NotPossible("page", f"is served already: {self.page}")
+        self._page_server = PageServer(self, address)
+        self.page = self._page_server.link
+        return self.page
 
     @names_options
     def channel(
@@ -513,6 +541,16 @@ class Station:
         self._check_usable()
         return seen.take(self._seen, channel)
 
+    @property
+    def asker(self) -> Asker:
+        """Answers why receivers got events or did not."""
+        from heliograph.monitoring.why import Asker  # noqa: PLC0415 - few programs ask
+
+        with self._lock:
+            if self._asker is None:
+                self._asker = Asker(self._seen, self._channels.get)
+            return self._asker
+
     def metrics(self) -> str:
         """The same in Prometheus' text format, which the page serves as `/metrics`."""
         from heliograph.monitoring.prometheus import text_of  # noqa: PLC0415 - few programs ask
@@ -540,6 +578,7 @@ class Station:
         others = [channel for channel in channels if channel not in about]
         run_all(
             [
+                lambda: None if self._page_server is None else self._page_server.close(),
                 lambda: None if self._discovery is None else self._discovery.close(),
                 *(partial(self._close_channel, channel, deadline, left) for channel in others),
                 *(partial(self._close_together, together, deadline, left) for together in togethers),
@@ -679,6 +718,7 @@ class Station:
             filters=self._configuration.filters_of,
             settling=(lambda _: None) if self.mesh is None else self.mesh.gates.settling,
             observe=self._recorder.observe,
+            why=lambda *asked: self.asker.why(*asked),  # noqa: PLW0108 - made when asked
             remote_answerers=self._linked_answerers(),
             remote_states=self._linked_states(),
             remote_operations=self._linked_operations(),

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.admin import Published
     from heliograph.channel.context import ChannelContext
-    from heliograph.channel.explain import Explanation, GeneratedCode
+    from heliograph.channel.explain import Explanation, GeneratedCode, Why
     from heliograph.channel.history.operations import Operations
     from heliograph.channel.history.positions import Point
     from heliograph.channel.history.store import Partition, Store, SupplierLease
@@ -236,6 +236,17 @@ class Channel(Generic[T]):
                 push, routes, filters, codecs, under their names in tracebacks.
         """
         return self._own.explain(event, code=True) if code else self._own.explain(event)  # type: ignore[arg-type] # None is refused
+
+    @names_options
+    def why(self, event: Any, receiver: str) -> Why:
+        """Why a receiver got an event or did not; see `heliograph.monitoring.why`.
+
+        Args:
+            event: its offset, "partition:offset", its id, its header, or an event that was never pushed.
+            receiver: its name, of any station of the domain.
+        """
+        assert self._services.why is not None, "a station answers"
+        return self._services.why(self, event, receiver)
 
     @names_options
     def forget(self, *key: Any, type: type[T] | None = None, timeout: float | None = None) -> bool:  # noqa: A002 - a type is what it names
@@ -798,6 +809,10 @@ class Channel(Generic[T]):
         return self._members.closed
 
     # For suppliers and receivers
+
+    def next_header(self, event: T) -> Header:
+        """The header that a push of it would make now."""
+        return self._own.next_header(event)
 
     def select(self, **options: Unpack[Options]) -> Selection:
         """Check what a receiver asks for; see `heliograph.channel.receive.options.select`."""

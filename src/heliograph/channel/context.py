@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.dispatch.station_pools import Pools
+    from heliograph.channel.explain import Why
     from heliograph.channel.history.operations import RemoteOperations
     from heliograph.channel.history.store import OnDurable, Store
     from heliograph.channel.observer import Recording
@@ -78,5 +79,7 @@ class ChannelContext(msgspec.Struct, frozen=True):
     """The keepers of linked stations; None without any."""
     station: str = ""
     """Which station this is, for people."""
+    why: Callable[[Channel[Any], Any, str], Why] | None = None
+    """Why a receiver, given its name, got an event or did not."""
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
     """Who wants to know what becomes of a channel's events; None: nobody."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 import reprlib
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -101,13 +101,14 @@ def _by_order(point: tuple[str, object]) -> int:
 
 
 def _until_stopped(receiver: Receiver, event: Event, header: Header) -> Iterator[Step]:
-    for step in _steps(receiver, event, header):
+    for step in steps_of(receiver, event, header):
         yield step
         if not step.passed:
             return
 
 
-def _steps(receiver: Receiver, event: Event, header: Header) -> Iterator[Step]:
+def steps_of(receiver: Receiver, event: Event, header: Header) -> Iterator[Step]:
+    """The steps at one receiver; those behind one that stops the event are of no account."""
     name, wanted = receiver.name, receiver.selection
     condition = wanted.conditions.get(event.__class__)
     if condition is None:
@@ -137,6 +138,61 @@ def _dispatched(receiver: Receiver, header: Header) -> str:
 
 def _filtered(kind: str, receiver: str, *, passed: bool) -> Step:
     return Step(kind, receiver, passed, "let through" if passed else "stopped")
+
+
+Verdict: TypeAlias = Literal[
+    "delivered",
+    "failed",
+    "expired",
+    "dropped",
+    "acknowledged",
+    "not acknowledged",
+    "waiting",
+    "before its start",
+    "not wanted",
+    "stopped",
+    "would be delivered",
+    "not recorded",
+    "no such receiver",
+]
+"""What became of an event for a receiver, as far as anybody knows."""
+
+
+class Why(msgspec.Struct, frozen=True):
+    """The answer."""
+
+    channel: str
+    event: str
+    """Its id; empty for one that was never pushed."""
+    receiver: str
+    station: str
+    """Of the receiver."""
+    verdict: Verdict
+    stage: str
+    """Where it was decided: lookup, filter, history, queue, cursor, delivery or link."""
+    rule: str
+    """What decided, in words."""
+    values: dict[str, str] = {}
+    """What it was decided by: fields of the event, offsets, counts."""
+    remedy: str = ""
+    steps: tuple[str, ...] = ()
+    """What was looked at before."""
+    at_ns: int | None = None
+    """When, where that is written down."""
+    receivers: tuple[str, ...] = ()
+    """Those that there are, in place of one that is not."""
+
+    def __str__(self) -> str:
+        event = f"event {self.event}" if self.event else "such an event"
+        lines = [
+            f"{self.channel}: {event} and {self.receiver}: {self.verdict}",
+            f"  {self.stage}: {self.rule}",
+        ]
+        lines += [f"    {name} = {value}" for name, value in self.values.items()]
+        lines += [f"  before that: {step}" for step in self.steps]
+        if self.remedy:
+            lines.append(f"  try: {self.remedy}")
+        return "\n".join(lines)
 
 
 class GeneratedFunction(NamedTuple):

@@ -251,6 +251,11 @@ class LinkPort(Generic[T]):
         assert self._journal is not None
         return {partition.partition for partition in self._journal.hosts()}
 
+    def extents(self) -> dict[str, tuple[int, int]]:
+        """Of each partition within reach, the first offset that is kept and the one behind the last."""
+        assert self._journal is not None
+        return {one.partition: (one.earliest, one.watermark) for one in self._journal.hosts()}
+
     def partition_came(self, partition: Partition, watermark: int) -> None:
         """A station that keeps a part of the history is there, or there again: receivers read on in it."""
         assert self._journal is not None

@@ -9,6 +9,7 @@ helio ls --domain airspace --links                what carries each link, and wh
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
@@ -64,6 +65,15 @@ def station(
         str | None,
         typer.Option(help="A TOML file: policies, and how much of each history is kept.", show_default=False),
     ] = None,
+    page: Annotated[
+        bool, typer.Option(help="Serve the page that shows the domain in a browser, and print its link.")
+    ] = True,
+    page_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where to serve it; a loopback address without it.", show_default=False
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a station until Ctrl-C or SIGTERM ends it.
@@ -80,25 +90,44 @@ def station(
         "config": config,
     }
     with _until_interrupted():
-        _run(domain, folder, options, as_json=as_json)
+        _run(domain, folder, options, page=page_address or page, as_json=as_json)
 
 
-def _run(domain: str, folder: str | None, options: Mapping[str, Any], *, as_json: bool) -> None:
+def _run(
+    domain: str, folder: str | None, options: Mapping[str, Any], *, page: bool | str, as_json: bool
+) -> None:
     from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
 
     with Station(folder, domain=domain, **options) as running:
         channels = _keep_all(running, folder) if folder is not None else []
         if folder is not None:
             running.keep_for_others()
+        link, problem = _served(running, page)
         if as_json:
-            print_json({"station": f"{running.id:016x}", "domain": domain, "channels": channels})
+            told = {"station": f"{running.id:016x}", "domain": domain, "channels": channels, "page": link}
+            print_json(told)
         else:
             kept = f", keeping {', '.join(channels)}" if channels else ""
             print_line(f"station {running.id:016x} of domain {domain}{kept}; Ctrl-C ends it")
+            if link or problem:
+                print_line(f"page: {link or problem}")
+        sys.stdout.flush()
         end = running.ports.tasks.event("end")
         # Not for ever: where a signal reaches another thread first, this one sees it when it wakes up.
         while not end.wait(WAKE_UP):
             pass
+
+
+def _served(running: Station, page: bool | str) -> tuple[str | None, str | None]:
+    """The link of its page, or why it has none: a keeper without the extra keeps all the same."""
+    from heliograph.errors import MissingExtra  # noqa: PLC0415 - as above
+
+    if page is False:
+        return None, None
+    try:
+        return running.serve_page(page), None
+    except MissingExtra as error:
+        return None, f"none; {error}"
 
 
 @contextmanager

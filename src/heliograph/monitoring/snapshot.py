@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from heliograph.runtime.ports import Ports
 
 TOPIC: Final = "monitoring.snapshot"
+WHY: Final = "monitoring.why"
+"""Questions that `heliograph.monitoring.why` answers."""
 MAX_CHANNELS: Final = 2_000
 """Channels of a snapshot; `channels_left_out` says how many more there are."""
 MAX_RECEIVERS: Final = 200

@@ -1,0 +1,410 @@
+"""Why a receiver got an event or did not: the stage, the rule and the values that decided.
+
+    print(hg.why(tracks, 41, "display"))                # the event at offset 41, of the history
+    print(hg.why(tracks, Track(7, 200.0), "display"))   # an event that was never pushed
+
+An event of a history is read from it; what its channel records of deliveries is exact; the filters of a
+receiver, its start, its cursor and its queue are asked as they are now, in the station that has the receiver.
+What nobody has written down is not guessed: the verdict is then "not recorded", with how to have it recorded.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from heliograph.channel.explain import Why, steps_of
+from heliograph.channel.history.positions import NOW
+from heliograph.channel.receive.subscription import QueuedReceiver
+from heliograph.channel.routing.conditions import Condition, for_source
+from heliograph.delivery.records import DELIVERIES, DeliveryRecord
+from heliograph.errors import HeliographError, NotPossible, QueryFailed
+from heliograph.filters import tree as t
+from heliograph.filters import typed as k
+from heliograph.filters.build import col
+from heliograph.filters.reference import evaluate
+from heliograph.journal.names import GROUP_PLACE
+from heliograph.journal.store import JournalStore
+from heliograph.journal.writing.producer_leases import PREFIX
+from heliograph.model.event import Event, EventId, Header, info_of
+from heliograph.monitoring import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from heliograph.channel.channel import Channel
+    from heliograph.channel.receive.subscription import Receiver
+
+UNKNOWN: Final = "no such receiver"
+MAX_RECORDS: Final = 10_000
+"""Delivery records that a station keeps for questions, the latest."""
+MAX_VALUE: Final = 120
+"""Characters of a value in an answer."""
+MAX_EVENT: Final = 1 << 20
+"""Bytes of an event, as JSON, that another station is asked about."""
+READ_LIMIT: Final = 5.0
+"""Seconds that a history has to bring the event."""
+
+
+class Found(NamedTuple):
+    """An event in question; one that was never pushed has no header of its own."""
+
+    event: Event
+    header: Header
+    is_pushed: bool
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What one station asks another."""
+
+    channel: str
+    receiver: str
+    type: str
+    event: bytes
+    header: Header
+    is_pushed: bool
+
+
+class DeliveryRing:
+    """The latest delivery records of a station: bounded, filled while a channel records."""
+
+    def __init__(self) -> None:
+        self._records: deque[DeliveryRecord] = deque(maxlen=MAX_RECORDS)
+
+    def add(self, record: DeliveryRecord) -> None:
+        self._records.append(record)
+
+    def outcomes(self, channel: str, header: Header) -> list[DeliveryRecord]:
+        """What is written down of an event, of all its receivers."""
+        wanted = (channel, header.supplier, header.epoch, header.sequence)
+        return [
+            one
+            for one in tuple(self._records)
+            if (one.channel, one.supplier, one.epoch, one.sequence) == wanted
+        ]
+
+
+def why(channel: Channel[Any], event: Any, receiver: str) -> Why:
+    """See the module; the same as `channel.why(event, receiver)`."""
+    return channel.why(event, receiver)
+
+
+def find(channel: Channel[Any], asked: Any) -> Found:
+    """The event that is meant by an offset, "partition:offset", an id, a header, an event or its JSON."""
+    if isinstance(asked, Event):
+        return Found(asked, channel.next_header(asked), is_pushed=False)
+    if isinstance(asked, str) and asked.lstrip().startswith("{"):
+        return find(channel, _from_json(channel, asked))
+    if isinstance(asked, Header):
+        asked = asked.id if asked.offset is None else f"{asked.partition}:{asked.offset}"
+    if not channel.qos.journalled:
+        raise NotPossible(
+            channel.name,
+            f"keeps no history in which {asked!s:.60} could be found; give the event itself, or its JSON",
+        )
+    start, until, where = _position(channel, asked)
+    with channel.consumer(start=start, until=until, where=where) as consumer:
+        for delivery in consumer.deliveries(READ_LIMIT):
+            return Found(delivery.event, delivery.header, is_pushed=True)
+    raise NotPossible(channel.name, f"there is no event {asked!s:.60} in its history")
+
+
+def _position(channel: Channel[Any], asked: Any) -> tuple[Any, Any, Any]:
+    """Where in the history to look, and for what."""
+    text = str(asked)
+    if text.isascii() and text.isdigit():
+        partitions = channel.neighbours.partitions_within_reach()
+        if len(partitions) > 1:
+            names = ", ".join(f"{name}:{text}" for name in sorted(partitions))
+            raise NotPossible(channel.name, f"has several partitions; write one of {names}")
+        text = f"{next(iter(partitions), '')}:{text}"
+    supplier, _, offset = text.rpartition(":")
+    if not (offset.isascii() and offset.isdigit()):
+        allowed = "an offset, partition:offset, supplier:epoch:sequence, or JSON"
+        raise NotPossible(channel.name, f"{text!r:.60} is no event: {allowed}")
+    supplier, colon, epoch = supplier.rpartition(":")
+    if not colon:
+        return {epoch: int(offset)}, {epoch: int(offset) + 1}, None
+    wanted = EventId(supplier, int(epoch) if epoch.isdigit() else -1, int(offset))
+    named = (col("header.supplier") == wanted.supplier) & (col("header.epoch") == wanted.epoch)
+    return "earliest", "now", named & (col("header.sequence") == wanted.sequence)
+
+
+def _from_json(channel: Channel[Any], text: str) -> Event:
+    problem: HeliographError | None = None
+    for cls in channel.types:
+        try:
+            return cls.from_json(text)  # type: ignore[no-any-return]  # any event type
+        except HeliographError as error:
+            problem = problem or error
+    assert problem is not None, "a channel has event types"
+    raise problem
+
+
+class Asker:
+    """Answers for the receivers of one station, and asks the others about theirs."""
+
+    def __init__(self, station: snapshot.Station, find_channel: Callable[[str], Channel[Any] | None]) -> None:
+        self._station = station
+        self._channel = find_channel
+        self.records = DeliveryRing()
+        self._opening = station.ports.tasks.lock("opening of delivery records")
+        self._listens = False
+
+    def listen(self) -> None:
+        """Keep delivery records from now on, where a channel of this station makes any."""
+        with self._opening:
+            records = None if self._listens else self._channel(DELIVERIES)
+            if records is None:
+                return
+            self._listens = True
+        records.subscribe(self.records.add, types=(DeliveryRecord,), start="earliest")
+
+    def why(self, channel: Channel[Any], asked: Any, receiver: str) -> Why:
+        """See the module."""
+        if not isinstance(receiver, str):
+            raise TypeError(f"a receiver is named by text, as in station.snapshot(), not {receiver!r:.60}")
+        self.listen()
+        found = find(channel, asked)
+        told = self.here(channel, found, receiver)
+        names = set(told.receivers)
+        if told.verdict != UNKNOWN:
+            return told
+        for told in self._elsewhere(channel, found, receiver):
+            if told.verdict != UNKNOWN:
+                return told
+            names |= set(told.receivers)
+        return msgspec.structs.replace(told, station="", **_nobody(receiver, sorted(names)))
+
+    def all_of(self, channel: Channel[Any], asked: Any) -> tuple[Found, list[Why]]:
+        """The answers for every receiver of a channel, in all stations; see `helio trace`."""
+        self.listen()
+        found = find(channel, asked)
+        answers = [self.here(channel, found, name) for name in _names(channel)]
+        for told in self._elsewhere(channel, found, ""):
+            for name in told.receivers:
+                answers += [one for one in self._elsewhere(channel, found, name) if one.verdict != UNKNOWN]
+        return found, answers
+
+    def _elsewhere(self, channel: Channel[Any], found: Found, receiver: str) -> Iterator[Why]:
+        """What other stations say that have the channel."""
+        mesh, body = self._station.mesh, found.event.to_json()
+        if len(body) > MAX_EVENT:
+            raise NotPossible(
+                channel.name, f"its event has {len(body)} bytes; stations ask each other up to {MAX_EVENT}"
+            )
+        question = Question(
+            channel.name, receiver, info_of(type(found.event)).name, body, found.header, found.is_pushed
+        )
+        for other in () if mesh is None else mesh.stations():
+            if any(state.name == channel.name and state.consumers for state in other.channels):
+                with suppress(QueryFailed):
+                    told = mesh.ask(other.station, snapshot.WHY, question, snapshot.ASK_LIMIT)  # type: ignore[union-attr]  # it is there
+                    yield msgspec.msgpack.decode(told, type=Why)
+
+    def asked(self, _: int, body: msgspec.Raw, reply: Callable[[Any], None]) -> None:
+        """Answer another station; see `heliograph.links.session.rpc`."""
+        question = msgspec.msgpack.decode(body, type=Question)
+
+        def answer() -> None:
+            try:
+                reply(self._answer(question))
+            except HeliographError as error:
+                reply(error)
+
+        self._station.ports.tasks.spawn_soon("says why", answer)
+
+    def _answer(self, question: Question) -> Why:
+        channel = self._channel(question.channel)
+        if channel is None:
+            raise NotPossible(question.channel, "is not open in this station")
+        self.listen()
+        for cls in channel.types:
+            if info_of(cls).name == question.type:
+                found = Found(cls.from_json(question.event), question.header, question.is_pushed)
+                return self.here(channel, found, question.receiver)
+        carried = f"this station has the channel with {', '.join(channel.type_names)}"
+        return self._sayer(channel, question)("not wanted", "lookup", f"{carried}, not with {question.type}")
+
+    def here(self, channel: Channel[Any], found: Found, name: str) -> Why:
+        """The answer for a receiver of this station."""
+        event, header, is_pushed = found
+        say = self._sayer(channel, Question(channel.name, name, "", b"", header, is_pushed))
+        receivers = {one.name: one for one in channel.neighbours.local_receivers()}
+        receiver = receivers.get(name) or receivers.get(f"group {name}")
+        for record in self.records.outcomes(channel.name, header) if is_pushed else ():
+            if record.receiver in (name, f"group {name}"):
+                return _recorded(say, record)
+        if receiver is None:
+            names = tuple(_names(channel))
+            return _of_cursor(channel, header, name, say) or say(UNKNOWN, "lookup", "", receivers=names)
+        stopped = _stopped(receiver, event, header, say)
+        if stopped is not None:
+            return stopped
+        if receiver.selection.tree is not None:
+            say = partial(say, steps=("its filter lets the event through",))
+        if not is_pushed:
+            return say("would be delivered", "delivery", "every condition of the receiver holds")
+        begun = receiver.selection.span.begins.get(header.partition or "")
+        if begun is not None and header.offset is not None and header.offset < begun:
+            return say(
+                "before its start",
+                "history",
+                f"it was opened with start={receiver.selection.span.start!r}",
+                {"header.offset": str(header.offset), "begins at": str(begun)},
+                f"open it with start={header.offset} or start='earliest'",
+            )
+        return _of_cursor(channel, header, name, say) or _queued(receiver, header, say)
+
+    def _sayer(self, channel: Channel[Any], about: Question) -> Callable[..., Why]:
+        """Makes answers about one event and receiver."""
+        label = self._station.name or f"{self._station.id:016x}"
+        event = str(about.header.id) if about.is_pushed else ""
+        return partial(Why, channel.name, event, about.receiver, label)
+
+
+def _names(channel: Channel[Any]) -> list[str]:
+    """Receivers of this station, and durable consumers that are away."""
+    names = {one.name for one in channel.neighbours.local_receivers()}
+    store = channel.store
+    if isinstance(store, JournalStore):
+        kept = [one.name for one in store.cursor_states() if not one.name.startswith(PREFIX)]
+        names |= {name.replace(GROUP_PLACE, "group ", 1) if _is_group(name) else name for name in kept}
+    return sorted(names)
+
+
+def _is_group(name: str) -> bool:
+    return name.startswith(GROUP_PLACE)
+
+
+def _nobody(receiver: str, known: list[str]) -> dict[str, Any]:
+    close = difflib.get_close_matches(receiver, known, 1)
+    has = f"receivers are {', '.join(known)}" if known else "nobody receives from this channel"
+    guess = f"did you mean {close[0]!r}?" if close else "station.snapshot() and `helio top` list receivers"
+    return {
+        "rule": f"no station has a receiver of this name; {has}",
+        "remedy": guess,
+        "receivers": tuple(known),
+    }
+
+
+def _recorded(say: Callable[..., Why], record: DeliveryRecord) -> Why:
+    facts = {"waited": f"{record.waited_ns / 1e9:.6f} s", "sends": str(record.sends)}
+    if record.reason:
+        facts["reason"] = record.reason
+    return say(record.outcome, "delivery", "so its delivery record says", facts, at_ns=record.at_ns)
+
+
+def _stopped(receiver: Receiver, event: Event, header: Header, say: Callable[..., Why]) -> Why | None:
+    """The answer when a filter or its types stop the event; None when nothing does."""
+    last = next((step for step in steps_of(receiver, event, header) if not step.passed), None)
+    if last is None:
+        return None
+    if last.kind == "lookup":
+        wanted = ", ".join(sorted({info_of(cls).name for cls in receiver.selection.conditions}))
+        facts = {"header.type": header.type, "header.supplier": header.supplier, "wants": wanted}
+        return say("not wanted", "lookup", last.detail, facts, "open it without types= and sources=")
+    rule, values = deciding(receiver, event, header)
+    return say("stopped", last.kind, rule, values, "change its filter: receiver.change(where=...)")
+
+
+def deciding(receiver: Receiver, event: Event, header: Header) -> tuple[str, dict[str, str]]:
+    """The part of a receiver's filter that is not true, and what it reads."""
+    condition = for_source(receiver.selection.conditions[type(event)], header.supplier)
+    checked = condition.checked if isinstance(condition, Condition) else None
+    if checked is None:
+        return "its filter", {}
+    node, text = checked.node, checked.text
+    if isinstance(node, k.And):
+        written = _parts(receiver.selection.tree, len(node.items))
+        for number, item in enumerate(node.items):
+            if evaluate(item, event, header) is not True:
+                node, text = item, written[number] if written else text
+                break
+    values = {}
+    for column in k.columns(node):
+        path = ".".join(str(step.key) for step in column.steps)
+        value = evaluate(column, event, header)
+        said = "NULL" if value is None else repr(value)[:MAX_VALUE]
+        values[f"header.{path}" if column.header else path] = said
+    outcome = evaluate(node, event, header)
+    return f"{text} is {'NULL' if outcome is None else 'false'}", values
+
+
+def _parts(tree: Any, number: int) -> list[str]:
+    """The texts of the parts of a conjunction; empty when they cannot be told apart."""
+    if tree is None or not isinstance(tree.tree, t.And) or len(tree.tree.items) != number:
+        return []
+    begins = [_begin(item) for item in tree.tree.items]
+    if begins != sorted(set(begins)) or not begins[0]:
+        return []
+    text = str(tree)
+    ends = [*(begin - 1 for begin in begins[1:]), len(text)]
+    return [_without_and(text[begin - 1 : end]) for begin, end in zip(begins, ends, strict=True)]
+
+
+def _begin(tree: Any) -> int:
+    """The first column of a part; that of an operator stands behind its left side."""
+    column: int = tree.at.column
+    return min((column, *map(_begin, t.children(tree))))
+
+
+def _without_and(text: str) -> str:
+    text = text.strip().rstrip("(").strip()
+    return text[:-3].strip() if text.lower().endswith("and") else text
+
+
+def _of_cursor(channel: Channel[Any], header: Header, name: str, say: Callable[..., Why]) -> Why | None:
+    """What a durable consumer, or a group, has acknowledged; None for a receiver without a cursor here."""
+    store, offset = channel.store, header.offset
+    if not isinstance(store, JournalStore) or header.partition != store.partition or offset is None:
+        return None
+    group = GROUP_PLACE + name.removeprefix("group ")
+    state = next((one for one in store.cursor_states() if one.name in (name, group)), None)
+    position = None if state is None else state.positions.get(store.partition)
+    if state is None or position is None:
+        return None
+    facts = {"header.offset": str(offset), "acknowledged below": str(position.low), "owner": state.owner}
+    if offset < position.low or offset in position.acks:
+        return say("acknowledged", "cursor", "the durable consumer has acknowledged this offset", facts)
+    if attempts := position.attempts.get(offset, 0):
+        facts["attempts"] = str(attempts)
+    behind = offset - position.low
+    before = f"{behind} offsets before it are not acknowledged either"
+    return say(
+        "not acknowledged",
+        "cursor",
+        before if behind else "it is the next to acknowledge",
+        facts,
+        "look at its program: `helio doctor` says whether it is stuck or away",
+    )
+
+
+def _queued(receiver: Receiver, header: Header, say: Callable[..., Why]) -> Why:
+    """What the counters of a receiver say of an event that it wants."""
+    counts = receiver.counts()
+    facts = {"delivered": str(counts.delivered), "pending": str(counts.pending)}
+    facts |= {f"dropped {reason}": str(n) for reason, n in counts.dropped.items()}
+    facts |= {name: str(n) for name, n in (("failed", counts.failed), ("expired", counts.expired)) if n}
+    last = receiver.queue.last if isinstance(receiver, QueuedReceiver) else None
+    is_behind = last is not None and last.supplier == header.supplier and last.sequence < header.sequence
+    if sum(counts.dropped.values()) + counts.failed + counts.expired:
+        return say(
+            "not recorded",
+            "queue",
+            "its filter wants the event; what became of each single one is not written down",
+            facts,
+            "hg.QoS(delivery_records='all') on the channel records every outcome",
+        )
+    if receiver.selection.span.start in NOW and not counts.pending and not counts.delivered:
+        rule = "it was opened with start='now' and has got nothing since: the event may be from before"
+        return say("not recorded", "history", rule, facts, "open it with start='earliest'")
+    if counts.pending or is_behind or not counts.delivered:
+        remedy = "a callback that does not return shows in `helio doctor`"
+        return say("waiting", "queue", "it waits, or is being delivered: nothing was dropped", facts, remedy)
+    return say("delivered", "queue", "nothing waits, and no event was ever dropped, failed or missed", facts)
