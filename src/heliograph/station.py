@@ -871,7 +871,7 @@ atexit.register(_close_open)
 
 @cache
 def _close_before_threads_end() -> None:
-    """Zenoh's threads end with its sessions, and Python waits for them before it does what is registered above.
+    """Zenoh's threads end with its sessions, and Python waits for them before it runs what is registered.
 
     As `concurrent.futures` does it. Where Python no longer has it, programs that leave their station open and
     linked to other hosts do not end by themselves.
