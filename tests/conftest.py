@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # xdist has no types
 
 from heliograph.runtime import lock_order, private_folder
+from tests.object_server import BUCKET, s3_server
 from tests.support import EXAMPLES_FACTOR
 
 if TYPE_CHECKING:
@@ -84,6 +85,21 @@ def memory_folder() -> Iterator[None]:
         patch.setenv(private_folder.MEMORY_VARIABLE, str(folder))
         yield
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def s3_environment() -> Iterator[dict[str, str]]:
+    """Variables of a server on loopback that speaks S3, for programs that tests start."""
+    with s3_server() as variables:
+        yield variables
+
+
+@pytest.fixture
+def s3(s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a bucket in that server, which this process finds by its environment."""
+    for name, value in s3_environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}"
 
 
 @pytest.fixture(autouse=True)

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from heliograph.history_table import HistoryTable as HistoryTable
     from heliograph.history_table import history as history
     from heliograph.journal import Limits as Limits
+    from heliograph.journal import Store as Store
     from heliograph.manager.roster import Activity as Activity
     from heliograph.model.annotations import Length as Length
     from heliograph.model.annotations import Shape as Shape
@@ -128,7 +129,7 @@ _HOMES = {
     "model.event": "Event EventId Header format_of",
     "filters.build": "col param",
     "model.formats": "Format",
-    "journal": "Limits",
+    "journal": "Limits Store",
     "manager.roster": "Activity",
     "qos.explanation": "explain",
     "qos.policies": "QoS",

@@ -78,7 +78,16 @@ MAX_BOUND: Final = 100_000_000
 
 _LONGEST: Final = 1e9
 """Seconds."""
-_TOP: Final = ("configuration", "station", "timers", "filtering", "correlation", "channels", "channel")
+_TOP: Final = (
+    "configuration",
+    "station",
+    "store",
+    "timers",
+    "filtering",
+    "correlation",
+    "channels",
+    "channel",
+)
 _CLASS: Final = "class"
 """In a table, what names a class of the user's own; the rest of the table is handed to it."""
 _KEY: Final = re.compile(r"""\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*[.=]""")
@@ -154,6 +163,8 @@ class Configuration(msgspec.Struct, frozen=True):
     """By channel."""
     journals: Mapping[str, Mapping[str, Any]] = {}
     """By channel, fields of `Limits`; under "" those of every channel."""
+    store: Mapping[str, Any] = {}
+    """Where sealed files are published; empty: what the program says."""
 
     def qos(self, channel: str, said: QoS) -> QoS:
         """The quality of service of a channel: what the program said, and in its place what the file says."""
@@ -183,6 +194,7 @@ def load(
     path: str | os.PathLike[str] | None,
     carriers: tuple[str, ...] = (),
     limits: Mapping[str, Option] | None = None,
+    store: Mapping[str, Option] | None = None,
 ) -> Configuration:
     """Read a file; InvalidConfiguration names the line of the first mistake. Without one, as usual.
 
@@ -190,10 +202,11 @@ def load(
         path: of the file.
         carriers: the names that `transport` may have.
         limits: what may be said of how much of a history is kept.
+        store: what a store of published segments may be told.
     """
     if path is None:
         return Configuration()
-    return _Reading(str(path), _text(path), carriers, limits or {}).configuration()
+    return _Reading(str(path), _text(path), carriers, limits or {}, store or {}).configuration()
 
 
 def _no_path(value: Any) -> str | None:
@@ -255,6 +268,13 @@ class StationOptions(TypedDict, total=False):
         Option(
             "when the files of persistent channels are rotated, and how much of them is kept",
             Object("hg.Limits(...)"),
+        ),
+    ]
+    store: Annotated[
+        Any | None,
+        Option(
+            "where sealed files are published for readers that do not see the folder; None: nowhere",
+            Object("hg.Store(...), or its URL"),
         ),
     ]
     callback_limit: Annotated[
@@ -331,11 +351,19 @@ def _is_class(value: Any) -> bool:
 class _Reading:
     """A file that is being read."""
 
-    def __init__(self, name: str, text: str, carriers: tuple[str, ...], limits: Mapping[str, Option]) -> None:
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        carriers: tuple[str, ...],
+        limits: Mapping[str, Option],
+        store: Mapping[str, Option],
+    ) -> None:
         self._limits = limits
         self._name = name
         self._text = text
         self._carriers = carriers
+        self._store = store
         try:
             self._tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -350,6 +378,9 @@ class _Reading:
         allowed = {name: rows[name].allowed for name in _STATION}
         station = self._checked("station", **allowed, transport=Choice(self._carriers))
         timers = self._checked("timers", limit=whole(1, MAX_TIMERS))
+        store = self._checked("store", **{name: row.allowed for name, row in self._store.items()})
+        if "store" in self._tables and "url" not in store:
+            self._refuse(("store",), 'it has no url, such as url = "s3://bucket/path"')
         bound = whole(1, MAX_BOUND)
         bounds = self._checked("correlation", enabled=_SWITCH, keys=bound, depth=bound, queue=bound)
         bounds.pop("enabled", None)
@@ -370,6 +401,7 @@ class _Reading:
                 "": self._journal(("channels",)),
                 **{name: self._journal(("channel", name)) for name in names},
             },
+            store=store,
             **station,
         )
 

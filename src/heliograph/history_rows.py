@@ -36,7 +36,7 @@ def formats_of(folder: str, channel: str) -> tuple[Format, ...]:
     station, formats = StationFolder(folder), FormatRegistry()
     for partition in station.partitions(channel):
         with station.reader(channel, partition, formats) as reader:
-            learn_formats(reader, station.path)
+            learn_formats(reader)
     for fmt in station.declared(channel):
         formats.register(fmt)
     return formats.formats()

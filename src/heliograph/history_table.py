@@ -28,7 +28,7 @@ from heliograph.runtime.notebook import html_table
 from heliograph.runtime.option_names import names_options
 from heliograph.spark.source.columns import full_schema
 from heliograph.spark.source.filters import joined_format
-from heliograph.spark.source.option_values import folder as parse_folder
+from heliograph.spark.source.option_values import place as parse_place
 from heliograph.spark.source.plan import chosen_types, plan_read, slices_of
 from heliograph.spark.source.pruning import pruned
 from heliograph.spark.source.tasks import Job, batches
@@ -80,7 +80,7 @@ def history(
     column that does not exist, and HistoryGone or HistoryDamaged with the range when a part of what was asked
     for is not there.
     """
-    place = parse_folder("folder", os.fspath(folder))
+    place = parse_place("folder", os.fspath(folder))
     plan = plan_read(place, channel, start, until, fail_on_data_loss=fail_on_data_loss)
     chosen = chosen_types(channel, plan.formats, types)
     joined = joined_format(chosen)

@@ -38,6 +38,7 @@ from heliograph.errors import (
 )
 from heliograph.errors.sentences import station_text
 from heliograph.journal.limits import Limits
+from heliograph.journal.published.publication import Store
 from heliograph.journal.station_folder import Keeping
 from heliograph.links import PEER_LIMIT, Carrier, Identity, check_joining, join
 from heliograph.model.event import Event
@@ -53,7 +54,7 @@ from heliograph.runtime.timeouts import check_timeout
 from heliograph.runtime.timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.registry import Access
@@ -84,6 +85,16 @@ DRAIN_LIMIT = 5.0
 """Seconds that closing waits for deliveries."""
 
 
+def _published_to(said: Any, in_file: Mapping[str, Any], *, keeps: bool) -> Store | None:
+    """The store of published segments that a program or its file has asked for."""
+    if said is not None and not isinstance(said, Store | str):
+        raise TypeError(f"store= is hg.Store(...) or its URL, not {said!r:.60}")
+    store = Store(**in_file) if in_file else said
+    if store is not None and not keeps:
+        raise NotPossible("store", "sealed segments are published from a folder: give folder=, too")
+    return Store(store) if isinstance(store, str) else store
+
+
 class Station:
     """See the module.
 
@@ -100,6 +111,8 @@ class Station:
         config: a TOML file that says what its channels have and how they dispatch; see
             `heliograph.configuration`. It takes the place of what the program says.
         journal: when the files of persistent channels are rotated, and how much of them is kept.
+        store: where sealed files of persistent channels are published for readers that do not see the folder,
+            such as a cluster of Spark: `hg.Store(...)`, or its URL; needs a folder.
         callback_limit: seconds after which a callback that does not return is reported and detached.
         peer_limit: seconds after which a station of the domain that is there and says nothing, because it is
             stopped, is suspected: it holds up nobody until it is heard again. At least 1; None: it is waited
@@ -128,6 +141,7 @@ class Station:
         priority: int | None = None,
         config: str | os.PathLike[str] | None = None,
         journal: Limits | None = None,
+        store: Store | str | None = None,
         callback_limit: float = CALLBACK_LIMIT,
         peer_limit: float | None = PEER_LIMIT,
         listen: Sequence[str] = (),
@@ -153,13 +167,15 @@ class Station:
             }
         )
         check_joining(domain, transport, peer_limit)
-        self._configuration = load(config, get_args(Carrier), rows_of(Limits))
+        self._configuration = load(config, get_args(Carrier), rows_of(Limits), rows_of(Store))
         transport = self._configuration.transport or transport
         peer_limit = self._configuration.peer_limit or peer_limit
         network = Network(*self._configuration.network(listen, connect, insecure=insecure))
         check_joining(domain, transport, peer_limit, network)
         priority = self._configuration.priority or priority
         modules = self._configuration.modules
+        keeps = folder is not None or ports is not None
+        published = _published_to(store, self._configuration.store, keeps=keeps)
         self.ports = ports or system_ports(folder)
         if on_error is not None:  # else the log has it
             reports = Reports(self.ports.tasks, reporter(on_error))
@@ -176,6 +192,7 @@ class Station:
                 station_seq,
                 owner=station_text(self.id, name),
                 limits_said=self._configuration.journal_of,
+                store=published,
             )
         self._pools = Pools(
             self.ports.clock,

@@ -6,6 +6,7 @@ python -m tests.docs.test_options      # makes them anew
 from __future__ import annotations
 
 import inspect
+from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,6 +49,8 @@ def cell(text: str) -> str:
 
 
 def shown(value: Any) -> str:
+    if value is MISSING:
+        return "none: it has to be said"
     return "`hg.Threads()`" if isinstance(value, hg.Threads) else f"`{value!r}`"
 
 
@@ -91,6 +94,8 @@ def page() -> str:
             table(rows_of(StationOptions), parameters(hg.Station.__init__)),
             "## The history on disk: `hg.Station(journal=hg.Limits(...))`\n",
             table(rows_of(hg.Limits)),
+            "## Where sealed history is published: `hg.Station(store=hg.Store(...))`\n",
+            table(rows_of(hg.Store)),
             "## A channel: `station.channel(..., qos=hg.QoS(...))`\n",
             table(rows_of(hg.QoS)),
             "### Policies that have to go together\n",

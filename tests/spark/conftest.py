@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = heliograph.spark.session(
-        app="heliograph-tests", master="local[2]", config={"spark.sql.shuffle.partitions": 2}
-    )
+def spark(s3_environment: dict[str, str]) -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_environment.items():  # Spark's workers have the environment that it starts with
+            patch.setenv(name, value)
+        session = heliograph.spark.session(
+            app="heliograph-tests", master="local[2]", config={"spark.sql.shuffle.partitions": 2}
+        )
     yield session
     session.stop()

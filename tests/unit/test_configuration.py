@@ -87,7 +87,7 @@ def test_the_file_takes_the_place_of_what_the_program_says(tmp_path: Path) -> No
         ("[channel.a.filters]\nsuppliers = { class = 'fractions:Fraction', x = 1 }", 2, "no object of it"),
         ("configuration = 'erm'\n[channel.a.filters]\nconsumers = 'TRUE'", 2, "'erm' has no filtering"),
         ("configuration = 'half'", 1, "'half': one of full, erd, efd, erm"),
-        ("x = 1", 1, "x is not known here; allowed are configuration, station, timers"),
+        ("x = 1", 1, "x is not known here; allowed are configuration, station, store, timers"),
         ("\n[station]\ncallback_limit = -1", 3, "seconds above 0"),
         ("[station]\npeer_limit = 0.5", 2, "seconds from 1 to .*: stations beat twice a second"),
         ("[channels]\npriority = 1\ndispatch = 'fifo'", 3, "one of strict, ranked, aged, deadline"),

@@ -362,6 +362,55 @@ def seal(
 
 
 @app.command()
+def publish(
+    folder: Folder,
+    store: Annotated[
+        str,
+        typer.Argument(help="A folder, or a URL such as s3://bucket/path.", show_default=False),
+    ],
+    channel: Annotated[str | None, typer.Argument(help="Only this one.", show_default=False)] = None,
+    *,
+    keep_seconds: Annotated[
+        float | None,
+        typer.Option(help="What the folder has dropped stays in the store until it is so old."),
+    ] = 0.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Put all sealed files into a store, where readers see them that do not see the folder.
+
+    A station that has the folder does that itself, with `helio station --store`; none
+    may have it now. What is not sealed stays here: `helio journal seal` first.
+    """
+    from heliograph.journal.format.folder import StationFolder, partition_folder  # noqa: PLC0415 - as above
+    from heliograph.journal.format.manifest import load  # noqa: PLC0415 - as above
+    from heliograph.journal.published.publication import Store  # noqa: PLC0415 - as above
+    from heliograph.journal.published.publisher import Publisher  # noqa: PLC0415 - as above
+    from heliograph.journal.tools.repair import folder_lock  # noqa: PLC0415 - as above
+    from heliograph.runtime.ports import system_ports  # noqa: PLC0415 - as above
+
+    station, ports = StationFolder(folder), system_ports(folder)
+    published: list[dict[str, Any]] = []
+    with folder_lock(ports):
+        publisher = Publisher(ports, Store(store, keep_seconds=keep_seconds))
+        for name in station.channels() if channel is None else (channel,):
+            for partition in station.partitions(name):
+                place = partition_folder(name, partition)
+                manifest = load(station.disk, place)
+                uploaded = publisher.publish(station.disk, place, manifest)
+                unsealed = manifest.next - publisher.held_from(place, manifest)
+                facts = {"channel": name, "partition": partition, "uploaded": uploaded}
+                published.append({**facts, "unsealed": unsealed})
+        publisher.write_domain()
+        publisher.close()
+    if as_json:
+        print_json(published)
+        return
+    for one in published:
+        left = f", {counted(one['unsealed'], 'event')} not sealed yet" if one["unsealed"] else ""
+        print_line(f"{one['channel']} {one['partition']}  {counted(one['uploaded'], 'file')} uploaded{left}")
+
+
+@app.command()
 def repair(
     folder: Folder,
     channel: Annotated[str | None, typer.Argument(help="Only this one.", show_default=False)] = None,

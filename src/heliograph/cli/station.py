@@ -44,6 +44,10 @@ def station(
         str | None, typer.Option(help="Where histories are kept; none without it.", show_default=False)
     ] = None,
     name: Annotated[str, typer.Option(help="How others see this station.", show_default=False)] = "",
+    store: Annotated[
+        str | None,
+        typer.Option(help="Where sealed files are published: a folder or s3://…", show_default=False),
+    ] = None,
     peer_limit: Annotated[
         float, typer.Option(help="Seconds after which a station that says nothing is suspected, from 1.")
     ] = PEER_LIMIT,
@@ -88,6 +92,7 @@ def station(
         "connect": connect or (),
         "insecure": insecure,
         "config": config,
+        "store": store,
     }
     with _until_interrupted():
         _run(domain, folder, options, page=page_address or page, as_json=as_json)

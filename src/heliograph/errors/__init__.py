@@ -32,6 +32,7 @@
     │   ├── SupplierFenced          a later holder has taken over this supplier
     │   ├── CursorHeld              somebody else consumes under that name                      (retriable)
     │   ├── CursorFenced            a later owner has taken over this cursor
+    │   ├── StoreTaken              another program publishes the same partition into a store
     │   ├── BatchRefused            a batch from outside was not taken in; says what to do
     │   ├── AdoptionTimeout         it is handed over, and nobody has taken it in yet           (retriable)
     │   └── TooManyAcks             too many events are acknowledged out of order
@@ -208,6 +209,7 @@ from heliograph.errors.journal import (
     JournalError,
     NoHistory,
     PartitionInUse,
+    StoreTaken,
     SupplierFenced,
     SupplierHeld,
     TooManyAcks,
@@ -358,6 +360,7 @@ __all__ = [
     "SimTaskFailed",
     "SimulationError",
     "StateFailed",
+    "StoreTaken",
     "SupplierFenced",
     "SupplierHeld",
     "Suspended",

@@ -294,6 +294,22 @@ class TooManyAcks(JournalError):
         )
 
 
+class StoreTaken(JournalError):
+    """Another program publishes the same partition into a store, so this one does not go on."""
+
+    store: str
+    """Its URL."""
+    place: str
+    """The folder of the partition, or a name that others put faster."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place!r} in the store {self.store} was published by another program since, such as a "
+            "station on a copy of this folder; end one of the two and open the other again, or give each a "
+            "store of its own"
+        )
+
+
 class BatchRefused(JournalError):
     """A batch that was handed over from outside, such as one of a Spark stream, was not taken in."""
 

@@ -16,6 +16,7 @@ from heliograph.journal.format.manifest import Damage, Head, Manifest, Segment
 from heliograph.journal.format.records import EVENT, TOMBSTONE, JournalRecord, Record, Rows
 from heliograph.journal.limits import Limits
 from heliograph.journal.names import escaped, unescaped
+from heliograph.journal.published.publication import Store
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.tools.inspection import FileInfo, Range, Report, cat, ls, partitions, verify
 from heliograph.journal.writing.receipt import Receipt
@@ -43,6 +44,7 @@ __all__ = [
     "Report",
     "Rows",
     "Segment",
+    "Store",
     "WriterStats",
     "cat",
     "escaped",

@@ -34,6 +34,7 @@ from heliograph.journal.inbox.adoption import Inbox, Target
 from heliograph.journal.inbox.staging import BATCH, READY
 from heliograph.journal.limits import DAY, Limits
 from heliograph.journal.names import ACTIVITY, CHANNELS, CONSUMERS, DELAYED, escaped
+from heliograph.journal.published.publisher import Publisher
 from heliograph.journal.store import JournalStore
 from heliograph.journal.writing.shared_threads import Shared
 from heliograph.journal.writing.writer import PartitionWriter
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from heliograph.channel.history.store import OnDurable
     from heliograph.journal.inbox.staging import Batch
     from heliograph.journal.maintenance.retention import Place
+    from heliograph.journal.published.publication import Store
     from heliograph.model.event import Event
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import FileLock, Ports, Task
@@ -90,6 +92,7 @@ class Keeping:
         owner: str = "this station",
         *,
         limits_said: Callable[[str], dict[str, Any]] = lambda _: {},
+        store: Store | None = None,
     ) -> None:
         assert ports.disk is not None
         self._ports = ports
@@ -107,7 +110,12 @@ class Keeping:
         except BaseException:
             self._lock.release()
             raise
-        self._shared = Shared(ports)
+        try:
+            publisher = None if store is None else Publisher(ports, store)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._shared = Shared(ports, publisher)
         # Guards which partitions are open; held while one is opened.
         self._opening = ports.tasks.lock("partitions")
         self._charters = ports.tasks.lock("charters")

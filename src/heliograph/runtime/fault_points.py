@@ -6,8 +6,9 @@
 
 Dying means SIGKILL: nothing is flushed, closed or told. A process that is stopped (SIGSTOP) has written its
 id to `FILE.pid` before. The points stand where a batch on its way from Spark into a journal has just changed
-its state, and where a job has changed a table; `docs/guides/spark.md` and `docs/guides/pipeline.md` list
-them. Without the variable a point costs nothing worth measuring.
+its state, where a job has changed a table, and where a segment was published; `docs/guides/spark.md`,
+`docs/guides/pipeline.md` and `docs/guides/stores.md` list them. Without the variable a point costs nothing
+worth measuring.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ TABLE_POINTS: Final = (
     "table-replaced",
 )
 LINK_POINTS: Final = ("table-linked", "table-registered", "table-swept")
-KNOWN: Final = (*POINTS, *TABLE_POINTS, *LINK_POINTS)
+STORE_POINTS: Final = ("store-uploaded", "store-manifest", "store-indexed")
+KNOWN: Final = (*POINTS, *TABLE_POINTS, *LINK_POINTS, *STORE_POINTS)
 
 
 class _Armed(NamedTuple):

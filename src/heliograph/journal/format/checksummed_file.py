@@ -45,6 +45,13 @@ def load(kind: Kind, disk: Disk, name: str, value: type[T]) -> T:
         if file.size() > kind.limit:
             raise BadJournalFile(name, f"it has {file.size()} bytes, and at most {kind.limit} are allowed")
         data = file.read_at(0, kind.limit)
+    return unpack(kind, data, name, value)
+
+
+def unpack(kind: Kind, data: bytes, name: str, value: type[T]) -> T:
+    """What these bytes of a file hold; BadJournalFile says what is wrong with them."""
+    if len(data) > kind.limit:
+        raise BadJournalFile(name, f"it has {len(data)} bytes, and at most {kind.limit} are allowed")
     if len(data) < _PREFIX.size or data[:8] != kind.magic:
         raise BadJournalFile(name, f"it does not begin as a {kind.called} does")
     _, version, _, crc = _PREFIX.unpack_from(data)

@@ -51,9 +51,25 @@ def create(disk: Disk, folder: str, partition: bytes, *, sync: bool = True) -> N
     except FileExists:
         there = disk.open(name)
     with there as file:
-        file.write_at(0, _HEADER.pack(MAGIC, VERSION, SIZE, 0, partition).ljust(SIZE, b"\0"))
+        file.write_at(0, empty(partition))
         if sync:
             file.sync()
+
+
+def empty(partition: bytes) -> bytes:
+    """The bytes of a commit file that promises nothing."""
+    return _HEADER.pack(MAGIC, VERSION, SIZE, 0, partition).ljust(SIZE, b"\0")
+
+
+def write_into(view: bytearray, commit: Commit) -> None:
+    """Both slots of a commit file in memory, whose readers are tasks of this process."""
+    for slot in SLOTS:
+        view[slot : slot + _SLOT.size] = _packed(commit)
+
+
+def _packed(commit: Commit) -> bytes:
+    plain = _SLOT.pack(*commit, 0)[:-4]
+    return plain + checksum(plain).to_bytes(4, "little")
 
 
 class CommitWriter:
@@ -68,8 +84,7 @@ class CommitWriter:
     def publish(self, commit: Commit) -> None:
         if self._file is None:
             self._file = self._disk.open(self._name)
-        plain = _SLOT.pack(*commit, 0)[:-4]
-        self._file.write_at(SLOTS[self._turn], plain + checksum(plain).to_bytes(4, "little"))
+        self._file.write_at(SLOTS[self._turn], _packed(commit))
         self._turn ^= 1
 
     def close(self) -> None:

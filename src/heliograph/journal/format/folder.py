@@ -5,12 +5,14 @@
     for partition in folder.partitions("air.tracks"):
         with folder.reader("air.tracks", partition) as reader: ...
 
-No lock is taken, so the station may be running, here or in another process. Spark and `helio journal` read
-histories through this; the station itself has `heliograph.journal.station_folder`.
+A store of published segments (`heliograph.journal.published`), in a folder or at a URL such as s3://, is read
+in the same way. No lock is taken, so the station may be running, here or in another process. Spark and
+`helio journal` read histories through this; the station itself has `heliograph.journal.station_folder`.
 """
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -27,12 +29,13 @@ from heliograph.errors import (
     NotPossible,
 )
 from heliograph.journal.names import CHANNELS, CONSUMERS, DELAYED, HEADS, MANIFEST, SEALED, escaped, unescaped
+from heliograph.journal.published.layout import is_store
+from heliograph.journal.published.store_disk import StoreDisk
 from heliograph.journal.reading.reader import PartitionReader
+from heliograph.runtime.object_store import is_remote, object_store
 from heliograph.runtime.ports import LocalDisk
 
 if TYPE_CHECKING:
-    import os
-
     from heliograph.model.formats import Format, FormatRegistry
 
 
@@ -51,21 +54,38 @@ def cursor_folder(channel: str) -> str:
     return f"{CONSUMERS}/{escaped(channel)}"
 
 
+def disk_at(location: str | os.PathLike[str]) -> LocalDisk | StoreDisk:
+    """The disk of a station's folder, or of a store of published segments; NoHistory when it is neither."""
+    text = os.fspath(location)
+    if is_remote(text):
+        far = StoreDisk(object_store(text))
+        if far.is_empty():
+            raise NoHistory(text)
+        return far
+    try:
+        disk = LocalDisk(text, create=False)
+        return StoreDisk(object_store(text)) if is_store(disk.list()) else disk
+    except DiskError as error:
+        raise NoHistory(text) from error
+
+
 class StationFolder:
     """Opens a station's folder for reading; NoHistory when it is none."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.disk = disk_at(folder)
+        self.is_published = isinstance(self.disk, StoreDisk)
+        """Whether these are published segments, and not the folder of the station itself."""
         try:
-            self.disk = LocalDisk(folder, create=False)
             self.disk.list(CHANNELS)
         except DiskError as error:
             raise NoHistory(str(folder)) from error
         self.path = self.disk.folder
-        self._file = _file_of(self.path)
+        self._file = None if self.is_published else _file_of(self.path)
 
     def is_replaced(self) -> bool:
         """Whether another folder has this name by now, such as an older copy that was put back."""
-        return _file_of(self.path) not in (None, self._file)
+        return self._file is not None and _file_of(self.path) not in (None, self._file)
 
     def channels(self) -> tuple[str, ...]:
         """Names of the channels that have a history."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_SIZE: Final = 64 << 20
 
-_KIND: Final = wholefile.Kind(b"HELIOMAN", 1, MAX_SIZE, "manifest")
+KIND: Final = wholefile.Kind(b"HELIOMAN", 1, MAX_SIZE, "manifest")
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):
@@ -129,7 +129,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(disk: Disk, folder: str) -> Manifest:
     """The manifest of a partition; NoSuchFile when there is none."""
-    return wholefile.load(_KIND, disk, f"{folder}/{MANIFEST}", Manifest)
+    return wholefile.load(KIND, disk, f"{folder}/{MANIFEST}", Manifest)
 
 
 def _created(disk: Disk, name: str) -> File:
@@ -155,7 +155,7 @@ def publish(disk: Disk, folder: str, manifest: Manifest, *, sync: bool = True) -
     """
     temporary = f"{folder}/{MANIFEST}-{manifest.generation:08x}{TEMPORARY}"
     with _created(disk, temporary) as file:
-        file.append(*wholefile.pack(_KIND, manifest))
+        file.append(*wholefile.pack(KIND, manifest))
         if sync:
             file.sync()
     disk.rename(temporary, f"{folder}/{MANIFEST}")

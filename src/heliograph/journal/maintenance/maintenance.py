@@ -10,14 +10,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from heliograph.journal.maintenance.retention import Place
 from heliograph.journal.maintenance.seal import end_process
+from heliograph.journal.names import CHANNELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.journal.format.manifest import Segment
     from heliograph.journal.maintenance.compaction_policy import RewriteJob, SealJob
-    from heliograph.journal.maintenance.retention import Place
     from heliograph.journal.writing.partition import Partition
     from heliograph.journal.writing.shared_threads import Shared
     from heliograph.runtime.ports import Disk, Lock, Ports
@@ -36,6 +37,11 @@ SEALS_PER_REWRITE: Final = 8
 """While more waits to be sealed than gets done."""
 
 
+def _is_published(place: str) -> bool:
+    """Whether a partition goes into a store: not what waits for its time, nor the service's own channels."""
+    return place.startswith(f"{CHANNELS}/") and not place.startswith(f"{CHANNELS}/_helio.")
+
+
 class Keeper:
     """Maintenance beside the writer. Without a sealer nothing is sealed, and heads are kept as they are."""
 
@@ -52,6 +58,7 @@ class Keeper:
     ) -> None:
         assert ports.disk is not None
         self._disk: Disk = ports.disk
+        self._clock = ports.clock
         self._partition = partition
         self._files = files
         self._sealer = sealer
@@ -109,7 +116,7 @@ class Keeper:
 
     def retain(self) -> None:
         """Drop what exceeds the limits, and remove what has had its grace."""
-        places = self._places()
+        places = [*self._places(), *self._unpublished()]
         with self._files:
             self._partition.retain(places)
 
@@ -157,7 +164,22 @@ class Keeper:
             busy |= self._rewrite_one()
         if not self._stopping:
             self.retain()
+            self._publish()
         return busy
+
+    def _publish(self) -> None:
+        """Tell the store of the files as they are; a history that is to be seen nowhere else stays here."""
+        publisher, place = self._shared.publisher, self._partition.folder
+        if publisher is not None and _is_published(place):
+            publisher.tell(self._disk, place, self._partition.manifest)
+
+    def _unpublished(self) -> list[Place]:
+        """The store as a consumer that lacks what was not uploaded yet."""
+        publisher, place = self._shared.publisher, self._partition.folder
+        if publisher is None or not _is_published(place):
+            return []
+        low = publisher.held_from(place, self._partition.manifest)
+        return [Place("the store of published segments", low, self._clock.time_ns())]
 
     def _arrange(self, busy: bool) -> None:
         """Under the lock of the turn: when to look next. A partition without files is looked at when told."""

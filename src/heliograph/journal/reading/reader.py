@@ -180,6 +180,11 @@ class PartitionReader:
         """
         return self._source_of(offset, self.watermark)
 
+    def learn(self, segment: Segment) -> None:
+        """Fill `formats` with those of a sealed file; one that cannot be read says nothing."""
+        with suppress(BadJournalFile, NoSuchFile):
+            self._opened(segment, self._manifest.partition)
+
     def left_out(self, start: int) -> list[CompactedIds]:
         """The ids of events from an offset on that were compacted; those of a damaged file are unknown."""
         found: list[CompactedIds] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from functools import cached_property
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never, Protocol, runtime_checkable
 
 from heliograph.errors import BadJournalFile, FormatError, HistoryDamaged, NoSuchFile
 from heliograph.journal.format.compacted_ids import KEY, unpacked
@@ -17,7 +17,7 @@ from heliograph.journal.format.frames import checksum
 from heliograph.journal.format.records import Record, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -42,6 +42,19 @@ def is_whole(disk: Disk, folder: str, entry: Segment) -> bool:
     return len(view) == entry.size and checksum(view) == entry.crc
 
 
+@runtime_checkable
+class Ranged(Protocol):
+    """A disk that is far away: of a file it gives what is asked for."""
+
+    def map_ranges(self, name: str, size: int) -> tuple[memoryview, Callable[[int, int], None]]:
+        """A view of a file of that size, and what fetches a range of it: until then it holds zeros."""
+        ...
+
+
+def _mapped(disk: Disk, name: str, size: int) -> tuple[memoryview, Callable[[int, int], None]]:
+    return disk.map_ranges(name, size) if isinstance(disk, Ranged) else (disk.map(name), lambda *_: None)
+
+
 class SegmentReader:
     """One sealed file; BadJournalFile when it is none.
 
@@ -51,7 +64,7 @@ class SegmentReader:
     def __init__(self, disk: Disk, folder: str, entry: Segment, formats: FormatRegistry) -> None:
         self._folder = folder
         self._entry = entry
-        self._view = disk.map(f"{folder}/{entry.name}")
+        self._view, self._fetch = _mapped(disk, f"{folder}/{entry.name}", entry.size)
         self._group: tuple[int, Any] = (-1, None)
         self._columns = ["_append_ts", *_RECORD_COLUMNS, *([] if entry.rows is None else ["_offset"])]
         self._good: dict[int, bool] = {}
@@ -164,6 +177,7 @@ class SegmentReader:
     @cached_property
     def _wrong(self) -> str | None:
         """What is wrong with the file as a whole."""
+        self._fetch(0, len(self._view))
         if len(self._view) != self._entry.size:
             return f"it has {len(self._view)} bytes and should have {self._entry.size}"
         return None if checksum(self._view) == self._entry.crc else "its checksum is wrong"
@@ -184,6 +198,7 @@ class SegmentReader:
         if piece not in self._good:
             start = pieces[piece - 1][0] if piece else 0
             end, crc = pieces[piece]
+            self._fetch(start, end)
             self._good[piece] = end <= len(self._view) and checksum(self._view[start:end]) == crc
         return self._good[piece]
 

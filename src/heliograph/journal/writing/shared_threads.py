@@ -16,6 +16,7 @@ from heliograph.runtime.timers import Timers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.journal.published.publisher import Publisher
     from heliograph.runtime.ports import Ports, Tasks
 
 COMMITTERS: Final = 8
@@ -66,7 +67,9 @@ class OpenFiles:
 class Shared:
     """See the module."""
 
-    def __init__(self, ports: Ports) -> None:
+    def __init__(self, ports: Ports, publisher: Publisher | None = None) -> None:
+        self.publisher = publisher
+        """Puts sealed segments into a store; None: they stay in the folder only."""
         self.committers = TaskPool(ports.tasks, "journal committer", limit=COMMITTERS, resident=1)
         self.maintenance = TaskPool(ports.tasks, "journal maintenance", limit=MAINTAINERS)
         self.timers = Timers(ports.clock, ports.tasks)
@@ -82,3 +85,5 @@ class Shared:
         self.timers.close()
         self.maintenance.close()
         self.committers.close()
+        if self.publisher is not None:
+            self.publisher.close()

@@ -11,7 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from heliograph.errors import InvalidOption
+from heliograph.errors import InvalidOption, NotPossible
+from heliograph.runtime.object_store import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -119,6 +120,20 @@ def text(name: str, value: str) -> str:
     if not value:
         raise InvalidOption(name, value, "a text that is not empty")
     return value
+
+
+def place(name: str, value: str) -> str:
+    """A folder as below, or the URL of a store of published segments."""
+    return value if _is_store(name, text(name, value)) else folder(name, value)
+
+
+def _is_store(name: str, value: str) -> bool:
+    try:
+        return is_remote(value)
+    except NotPossible as error:
+        raise InvalidOption(
+            name, value, f"a folder that the driver and all workers see, or a store ({error.reason})"
+        ) from None
 
 
 def folder(name: str, value: str) -> str:

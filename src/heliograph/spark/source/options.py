@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from heliograph.errors import InvalidOption
+from heliograph.runtime.object_store import is_remote
 from heliograph.spark.source.option_values import (
     choice,
     count,
-    folder,
     parse,
+    place,
     seconds,
     several,
     size,
@@ -136,6 +137,12 @@ def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
         raise InvalidOption("path", None, NO_PATH)
     _insist_on_one(parsed)
     _insist_on_companions(parsed)
+    if "consumer" in parsed and is_remote(parsed["path"]):
+        raise InvalidOption(
+            "consumer",
+            parsed["consumer"],
+            "a stream from the folder of a station: in a store nobody notes it",
+        )
     return Options(
         **{field: parsed[option] for option, field in _FIELDS.items() if option in parsed},
         starting=_points(parsed, "starting", "latest" if stream else "earliest"),
@@ -283,7 +290,7 @@ def _times(name: str, value: str) -> ByPartition:
 _CHOICES: Final = ("channel", "subscribe", "subscribePattern", "assign")
 _TIMES: Final = frozenset({"startingTimestamp", "startingOffsetsByTimestamp"})
 _EVERYWHERE: Final[dict[str, Parser]] = {
-    "path": folder,
+    "path": place,
     "channel": _one,
     "subscribe": several,
     "subscribePattern": _pattern,

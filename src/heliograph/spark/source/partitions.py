@@ -60,7 +60,7 @@ class Watch:
     def learned(self) -> tuple[Format, ...]:
         """The formats of everything that is kept, then those of the classes that the channels carry."""
         for reader in self._readers.values():
-            learn_formats(reader, self.folder.path)
+            learn_formats(reader)
         for channel in self._channels():
             for fmt in self.folder.declared(channel):
                 self.formats.register(fmt)

@@ -28,6 +28,7 @@ from heliograph.journal.format.records import EVENT
 from heliograph.journal.reading.segment_reader import is_whole
 from heliograph.journal.writing.segment_writer import INTEGERS, ROW_GROUP
 from heliograph.model.formats import Format, FormatRegistry
+from heliograph.runtime.object_store import is_remote
 from heliograph.spark.source.pruning import Statistics
 from heliograph.spark.source.tasks import Slice
 
@@ -157,16 +158,14 @@ def plan_read(
     return Plan(station.path, formats.formats(), tuple(files), tuple(slices))
 
 
-def learn_formats(reader: PartitionReader, root: str) -> None:
-    """Fill `reader.formats` with the formats of everything that is kept; `root` is the station's folder.
+def learn_formats(reader: PartitionReader) -> None:
+    """Fill `reader.formats` with the formats of everything that is kept.
 
     A file that cannot be read is passed over: whoever reads its rows is told what is wrong.
     """
     for segment in reader.manifest.segments:
         if any(format_id not in reader.formats for format_id in segment.formats):
-            found = _footer(str(Path(root, reader.folder, segment.name)))
-            for fmt in found.formats if found else ():
-                reader.formats.register(fmt)
+            reader.learn(segment)
     learn_formats_of_heads(reader)
 
 
@@ -208,6 +207,8 @@ class _Partition:
         self._channel = channel
         self._place = partition_folder(channel, name)
         self._station = station
+        self._is_far = is_remote(station.path)
+        """Whether Spark's own reader does not get at the files: its Java would need the store's, too."""
         self._trusts_files = trusts_files
         self._reader = reader
         self._first = self._next = 0
@@ -236,6 +237,9 @@ class _Partition:
             first, end = max(segment.first, self._first), min(segment.next, self._next)
             known = all(format_id in self._reader.formats for format_id in segment.formats)
             if first >= end and known:
+                continue
+            if self._is_far:
+                self._reader.learn(segment)
                 continue
             found = self._look_into(segment)
             if found is not None and first < end:

@@ -71,10 +71,10 @@ def read(
     HistoryDamaged with the range when a part of what was asked for is not there.
     """
     from heliograph.spark.source.filters import filter_sql, joined_format, parsed, stored_times  # noqa: PLC0415 - Arrow and the parser load with the first read
-    from heliograph.spark.source.option_values import folder as parse_folder  # noqa: PLC0415 - as above
+    from heliograph.spark.source.option_values import place as parse_place  # noqa: PLC0415 - as above
     from heliograph.spark.source.plan import chosen_types, plan_read  # noqa: PLC0415 - as above
 
-    folder = parse_folder("folder", os.fspath(folder))
+    folder = parse_place("folder", os.fspath(folder))
     if columns not in ("typed", "envelope"):
         from heliograph.errors import NotPossible  # noqa: PLC0415 - as above
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from heliograph.errors import HistoryDamaged, HistoryGone
+from heliograph.journal.format.folder import disk_at
 from heliograph.journal.format.records import count_events
 from heliograph.journal.reading.head_columns import grouped
 from heliograph.journal.reading.head_reader import HeadReader
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.model.formats import Format, FormatRegistry
-from heliograph.runtime.ports import LocalDisk
 from heliograph.spark.source.columns import Shape
 from heliograph.spark.source.filters import parsed
 from heliograph.spark.source.options import BadRecords, Evolution  # noqa: TC001 - a Job is decoded by them
@@ -90,7 +90,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 def batches(job: Job, part: Slice, wanted: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of one slice."""
-    with PartitionReader(LocalDisk(job.folder, create=False), part.place, formats=_registry(job)) as reader:
+    with PartitionReader(disk_at(job.folder), part.place, formats=_registry(job)) as reader:
         yield from _Task(job, part, reader, wanted).batches()
 
 

@@ -51,7 +51,7 @@ def test_a_manifest_of_a_later_version_is_refused_by_its_number(disk: SimDisk) -
 
 
 def test_a_manifest_beyond_all_reason_is_not_read(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "_KIND", manifests._KIND._replace(limit=10))
+    monkeypatch.setattr(manifests, "KIND", manifests.KIND._replace(limit=10))
     with pytest.raises(BadJournalFile, match="at most 10 are allowed"):
         load(disk, "p")
 

@@ -76,7 +76,7 @@ def job(folder: Path, known: Sequence[Format] | None = None, **options: Any) -> 
 
 def _formats(folder: Path) -> tuple[Format, ...]:
     with PartitionReader(LocalDisk(folder, create=False), PLACE) as reader:
-        learn_formats(reader, str(folder))
+        learn_formats(reader)
         return reader.formats.formats()
 
 
@@ -362,7 +362,7 @@ def test_runs_are_read_from_a_head_as_the_journal_reads_them(
     )
     partition, place = of_station(tmp_path)
     with PartitionReader(LocalDisk(tmp_path, create=False), place) as reader:
-        learn_formats(reader, str(tmp_path))
+        learn_formats(reader)
         records = reader.read(0)
         formats = reader.formats.formats()
     assert len(records) == 37
