@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from heliograph.errors import WrongEventType as WrongEventType
     from heliograph.filters.build import col as col
     from heliograph.filters.build import param as param
+    from heliograph.flight_recorder import CutOut as CutOut
+    from heliograph.flight_recorder import FlightRecorder as FlightRecorder
     from heliograph.history_table import HistoryTable as HistoryTable
     from heliograph.history_table import history as history
     from heliograph.journal import Limits as Limits
@@ -137,6 +139,7 @@ _HOMES = {
     "history_table": "HistoryTable history",
     "monitoring.why": "why",
     "rehearsal": "Rehearsal rehearse",
+    "flight_recorder": "CutOut FlightRecorder",
     "qos.threads": "Threads",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

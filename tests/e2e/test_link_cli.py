@@ -23,7 +23,7 @@ from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 from tests.ring_support import needs_rings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 
@@ -469,3 +469,32 @@ def test_explain_says_who_would_get_an_event_and_prints_the_code_of_a_push(
         assert any(kind.startswith("filter of link to ") for kind in kinds)
     assert run(["explain", "air.tracks", "--domain", "cli"]) == 2
     assert "give an event as JSON, or --code" in capsys.readouterr().err
+
+
+def test_a_recorder_keeps_what_is_around_a_trigger_of_another_station(
+    station: hg.Station, tmp_path: Path
+) -> None:
+    tracks = station.channel("air.tracks", Track)
+    box = tmp_path / "box"
+    with helio(
+        "recorder", str(box), "air.tracks", "--when", "speed > 900", "--before", "3600", "--json"
+    ) as program:
+        assert tracks.wait_matched(1, LIMIT)
+        tracks.push_many([Track(n, 999.0 if n == 30 else 1.0) for n in range(40)])
+        kept = lambda: hg.history(box, "recorded.air.tracks").count()  # noqa: E731 - asked again and again
+        assert wait_until(lambda: (box / "channels").exists() and _there(kept) == 40)
+        program.send_signal(signal.SIGINT)
+        said, trouble = program.communicate(timeout=LIMIT)
+    assert program.returncode == 0, trouble
+    assert {"cuts": 1, "kept": 40, "seen": 40}.items() <= msgspec.json.decode(said).items()
+    assert (
+        run(["recorder", str(tmp_path / "other"), "air.nothing", "--domain", "nobody", "--when", "x > 1"])
+        == 2
+    )
+
+
+def _there(count: Callable[[], int]) -> int:
+    """0 while there is no such history."""
+    with suppress(hg.HeliographError):
+        return count()
+    return 0

@@ -18,7 +18,17 @@ import typer
 from typer.exceptions import TyperException
 
 from heliograph._version import __version__
-from heliograph.cli import formats, journal, operate, pipeline, pubsub, replay, spark, station
+from heliograph.cli import (
+    flight_recorder,
+    formats,
+    journal,
+    operate,
+    pipeline,
+    pubsub,
+    replay,
+    spark,
+    station,
+)
 from heliograph.cli.output import CommandFailed, printable, show_help_without_command
 from heliograph.errors import HeliographError
 
@@ -52,6 +62,7 @@ for command in (
     operate.redrive,
     pubsub.explain,
     replay.replay,
+    flight_recorder.recorder,
 ):
     app.command()(command)
 

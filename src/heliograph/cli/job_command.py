@@ -132,7 +132,7 @@ def _run(
             wanted = [stack.enter_context(_session(command.title, **session))]
         options: dict[str, Any] = {"progress": lambda *so_far: show(*command.shows(*so_far))}
         if follow:
-            options |= {"follow": True, "every": every, "stop": stack.enter_context(_stopping())}
+            options |= {"follow": True, "every": every, "stop": stack.enter_context(stopping())}
         try:
             done = command.run(*wanted, **options)
         except ExpectationFailed as error:
@@ -189,7 +189,7 @@ def _session(title: str, master: str | None, remote: str | None) -> Iterator[Spa
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
+def stopping() -> Iterator[threading.Event]:
     """An event that Ctrl-C and SIGTERM set, for a job that would go on for ever; a second one interrupts."""
     stop = threading.Event()
 

@@ -6,6 +6,7 @@
     helio pipeline correlate data storms tables/storms
     helio pipeline register data air.tracks tables/sealed --format iceberg
     helio pipeline align data tables/train --channel imu=robot.imu --channel gps=robot.gps --grid 0.01
+    helio pipeline cutouts data air.tracks tables/alarms --when "speed > 900" --before 10 --after 5
     helio pipeline report data report.html
     helio pipeline quality data air.tracks --expect "speed BETWEEN 0 AND 1200" --expect "fail: id > 0"
 
@@ -364,6 +365,68 @@ def _aligned(done: jobs.Aligned) -> Iterator[str]:
         yield f"  {done.train} to train with, {done.test} to test with"
     gaps = ", ".join(f"{alias} in {count}" for alias, count in done.gaps.items())
     yield f"  no value: {gaps}; {done.late} events came too late to be seen"
+
+
+@app.command()
+@runs_job
+def cutouts(
+    folder: Folder,
+    channel: ChannelName,
+    to: Table,
+    *,
+    when: Annotated[
+        str | None,
+        typer.Option(help="A filter: an event for which it is true is a trigger.", show_default=False),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(help="Or the name of a replayable pattern: a match is one.", show_default=False),
+    ] = None,
+    before: Annotated[float, typer.Option(help="Seconds that are kept before a trigger.")] = 10.0,
+    after: Annotated[float, typer.Option(help="Seconds that are kept after it.")] = 5.0,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="A field: a trigger is about events with the same value only.", show_default=False),
+    ] = None,
+    time: Annotated[
+        str, typer.Option(help="Of what: append, source, or a field that is a datetime.")
+    ] = "append",
+    thin: Annotated[
+        float | None,
+        typer.Option(
+            help="Keep the first event in each stretch of so many seconds elsewhere. [default: none]",
+            show_default=False,
+        ),
+    ] = None,
+    table_format: TableFormat = "parquet",
+) -> Command:
+    """Write what was around each trigger into a table, in full; the rest thinned, or not at all."""
+    from heliograph.spark.jobs.cutouts import CutOutJob  # noqa: PLC0415 - as above
+
+    job = CutOutJob(
+        folder=folder,
+        channel=channel,
+        to=to,
+        when=when,
+        pattern=pattern,
+        before=before,
+        after=after,
+        by=by or (),
+        time=time,
+        thin=thin,
+        format=table_format,
+    )
+
+    def shows(done: jobs.CutOuts) -> tuple[int, int, str]:
+        return done.events, done.left, counted(done.rows, "row")
+
+    def says(done: jobs.CutOuts) -> Iterator[str]:
+        yield (
+            f"{counted(done.rows, 'row')} of {channel} in {counted(done.cuts, 'cut-out')} written to {to} "
+            f"({done.format}), of {counted(done.events, 'event')} since the last run; {done.seconds:.1f} s"
+        )
+
+    return Command(f"cut-outs of {channel}", job.run, shows, says)
 
 
 @app.command()

@@ -8,6 +8,7 @@
     jobs.correlate(spark, "data", "storms", "tables/storms")
     jobs.register("data", "air.tracks", "tables/sealed", format="iceberg")
     jobs.align(spark, "data", ["robot.imu", "robot.gps"], "tables/train", grid=0.01)
+    jobs.cutouts(spark, "data", "air.tracks", "tables/alarms", when="speed > 900", before=10, after=5)
     jobs.report(spark, "data", "report.html")
 
 Each checks its arguments when it is made, so that a mistake is found before Spark starts; each says in
@@ -19,6 +20,7 @@ from __future__ import annotations
 from heliograph.spark.jobs.align import Aligned, AlignJob, align
 from heliograph.spark.jobs.archive import Archived, ArchiveJob, archive
 from heliograph.spark.jobs.correlate import Correlated, CorrelateJob, correlate
+from heliograph.spark.jobs.cutouts import CutOutJob, CutOuts, cutouts
 from heliograph.spark.jobs.quality import Expectation, Quality, QualityJob, quality
 from heliograph.spark.jobs.quality_events import QualityRecord, Quarantined
 from heliograph.spark.jobs.register import Registered, RegisterJob, register
@@ -33,6 +35,8 @@ __all__ = [
     "ChannelReport",
     "CorrelateJob",
     "Correlated",
+    "CutOutJob",
+    "CutOuts",
     "Expectation",
     "Quality",
     "QualityJob",
@@ -47,6 +51,7 @@ __all__ = [
     "align",
     "archive",
     "correlate",
+    "cutouts",
     "quality",
     "register",
     "report",
