@@ -163,6 +163,7 @@ class Instance:
         "samples",
         "state",
         "updated",
+        "valid",
         "writers",
     )
 
@@ -178,6 +179,8 @@ class Instance:
         self.last: Any = None
         """The data that came last, which has the key."""
         self.samples: list[_Sample] = []
+        self.valid = 0
+        """How many of them have data."""
         self.handed_out: tuple[int, str] = (0, "")
         """The latest source that was taken, in `by_source`."""
         self.updated: int | None = None
@@ -185,9 +188,6 @@ class Instance:
         """What waits for the separation to be over."""
         self.deadline: int | None = None
         self.purge_at: int | None = None
-
-    def valid(self) -> int:
-        return sum(sample.is_valid for sample in self.samples)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,20 +297,20 @@ class ReaderCache:
 
     def _store(self, instance: Instance, arrival: Arrival, now: int) -> Refusal | Ignored | None:
         limits = self.limits
-        kept = instance.valid()
-        is_full = limits.depth is not None and kept >= limits.depth
-        if is_full:
+        kept = instance.valid
+        if limits.depth is not None and kept >= limits.depth:
             if limits.by_source and (arrival.source_ts, arrival.writer) < instance.samples[0].source:
                 return "older"
-            oldest = next(sample for sample in instance.samples if sample.is_valid)
-            self._remove(instance, oldest)
+            self._drop_oldest(instance)
         elif limits.max_samples_per_instance is not None and kept >= limits.max_samples_per_instance:
             return "samples-per-instance"
         elif limits.max_samples is not None and self.samples >= limits.max_samples:
             return "samples"
-        self._revive(instance)
+        if instance.state != "alive":
+            self._revive(instance)
         sample = _Sample(arrival, next(self._numbers), now, instance, is_valid=True)
         self.samples += 1
+        instance.valid += 1
         if limits.by_source:
             insort(instance.samples, sample, key=lambda one: one.source)
         else:
@@ -323,8 +323,6 @@ class ReaderCache:
     def _revive(self, instance: Instance) -> None:
         """A sample makes an instance alive."""
         instance.purge_at = None
-        if instance.state == "alive":
-            return
         if instance.state == "disposed":
             instance.disposed += 1
         else:
@@ -382,12 +380,19 @@ class ReaderCache:
         return instance
 
     def _forget(self, instance: Instance) -> None:
-        self.samples -= instance.valid()
+        self.samples -= instance.valid
         del self._by_key[instance.key], self._by_handle[instance.handle]
 
     def _remove(self, instance: Instance, sample: _Sample) -> None:
         instance.samples.remove(sample)
+        instance.valid -= sample.is_valid
         self.samples -= sample.is_valid
+
+    def _drop_oldest(self, instance: Instance) -> None:
+        samples = instance.samples
+        del samples[next(place for place, sample in enumerate(samples) if sample.is_valid)]
+        instance.valid -= 1
+        self.samples -= 1
 
     # Writers
 
@@ -461,10 +466,19 @@ class ReaderCache:
         for instance, sample in chosen:
             sample.is_read = True
             instance.is_new = False
-            if take:
-                instance.handed_out = max(instance.handed_out, sample.source)
-                self._remove(instance, sample)
+        if take:
+            self._take_out(chosen)
         return [(sample.data, info) for (_, sample), info in zip(chosen, infos, strict=True)]
+
+    def _take_out(self, chosen: list[tuple[Instance, _Sample]]) -> None:
+        taken = {id(sample) for _, sample in chosen}
+        for instance in {instance.handle: instance for instance, _ in chosen}.values():
+            gone = [sample for sample in instance.samples if id(sample) in taken]
+            instance.handed_out = max(instance.handed_out, *(sample.source for sample in gone))
+            instance.samples = [sample for sample in instance.samples if id(sample) not in taken]
+            valid = sum(sample.is_valid for sample in gone)
+            instance.valid -= valid
+            self.samples -= valid
 
     def has(self, wanted: Wanted, now: int) -> bool:
         """Whether there is such a sample."""

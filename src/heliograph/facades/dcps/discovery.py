@@ -121,6 +121,10 @@ class Domain:
         self.lock = tasks.lock("dcps domain")
         self.changed = tasks.condition(self.lock, "dcps change")
         self.listeners = ListenerCalls(tasks)
+        self.is_listened_to = False
+        """Whether any entity ever had a listener."""
+        self._waiting = 0
+        """Threads that wait for a change."""
         self.users = 0
         """Participants that are open."""
         self._numbers = count(1)
@@ -166,16 +170,21 @@ class Domain:
         """Wait until something has changed so that a condition holds; it is asked under the lock."""
         deadline = None if timeout is None else self.clock.monotonic_ns() + round(timeout * 1e9)
         with self.lock:
-            while not happened():
-                left = None if deadline is None else seconds_until(self.clock, deadline)
-                if left is not None and left <= 0:
-                    return False
-                self.changed.wait(left)
+            self._waiting += 1
+            try:
+                while not happened():
+                    left = None if deadline is None else seconds_until(self.clock, deadline)
+                    if left is not None and left <= 0:
+                        return False
+                    self.changed.wait(left)
+            finally:
+                self._waiting -= 1
         return True
 
     def notify(self) -> None:
         """Wake those who wait for a condition. Under the lock."""
-        self.changed.notify_all()
+        if self._waiting:
+            self.changed.notify_all()
 
     # What is known
 

@@ -66,7 +66,7 @@ class Entity(Generic[Q]):
         self.is_enabled = False
         self.is_deleted = False
         self._qos = qos
-        self._listening = listening
+        self._use(listening)
         self._condition = StatusCondition(self)
 
     def __repr__(self) -> str:
@@ -125,7 +125,12 @@ class Entity(Generic[Q]):
 
     def set_listener(self, listener: Any, mask: Iterable[StatusKind] | None = None) -> None:
         """Have an object told of statuses; None: nobody. See `heliograph.facades.dcps.listeners`."""
-        self._listening = Listening(listener, mask)
+        self._use(Listening(listener, mask))
+
+    def _use(self, listening: Listening) -> None:
+        self._listening = listening
+        if listening.listener is not None:
+            self.domain.is_listened_to = True
 
     def get_listener(self) -> Any:
         return self._listening.listener
@@ -152,6 +157,8 @@ class Entity(Generic[Q]):
 
     def _method(self, kind: StatusKind) -> Callable[..., object] | None:
         """The listener's method, of the nearest entity that has one."""
+        if not self.domain.is_listened_to:
+            return None
         entity: Entity[Any] | None = self
         while entity is not None:
             method = entity._listening.method(kind)  # noqa: SLF001 - of the same class

@@ -138,6 +138,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         self._ordered = presentation.ordered and presentation.scope != "instance"
         self._coherent = presentation.coherent
         self.cache = ReaderCache(limits_of(qos, ordered=self._ordered))
+        self._is_timed = _is_timed(self.cache.limits)
         self._feeds: dict[str, CacheFeed | None] = {}
         self._matched: dict[str, _Matched] = {}
         """Writers by the name of their supplier."""
@@ -171,6 +172,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
     def _qos_changed(self) -> None:
         with self.domain.lock:
             self.cache.limits = limits_of(self._qos, ordered=self._ordered)
+            self._is_timed = _is_timed(self.cache.limits)
         self.announce()
         for writer in self.domain.writers_of(self.topic.name):
             self.meet(writer)
@@ -401,9 +403,13 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         now = self.domain.now()
         writer = header.supplier if matched is None else matched.peer.id
         if matched is not None:
-            self._count_lost(matched, header)
-            self._hear_sample(matched, now)
-        change, part = _change_of(header)
+            before = matched.sequence
+            matched.sequence = header.sequence
+            if before is not None and header.sequence > before + 1:
+                self._count_lost(header, header.sequence - before - 1)
+            if matched.lease is not None or not matched.is_alive:
+                self._hear(matched, now)
+        change, part = ("write", None) if header.headers is None else _change_of(header)
         lifespan = None if matched is None else matched.lifespan
         arrival = Arrival(
             change,
@@ -424,24 +430,15 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             self._data_came()
         elif why in ("samples", "instances", "samples-per-instance"):
             return self._reject(header, why)
-        if why in (None, "separated"):
+        if self._is_timed or arrival.expires is not None:
             self._ring_for(arrival, now)
         return True
 
-    def _hear_sample(self, matched: _Matched, now: int) -> None:
-        if matched.lease is not None or not matched.is_alive:
-            self._hear(matched, now)
-
-    def _count_lost(self, matched: _Matched, header: Header) -> None:
+    def _count_lost(self, header: Header, number: int) -> None:
         """A gap in the sequence of a supplier; where a filter lets only some pass, gaps say nothing."""
-        before, matched.sequence = matched.sequence, header.sequence
-        if before is None or self._where or header.sequence <= before + 1:
-            return
-        if (header.supplier, header.sequence) == self._last_rejected:
-            return
-        for _ in range(min(header.sequence - before - 1, 1_000_000)):
-            self.status.count("sample_lost")
-        self.tell("sample_lost")
+        if not self._where and (header.supplier, header.sequence) != self._last_rejected:
+            self.status.count("sample_lost", by=number)
+            self.tell("sample_lost")
 
     def _reject(self, header: Header, why: str) -> bool:
         this = (header.supplier, header.sequence)
@@ -676,6 +673,12 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
     def get_sample_lost_status(self) -> CountStatus:
         status: CountStatus = self.read_status("sample_lost")
         return status
+
+
+def _is_timed(limits: CacheLimits) -> bool:
+    """Whether a sample has anything happen later."""
+    times = (limits.deadline, limits.purge_nowriter, limits.purge_disposed)
+    return limits.separation != 0 or any(time is not None for time in times)
 
 
 def _change_of(header: Header) -> tuple[Change, CoherentPart | None]:

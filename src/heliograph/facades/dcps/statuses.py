@@ -130,13 +130,13 @@ class StatusBoard:
         }
         self.changed: set[StatusKind] = set()
 
-    def count(self, kind: StatusKind, **last: Any) -> None:
-        """It has happened once more."""
+    def count(self, kind: StatusKind, by: int = 1, **last: Any) -> None:
+        """It has happened once more, or so many times."""
         before = self._values[kind]
         self.set(
             kind,
-            total_count=before.total_count + 1,
-            total_count_change=before.total_count_change + 1,
+            total_count=before.total_count + by,
+            total_count_change=before.total_count_change + by,
             **last,
         )
 

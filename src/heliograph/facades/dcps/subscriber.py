@@ -117,6 +117,8 @@ class Subscriber(Entity[SubscriberQos]):
         """A reader has something new. Under the domain's lock."""
         self.status.changed.add("data_on_readers")
         self.domain.notify()
+        if not self.domain.is_listened_to:
+            return
         method = self._method("data_on_readers")
         if method is not None:
             self.domain.listeners.post(partial(method, self))
