@@ -10,7 +10,12 @@ from pathlib import Path
 from bench.harness import Size
 from bench.papers import experiment
 
-MODULES = ("bench.papers.tao.latency", "bench.papers.tao.spacing", "bench.papers.tao.utilisation")
+MODULES = (
+    "bench.papers.dds.round_trip",
+    "bench.papers.tao.latency",
+    "bench.papers.tao.spacing",
+    "bench.papers.tao.utilisation",
+)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -77,6 +77,7 @@
     │   └── DcpsError               a call that an entity of the DCPS face cannot follow; says why
     │       ├── PreconditionNotMet, NotEnabled, AlreadyDeleted, BadParameter, OutOfResources
     │       ├── ImmutablePolicy, InconsistentPolicy       policies that cannot change, or contradict
+    │       ├── IncompatibleQos     a writer and a reader of one topic do not match; says why
     │       ├── Unsupported         a value that the standard allows and this service does not honour
     │       └── WriteTimeout        a reliable reader had no room for `max_blocking`            (retriable)
     ├── LinkError                   two stations cannot talk to each other
@@ -185,6 +186,7 @@ from heliograph.errors.dds import (
     BadParameter,
     DcpsError,
     ImmutablePolicy,
+    IncompatibleQos,
     InconsistentPolicy,
     NotEnabled,
     OutOfResources,
@@ -306,6 +308,7 @@ __all__ = [
     "HistoryReset",
     "ImmutablePolicy",
     "IncompatibleFormats",
+    "IncompatibleQos",
     "InconsistentPolicy",
     "InvalidConfiguration",
     "InvalidEvent",

@@ -27,6 +27,18 @@ class InconsistentPolicy(DcpsError):
     """Policies of one entity that contradict each other."""
 
 
+class IncompatibleQos(DcpsError):
+    """A writer and a reader of one topic do not match; told to `on_error`, at both ends."""
+
+    other: str
+    """The handle of the other one."""
+    policies: tuple[int, ...]
+    """QosPolicyIds of the policies that keep them apart."""
+
+    def __str__(self) -> str:
+        return f"{self.name} does not match {self.other}:\n{self.reason}"
+
+
 class NotEnabled(DcpsError):
     """The entity was not enabled yet."""
 

@@ -13,6 +13,7 @@ from heliograph.errors import (
     AlreadyDeleted,
     BadParameter,
     ImmutablePolicy,
+    IncompatibleQos,
     InconsistentPolicy,
     NotEnabled,
     OutOfResources,
@@ -349,8 +350,26 @@ def test_incompatible_qos_is_told_to_both_once_with_each_policy(
     writer.write(Track(1))
     assert reader.take() == []
     assert writer.get_publication_matched_status().total_count == 0
-    assert "deadline (DDS 2.2.3.7): offered 2.0, requested 1.0" in caplog.text
+    assert wait_until(lambda: caplog.text.count("deadline (DDS 2.2.3.7): offered 2.0, requested 1.0") == 2)
     assert not hg.explain(writer, reader)
+
+
+def test_a_mismatch_is_told_to_on_error_at_both_ends() -> None:
+    factory = dcps.DomainParticipantFactory.get_instance()
+    told: queue.Queue[tuple[str, BaseException]] = queue.Queue()
+    with hg.Station(on_error=lambda who, _, error: told.put((who, error))) as station:
+        participant = factory.create_participant(0, station=station)
+        ends = Ends(participant)
+        ends.writer(reliability=dcps.Reliability("best-effort"))
+        ends.reader(reliability=RELIABLE)
+        found = dict(told.get(timeout=LIMIT) for _ in range(2))
+        assert set(found) == {"writer of air.tracks", "reader of air.tracks"}
+        for error in found.values():
+            assert isinstance(error, IncompatibleQos)
+            assert error.policies == (11,)
+            assert "the writer's reliability.kind='reliable'" in str(error)
+        participant.delete_contained_entities()
+        factory.delete_participant(participant)
 
 
 def test_a_change_of_policy_brings_two_together_and_apart_again(ends: Ends) -> None:

@@ -13,6 +13,7 @@ is offered comes under the locks of its channel.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -185,6 +186,11 @@ class Domain:
         """Wake those who wait for a condition. Under the lock."""
         if self._waiting:
             self.changed.notify_all()
+
+    def report(self, name: str, error: HeliographError) -> None:
+        """Tell the station's `on_error`, in a task of its own: it may hang."""
+        report = partial(self._channel.report, name, None, error)
+        self.station.ports.tasks.spawn_soon(f"reports {name}", report)
 
     # What is known
 

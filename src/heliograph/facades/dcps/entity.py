@@ -5,7 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from heliograph.errors import AlreadyDeleted, ImmutablePolicy, InconsistentPolicy, InvalidQoS, NotEnabled
+from heliograph.errors import (
+    AlreadyDeleted,
+    ImmutablePolicy,
+    IncompatibleQos,
+    InconsistentPolicy,
+    InvalidQoS,
+    NotEnabled,
+)
 from heliograph.facades.dcps.conditions import StatusCondition
 from heliograph.facades.dcps.listeners import Listening
 from heliograph.facades.dcps.statuses import STATUSES, StatusBoard
@@ -16,6 +23,8 @@ if TYPE_CHECKING:
 
     from heliograph.facades.dcps.discovery import Domain
     from heliograph.facades.dcps.statuses import StatusKind
+    from heliograph.qos.explanation import Explanation
+    from heliograph.qos.request_offered import Incompatible
 
 Q = TypeVar("Q")
 
@@ -154,6 +163,14 @@ class Entity(Generic[Q]):
         method = self._method(kind)
         if method is not None:
             self.domain.listeners.post(partial(self._call, method, kind))
+
+    def report_apart(
+        self, ours: str, other: str, explanation: Explanation, found: tuple[Incompatible, ...]
+    ) -> None:
+        """Tell the station's `on_error`, or the log, why two ends do not match. Without the lock."""
+        numbers = tuple(dict.fromkeys(one.number for one in found))
+        error = IncompatibleQos(f"{self.name} {ours}", str(explanation), other, numbers)
+        self.domain.report(self.name, error)
 
     def _method(self, kind: StatusKind) -> Callable[..., object] | None:
         """The listener's method, of the nearest entity that has one."""

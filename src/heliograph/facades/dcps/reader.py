@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from heliograph.facades.dcps.subscriber import Subscriber
     from heliograph.facades.dcps.topic import Topic
     from heliograph.model.event import Header
+    from heliograph.qos.request_offered import Incompatible
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +285,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             return
         found = incompatible(theirs.policies, ours.policies)
         if found:
-            self._refuse(writer, [one.number for one in found])
+            self._refuse(writer, found)
             return
         policies = theirs.policies
         named, qos = channel_of(
@@ -320,22 +321,19 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         if matched.lease is not None:
             self._ring_at(matched.heard + matched.lease)
 
-    def _refuse(self, writer: Peer, policies: list[int]) -> None:
+    def _refuse(self, writer: Peer, found: tuple[Incompatible, ...]) -> None:
         with self.domain.lock:
             if writer.id in self._refused:
                 return
             self._early.pop(writer.writer, None)
             self._refused.add(writer.id)
             self._apart.add(writer.writer)
-            self.status.incompatible("requested_incompatible_qos", list(dict.fromkeys(policies)))
+            self.status.incompatible(
+                "requested_incompatible_qos", list(dict.fromkeys(one.number for one in found))
+            )
             self.tell("requested_incompatible_qos")
-        log.warning(
-            "%s %s does not match writer %s:\n%s",
-            self.name,
-            self.instance_handle,
-            writer.id,
-            explain_endpoints(writer.endpoint, self.peer.endpoint),
-        )
+        ours, theirs = self.peer.endpoint, writer.endpoint
+        self.report_apart(ours.name, writer.id, explain_endpoints(theirs, ours), found)
         self.lose(writer, forget=False)
 
     def lose(self, writer: Peer, *, forget: bool = True) -> None:

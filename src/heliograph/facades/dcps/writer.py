@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
         StatusKind,
     )
     from heliograph.facades.dcps.topic import Topic
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
 
@@ -250,13 +247,7 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
                     return
                 self._match(reader)
         if found:
-            log.warning(
-                "%s %s does not match reader %s:\n%s",
-                self.name,
-                self.instance_handle,
-                reader.id,
-                explain_endpoints(ours, theirs),
-            )
+            self.report_apart(ours.name, reader.id, explain_endpoints(ours, theirs), found)
             self.lose(reader, forget=False)
 
     def look_again(self, fed: set[tuple[str, str]]) -> None:
