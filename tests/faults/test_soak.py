@@ -25,7 +25,7 @@ KILL_EVERY = 10.0
 LONG = 180.0
 """A shorter run says nothing about slopes: caches and pools are still being filled."""
 FEW = 5
-"""Heads that are being read, and threads that wait, come and go with the load of the host. What leaks one with
+"""Heads that are read, and threads that wait, come and go with the load of the host. What leaks one with
 each kill, or with each head that is closed, leaks dozens in a quarter of half an hour."""
 PAGE = os.sysconf("SC_PAGESIZE")
 
