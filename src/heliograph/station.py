@@ -33,6 +33,7 @@ from heliograph.errors import (
     ChannelExists,
     Closed,
     ForkedStation,
+    HeliographError,
     NoSuchChannel,
     NotPossible,
 )
@@ -62,9 +63,11 @@ if TYPE_CHECKING:
     from heliograph.links.interest.channel_discovery import ChannelDiscovery
     from heliograph.links.mesh.mesh import Mesh
     from heliograph.links.services.answerers import LinkedAnswerers
+    from heliograph.links.services.managers import LinkedManagers
     from heliograph.links.services.operators import LinkedOperations
     from heliograph.links.services.states import LinkedStates
     from heliograph.manager import Manager
+    from heliograph.manager.domain import DomainManager
     from heliograph.model.event import Header
     from heliograph.monitoring.snapshot import StationSnapshot
     from heliograph.monitoring.why import Asker
@@ -81,6 +84,8 @@ T = TypeVar("T", bound=Event)
 
 CARRIER_LIMIT = 2.0
 """Seconds that opening a channel waits for stations that want its events to say how they take them."""
+SWEEP_SECONDS = 0.5
+"""Between two looks at which members were not heard of for their lease."""
 DRAIN_LIMIT = 5.0
 """Seconds that closing waits for deliveries."""
 
@@ -204,6 +209,7 @@ class Station:
         self._channels: dict[str, Channel[Any]] = {}
         self._managing = self.ports.tasks.lock("opening of the manager")
         self._manager: Manager | None = None
+        self._domain_manager: DomainManager | None = None
         self._patterns: list[NamePatternSubscription] = []
         self._discovery: ChannelDiscovery | None = None
         # What is open keeps itself alive through its streams and timers.
@@ -247,6 +253,7 @@ class Station:
         self.page: str | None = None
         """The link of its page, with the token that opens it."""
         self._page_server: PageServer | None = None
+        self._managers = self._linked_managers()
         _STATIONS.add(self)
         if ports is None:
             _OPEN.add(self)
@@ -509,11 +516,50 @@ class Station:
     @property
     def manager(self) -> Manager:
         """Channels with owners and members, as its folder knows them; see `heliograph.manager`."""
-        from heliograph.manager import Manager  # noqa: PLC0415 - few stations have members
-
         self._check_usable()
         if self._keeping is None:
-            raise NotPossible("manager", "who is in a channel is kept in a folder: hg.Station('data')")
+            raise NotPossible(
+                "manager",
+                "who is in a channel is kept in a folder: hg.Station('data'); station.domain_manager asks "
+                "the stations of the domain that have one",
+            )
+        return self._own_manager()
+
+    @property
+    def domain_manager(self) -> DomainManager:
+        """Channels with owners and members of all stations of the domain; see `heliograph.manager.domain`."""
+        from heliograph.manager.domain import DomainManager  # noqa: PLC0415 - few stations have members
+
+        self._check_usable()
+        if self._managers is None:
+            raise NotPossible("domain_manager", "is about a domain: hg.Station(domain=...)")
+        with self._managing:
+            if self._domain_manager is None:
+                self._domain_manager = DomainManager(self.ports, self.timers, self.channel, self._managers)
+            return self._domain_manager
+
+    def _answering_manager(self) -> Manager | None:
+        """For participants of other stations; None where nothing is kept."""
+        return None if self._keeping is None or self._closed else self._own_manager()
+
+    def _sweep(self) -> None:
+        """Of a timer: have members leave whose lease is over, in a task of its own."""
+        manager = self._manager
+        if manager is not None and manager.has_leases and not self._closed:
+            self.ports.tasks.spawn_soon("leases of members", partial(self._sweep_now, manager))
+
+    def _sweep_now(self, manager: Manager) -> None:
+        try:
+            for done in manager.sweep():
+                log.warning("%s", done)
+        except HeliographError as error:
+            if not self._closed:
+                log.warning("members whose lease is over have not left yet: %s", error)
+
+    def _own_manager(self) -> Manager:
+        from heliograph.manager import Manager  # noqa: PLC0415 - few stations have members
+
+        assert self._keeping is not None
         with self._managing:
             if self._manager is None:
                 manager = Manager(
@@ -526,6 +572,7 @@ class Station:
                 self._manager = manager
                 for channel in self.channels():
                     manager.meet(channel)
+                self.timers.every(SWEEP_SECONDS, self._sweep)
             return self._manager
 
     def band_workers(self) -> tuple[BandWorker, ...]:
@@ -596,6 +643,7 @@ class Station:
         run_all(
             [
                 lambda: None if self._page_server is None else self._page_server.close(),
+                lambda: None if self._domain_manager is None else self._domain_manager.close(),
                 lambda: None if self._discovery is None else self._discovery.close(),
                 *(partial(self._close_channel, channel, deadline, left) for channel in others),
                 *(partial(self._close_together, together, deadline, left) for together in togethers),
@@ -780,6 +828,13 @@ class Station:
         from heliograph.links.services.operators import LinkedOperations  # noqa: PLC0415 - as links are
 
         return LinkedOperations(self.mesh, self._channels.get, self.ports.tasks)
+
+    def _linked_managers(self) -> LinkedManagers | None:
+        if self.mesh is None:
+            return None
+        from heliograph.links.services.managers import LinkedManagers  # noqa: PLC0415 - as links are
+
+        return LinkedManagers(self.mesh, self._answering_manager, self.ports.tasks)
 
     def _linked_states(self) -> LinkedStates | None:
         if self.mesh is None:

@@ -97,6 +97,8 @@ class ConsumerOptions(Options, Acking, total=False):
 class Channel(Generic[T]):
     """Opened with `station.channel(name, *event_types)`."""
 
+    admits: Callable[[str | None, str | None], None] | None = None
+    """Refuses suppliers (the first) and groups (the second) of linked stations; None: all are admitted."""
     discovered = False
     """Whether it is open only because other stations have it and a pattern of names fits it."""
 

@@ -104,6 +104,8 @@ def _run(
     from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
 
     with Station(folder, domain=domain, **options) as running:
+        if folder is not None:
+            _open_manager(running, folder)
         channels = _keep_all(running, folder) if folder is not None else []
         if folder is not None:
             running.keep_for_others()
@@ -327,12 +329,22 @@ def _keep_all(running: Station, folder: str) -> list[str]:
 
     found = StationFolder(folder)
     opened = []
+    there = {channel.name for channel in running.channels()}
     for name in found.channels():
-        types = _types_in(found, name)
+        types = [] if name in there else _types_in(found, name)
         if types:
             running.channel(name, *types)
             opened.append(name)
     return opened
+
+
+def _open_manager(running: Station, folder: str) -> None:
+    """Open the manager where there are members: their leases hold from now on."""
+    from heliograph.journal.format.folder import StationFolder  # noqa: PLC0415 - as above
+    from heliograph.journal.names import ACTIVITY  # noqa: PLC0415 - as above
+
+    if ACTIVITY in StationFolder(folder).channels():
+        _ = running.manager
 
 
 def _types_in(folder: Any, channel: str) -> list[type[Event]]:

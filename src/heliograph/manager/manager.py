@@ -20,7 +20,7 @@ import logging
 import re
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 from weakref import WeakSet
 
 from heliograph.channel.names import check_channel, pattern_regex
@@ -30,10 +30,12 @@ from heliograph.errors import (
     BadJournalFile,
     CursorHeld,
     DiskError,
+    EventChannelNotFound,
     EventsUnderWay,
     HeliographError,
     HistoryDamaged,
     NameAlreadyUsed,
+    NotAMember,
     NotPossible,
     Suspended,
 )
@@ -41,14 +43,14 @@ from heliograph.errors.sentences import listed
 from heliograph.journal.format.channel_config import sync_name
 from heliograph.journal.names import ACTIVITY, GROUP_PLACE
 from heliograph.journal.store import READ_ROWS, JournalStore
-from heliograph.manager.member import Member
+from heliograph.manager.member import Member, insist_on_access
 from heliograph.manager.roster import Activity, Roster
 from heliograph.model.event import Event
 from heliograph.qos.policies import QoS
 from heliograph.runtime.option_names import names_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.registry import Access
@@ -56,6 +58,11 @@ if TYPE_CHECKING:
     from heliograph.runtime.ports import Ports
 
 log = logging.getLogger(__name__)
+
+MAX_ABOUT: Final = 1_000
+"""Characters of a channel's description, and of a name with its value among its attributes."""
+MAX_ATTRIBUTES: Final = 64
+"""Attributes of a channel."""
 
 T = TypeVar("T", bound=Event)
 E = TypeVar("E")
@@ -114,6 +121,8 @@ class Manager:
         """Event classes that this program gave."""
         self._ends: dict[int, WeakSet[Any]] = {}
         """What members have open, by the number of their membership."""
+        self._leases: dict[int, int] = {}
+        """Until when members with a lease are there, by the number of their membership."""
         self._unnoted: set[str] = set()
         """Channels beside which something else may be noted than the log says."""
         for managed in self._roster.channels():
@@ -123,7 +132,16 @@ class Manager:
 
     @names_options
     def create(
-        self, name: str, *types: type[T], owner: str, access: Access = "both", qos: QoS | None = None
+        self,
+        name: str,
+        *types: type[T],
+        owner: str,
+        access: Access = "both",
+        qos: QoS | None = None,
+        lease: float = 0.0,
+        description: str = "",
+        attributes: Mapping[str, str] | None = None,
+        members_only: bool = False,
     ) -> Channel[T]:
         """A new persistent channel; its owner is its first member. NameAlreadyUsed when there is one.
 
@@ -133,9 +151,16 @@ class Manager:
             owner: the user that may suspend, restart, transfer and destroy it.
             access: of the owner: "consume", "supply" or "both".
             qos: with durability="persistent", which is what it has when nothing is said.
+            lease: seconds after which the owner is gone, unless it is heard of (`renew`): another member
+                owns the channel then, or, without one, it is destroyed and its events kept; 0: it is not.
+            description: what it is about, for `search`.
+            attributes: likewise, a map of texts.
+            members_only: whether linked stations may push and consume in it as members only.
         """
         check_channel(name, types, qos, None, access)
         _check_user(name, owner)
+        _check_lease(name, lease)
+        about = _checked_about(name, description, attributes, members_only)
         if name.startswith(RESERVED):
             raise NotPossible(name, f"names that begin with {RESERVED!r} are for channels about channels")
         qos = qos or QoS(durability="persistent")
@@ -150,11 +175,12 @@ class Manager:
                 assert self._ports.disk is not None
                 _store_of(channel).settle()  # before the record: it is to be opened as it is now
                 sync_name(self._ports.disk, name)
-                self._begin(channel, owner, access)
+                self._begin(channel, owner, access, lease, about)
             except BaseException:
                 channel.close(0.0)
                 raise
             self._types[name] = types
+            self.meet(channel)
         return channel
 
     def find(self, name: str, *types: type[T]) -> Channel[T]:
@@ -173,6 +199,32 @@ class Manager:
         fits = re.compile(pattern_regex(pattern)).fullmatch
         return tuple(found for found in self._known().channels() if fits(found.name))
 
+    @names_options
+    def search(
+        self,
+        pattern: str = "**",
+        *,
+        type: str | None = None,  # noqa: A002 - a type is what it names
+        text: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> tuple[Managed, ...]:
+        """The channels whose name fits, with an event type, a text in their description, and attributes.
+
+        Args:
+            pattern: of names, as in `channels`.
+            type: the name of an event type.
+            text: is looked for in the description, in any case of letters.
+            attributes: all of them have these values.
+        """
+        wanted = dict(attributes or {}).items()
+        return tuple(
+            found
+            for found in self.channels(pattern)
+            if (type is None or type in found.types)
+            and (text is None or text.casefold() in found.description.casefold())
+            and wanted <= found.attributes.items()
+        )
+
     def find_managed(self, name: str) -> Managed:
         """Owner, members and suspension of a channel; EventChannelNotFound when the manager has none."""
         return self._known().find(name)
@@ -188,6 +240,7 @@ class Manager:
         access: Access = "both",
         history: bool = False,
         where: str | None = None,
+        lease: float = 0.0,
     ) -> Member:
         """Make a user a participant, from here on.
 
@@ -197,8 +250,10 @@ class Manager:
             access: "consume", "supply" or "both".
             history: whether it gets what was pushed before, first.
             where: the filter of what it consumes, as text: it is recorded.
+            lease: seconds after which it leaves by itself, unless it is heard of (`renew`); 0: it does not.
         """
         _check_user(name, user)
+        _check_lease(name, lease)
         if where is not None and type(where) is not str:
             raise NotPossible(name, f"where={where!r:.60}: a member's filter is recorded, so it is text")
         if type(history) is not bool:
@@ -210,9 +265,10 @@ class Manager:
                 channel.select(where=where, params={})  # refused before anything is recorded
             if not history:
                 begins = _store_of(channel).watermark
-            self._keep(
-                self._roster.joining(name, user, self._now(), access=access, where=where, begins=begins)
-            )
+            record = self._roster.joining(name, user, self._now(), access=access, where=where, begins=begins)
+            record.lease = lease
+            self._keep(record)
+            self.renew(name, user)
             _begin_place(_store_of(channel), self._roster.find(name).member(user))
         return Member(self, name, user)
 
@@ -228,6 +284,99 @@ class Manager:
             left = self._roster.find(name).member(user)
             self._keep(record)
         self._let_go(name, left)
+
+    def renew(self, name: str, user: str) -> None:
+        """A member with a lease has been heard of; NotAMember when it has left."""
+        member = self._roster.find(name).member(user)
+        if member.lease:
+            self._leases[member.number] = self._ports.clock.monotonic_ns() + round(member.lease * 1e9)
+
+    @property
+    def partition(self) -> str:
+        """The partition that this station keeps of each of its channels."""
+        return _store_of(self._activity).partition
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether some members leave by themselves when they are not heard of."""
+        return any(one.lease for found in self._roster.channels() for one in found.members.values())
+
+    def sweep(self) -> list[str]:
+        """Have members leave whose lease is over, and see to channels whose owner is gone; what was done.
+
+        Members that were there when the station began have a lease from then on.
+        """
+        done: list[str] = []
+        for managed in self._known().channels():
+            for user in managed.others():
+                if self._is_over(managed.members[user]):
+                    with suppress(NotAMember, NotPossible, EventChannelNotFound):
+                        self.leave(managed.name, user)
+                        done.append(f"{user!r} has left {managed.name}")
+            if self._is_over(managed.members[managed.owner]):
+                done.append(self._see_to_orphan(managed.name))
+        return done
+
+    def _is_over(self, member: Membership) -> bool:
+        if not member.lease:
+            return False
+        now = self._ports.clock.monotonic_ns()
+        return now >= self._leases.setdefault(member.number, now + round(member.lease * 1e9))
+
+    def _see_to_orphan(self, name: str) -> str:
+        """The owner is gone: another member takes over, or the channel is destroyed and its events kept."""
+        with self._working():
+            managed = self._roster.find(name)
+            living = [user for user in managed.others() if not self._is_over(managed.members[user])]
+            heir = living[self._ports.random.below(len(living))] if living else None
+            channel = None if heir is not None else self._opened(name)
+            if managed.suspended:
+                self._unnoted.add(name)
+            self._keep(self._roster.orphaned(name, self._now(), heir))
+            if heir is not None:
+                self._keep(self._roster.leaving(name, managed.owner, self._now()))
+            self._note_suspension(name)
+        for member in managed.members.values() if heir is None else (managed.members[managed.owner],):
+            self._let_go(name, member)
+        if channel is not None:
+            _close(channel)
+        if heir is None:
+            return f"{name} is destroyed, for its owner {managed.owner!r} is gone; its events are kept"
+        return f"{name} is {heir!r}'s, for its owner {managed.owner!r} is gone"
+
+    @names_options
+    def transfer_event(self, source: str, to: str, offset: int, *, by: str) -> bool:
+        """Push an event of one channel into another, once however often it is asked for.
+
+        Args:
+            source: the channel that it is in.
+            to: the channel that it is pushed into; it carries the event's type.
+            offset: of the event in the source's history (`header.offset`).
+            by: a member of both, that may consume there and supply here.
+        """
+        if type(offset) is not int or offset < 0:
+            raise NotPossible(source, f"offset={offset!r:.60}: of an event in its history")
+        with self._working():
+            for name, needs in ((source, "consumes"), (to, "supplies")):
+                if not getattr(self._roster.find(name).member(by), needs):
+                    raise NotPossible(
+                        name, f"{by!r} joined with another access: it has to be one that {needs}"
+                    )
+            origin: Channel[Any] = self._open(source)
+            target: Channel[Any] = self._open(to)
+        items, _ = _store_of(origin).read(offset, 1)
+        if not items or items[0][1].offset != offset:
+            raise NotPossible(source, f"has no event at offset {offset}")
+        event, header, _ = items[0]
+        target.push(
+            event,
+            id=f"transfer:{header.id}",
+            priority=header.priority,
+            source_ts=header.source_ts,
+            correlation_id=header.correlation_id,
+            headers={"transferred.from": source, "transferred.by": by},
+        )
+        return True
 
     # What the owner may ask for
 
@@ -299,13 +448,7 @@ class Manager:
         """Open something for a member whose access allows it; it is closed when the member leaves."""
         with self._working():
             membership = member.membership
-            if not getattr(membership, needs):
-                only = "consumes" if needs == "supplies" else "supplies"
-                raise NotPossible(
-                    member.channel,
-                    f"{member.user!r} only {only} here: it joined with access={membership.access!r}; "
-                    "leave and join anew with access='both'",
-                )
+            insist_on_access(member, membership, needs)
             channel: Channel[Any] = self._open(member.channel)
             place = {
                 "group": membership.group,
@@ -327,6 +470,7 @@ class Manager:
             self._note_suspension(channel.name)  # its record is lost, and no owner could restart it
         if managed is not None or channel.suspended_by("") is not None:
             channel.suspend(partial(self._reason, channel.name))
+        channel.admits = partial(self._admit, channel.name) if managed and managed.members_only else None
         if isinstance(channel.store, JournalStore):
             members = () if managed is None else managed.members.values()
             _mend_places(channel.store, members, self._roster.groups_left(channel.name))
@@ -369,6 +513,25 @@ class Manager:
             self._types.pop(name, None)
             self._note_suspension(name)
         return managed, channel
+
+    def _admit(self, name: str, supplier: str | None, group: str | None) -> None:
+        """Refuse a linked station that pushes or consumes and is no member with that access."""
+        managed = self._roster.get(name)
+        if managed is None or not managed.members_only:
+            return
+        if supplier is not None:
+            member = managed.members.get(supplier)
+            if member is None or not member.supplies:
+                why = "is no member" if member is None else "only consumes here"
+                raise NotPossible(
+                    name,
+                    f"{supplier!r} {why}: join with access='supply' or 'both', and push by member.supplier()",
+                )
+        elif not any(one.group == group and one.consumes for one in managed.members.values()):
+            raise NotPossible(
+                name,
+                f"{group or 'who is no group'!r} is of no member: join, and consume by member.consumer()",
+            )
 
     def _known(self) -> Roster:
         """For readers: without the lock, but after a call that was cut off."""
@@ -416,7 +579,9 @@ class Manager:
     def _now(self) -> int:
         return self._ports.clock.time_ns()
 
-    def _begin(self, channel: Channel[Any], owner: str, access: Access) -> None:
+    def _begin(
+        self, channel: Channel[Any], owner: str, access: Access, lease: float, about: dict[str, Any]
+    ) -> None:
         """Record a new channel. Under the lock.
 
         A history that a program without the manager has kept is not taken over; an empty one is what a crash
@@ -425,11 +590,14 @@ class Manager:
         name, begins = channel.name, _store_of(channel).watermark
         if begins and not self._roster.had(name):
             raise NameAlreadyUsed(name)
-        self._keep(
-            self._roster.creating(
-                name, owner, self._now(), access=access, types=channel.type_names, begins=begins
-            )
+        record = self._roster.creating(
+            name, owner, self._now(), access=access, types=channel.type_names, begins=begins
         )
+        record.lease = lease
+        for field, value in about.items():
+            setattr(record, field, value)
+        self._keep(record)
+        self.renew(name, owner)
         _begin_place(_store_of(channel), self._roster.find(name).member(owner))
 
     def _keep(self, record: Activity) -> None:
@@ -519,6 +687,26 @@ def _close(end: Any) -> None:
         end.close()
     except HeliographError as error:
         log.warning("%r was closed, and not all of it could be kept: %s", end, error)
+
+
+def _check_lease(channel: str, lease: Any) -> None:
+    if type(lease) not in (int, float) or not (lease == 0 or 0.1 <= lease <= 1e6):
+        raise NotPossible(channel, f"lease={lease!r:.60}: seconds from 0.1 on, or 0 for none")
+
+
+def _checked_about(channel: str, description: Any, attributes: Any, members_only: Any) -> dict[str, Any]:
+    if not isinstance(description, str) or len(description) > MAX_ABOUT:
+        raise NotPossible(channel, f"description={description!r:.60}: text of at most {MAX_ABOUT} characters")
+    found = {} if attributes is None else dict(attributes)
+    fits = all(
+        isinstance(name, str) and isinstance(text, str) and len(name) + len(text) <= MAX_ABOUT
+        for name, text in found.items()
+    )
+    if len(found) > MAX_ATTRIBUTES or not fits:
+        raise NotPossible(channel, f"attributes={attributes!r:.60}: at most {MAX_ATTRIBUTES} texts by name")
+    if type(members_only) is not bool:
+        raise NotPossible(channel, f"members_only={members_only!r:.60}: True or False")
+    return {"description": description, "attributes": found or None, "members_only": members_only}
 
 
 def _check_user(channel: str, user: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from heliograph.errors import NotPossible
 
@@ -12,11 +12,23 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.supplier import Supplier
     from heliograph.channel.receive.consumer import Consumer
     from heliograph.channel.receive.subscription import Receiver
+    from heliograph.manager.domain import DomainManager
     from heliograph.manager.manager import Manager
     from heliograph.manager.roster import Membership
 
 SAID_WHEN_JOINING: Final = ("where", "params", "types", "sources", "group", "name", "start")
 """Options of receivers that a member has by its record."""
+
+
+def insist_on_access(member: Member, membership: Membership, needs: Literal["consumes", "supplies"]) -> None:
+    """NotPossible unless a participant may do that."""
+    if not getattr(membership, needs):
+        only = "consumes" if needs == "supplies" else "supplies"
+        raise NotPossible(
+            member.channel,
+            f"{member.user!r} only {only} here: it joined with access={membership.access!r}; "
+            "leave and join anew with access='both'",
+        )
 
 
 class Member:
@@ -27,7 +39,7 @@ class Member:
     it has not acknowledged comes again.
     """
 
-    def __init__(self, manager: Manager, channel: str, user: str) -> None:
+    def __init__(self, manager: Manager | DomainManager, channel: str, user: str) -> None:
         self._manager = manager
         self.channel = channel
         """The channel's name."""

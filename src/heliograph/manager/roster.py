@@ -11,7 +11,7 @@ same one again: that is recovery.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
@@ -50,6 +50,14 @@ class Activity(Event, name="helio.activity"):
     """Of one that joined: the first offset that is for it. Of a channel: the first that is its own."""
     new_owner: str | None = None
     """Of a transfer."""
+    lease: float = 0.0
+    """Of one that joined: seconds after which it leaves by itself, unless it is heard of; 0: it does not."""
+    description: str = ""
+    """Of a channel that was created: what it is about, for those who search."""
+    attributes: Any = None
+    """Likewise: a map of texts."""
+    members_only: bool = False
+    """Likewise: whether linked stations push and consume in it as members only."""
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -62,6 +70,8 @@ class Membership(msgspec.Struct, frozen=True):
     where: str | None = None
     begins: int = 0
     """The first offset in this station's history of the channel that is for it."""
+    lease: float = 0.0
+    """Seconds after which it leaves unless it is heard of; 0: it stays until it leaves."""
 
     @property
     def consumes(self) -> bool:
@@ -86,6 +96,9 @@ class Managed(msgspec.Struct, frozen=True):
     types: tuple[str, ...] = ()
     begins: int = 0
     suspended: bool = False
+    description: str = ""
+    attributes: dict[str, str] = {}
+    members_only: bool = False
 
     def member(self, user: str) -> Membership:
         """NotAMember for anybody else."""
@@ -182,6 +195,16 @@ class Roster:
         record.where, record.begins = where, begins
         return record
 
+    def orphaned(self, name: str, at_ns: int, heir: str | None) -> Activity:
+        """The owner of a channel is gone: another member owns it, or, without one, it is destroyed."""
+        found = self.find(name)
+        owner = found.members[found.owner]
+        if heir is None:
+            return self._record("destroyed", name, found.owner, at_ns, owner.access)
+        record = self._record("transferred", name, found.owner, at_ns, owner.access)
+        record.new_owner = found.member(heir).user
+        return record
+
     def leaving(self, name: str, user: str, at_ns: int) -> Activity:
         found = self.find(name)
         member = found.member(user)
@@ -229,7 +252,16 @@ class Roster:
         if record.kind == "created":
             if found is None:
                 members = {record.user: _membership(record)}
-                new = Managed(name, record.user, members, tuple(record.types), record.begins)
+                new = Managed(
+                    name,
+                    record.user,
+                    members,
+                    tuple(record.types),
+                    record.begins,
+                    description=record.description,
+                    attributes=_texts(record.attributes),
+                    members_only=record.members_only,
+                )
                 self._channels[name] = new
             return
         if record.kind not in KINDS:
@@ -270,7 +302,13 @@ def _changed(found: Managed, record: Activity) -> Managed:
 
 def _membership(record: Activity) -> Membership:
     access = _ACCESS.get(record.user_type, "both")
-    return Membership(record.user, access, record.number, record.where, record.begins)
+    return Membership(record.user, access, record.number, record.where, record.begins, record.lease)
+
+
+def _texts(attributes: Any) -> dict[str, str]:
+    """What a record says of attributes, which is a map of texts unless somebody else wrote it."""
+    found = attributes if isinstance(attributes, dict) else {}
+    return {name: text for name, text in found.items() if isinstance(name, str) and isinstance(text, str)}
 
 
 def _user_type(channel: str, access: Access) -> str:

@@ -204,6 +204,9 @@ class Keeper:
         items, refused = reader.read(ask.page, channel.types, self._who(station), as_kept=True)
         if refused:
             raise NotPossible(ask.channel, f"an event cannot be read where it is kept: {refused[0].error}")
+        if channel.admits is not None:
+            for supplier in {header.supplier for _, header, _ in items}:
+                channel.admits(supplier, None)
         asked = sum(run.length for run in ask.page.runs)
         if asked != 1 and (ask.later is not None or ask.push_id is not None):
             raise NotPossible(ask.channel, f"{asked} events under the id of one push")
