@@ -13,6 +13,7 @@ from bench.papers import experiment
 MODULES = (
     "bench.papers.dds.round_trip",
     "bench.papers.tao.latency",
+    "bench.papers.tao.erd",
     "bench.papers.tao.spacing",
     "bench.papers.tao.utilisation",
 )

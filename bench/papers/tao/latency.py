@@ -218,7 +218,7 @@ def table_2(size: Size) -> Experiment:
         "tao-latency-2",
         "TAO, Table 2: latency in and between two processes",
         "Two such processes, each on a core of its own; the consumers of each subscribe to the events of "
-        "both, which cross a Unix socket. Least / most / average in µs to the last consumer.",
+        "both, which go through shared memory. Least / most / average in µs to the last consumer.",
         ("suppliers", "consumers", "local", "paper", "remote", "paper"),
         tuple(rows),
         facts,

@@ -24,9 +24,10 @@ The consumers are arranged in two ways:
               thread above the bands, on that core as well
 
 In both the low one is an ordinary process or thread, because the kernel keeps 5 % of a core from real-time
-ones, and takes it from all of them at once. For figure 14 a third process of its own releases both workers as
-often again, over a link, for no work. Where SCHED_FIFO is not allowed all of them are ordinary, which the
-note then says.
+ones, and takes it from all of them at once. All go by TAO's ERD configuration, as in the paper: nothing is
+filtered, each task has a channel of its own, and stations are opened with `erd.toml`. For figure 14 a third
+process of its own releases both workers as often again, over a link, for no work. Where SCHED_FIFO is not
+allowed all of them are ordinary, which the note then says.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ import heliograph as hg
 from bench.harness import Fact, Size
 from bench.papers.experiment import Experiment, experiment
 from bench.papers.figure import Series, chart
+from bench.papers.tao.erd import CONFIG
 from heliograph.errors import RealTimeRefused, WorkerFailed
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ SPIN = 0.0002
 SUPPLIER = 60
 """The real-time priority of the supplier, above that of the consumers."""
 LIMIT = 30.0
+JOBS = {True: "tao.jobs.high", False: "tao.jobs.low"}
+"""The channel of each of the two."""
 
 
 class Job(hg.Event, name="tao.job"):
@@ -84,14 +88,14 @@ class Laxity(hg.Event, name="tao.laxity"):
 
 def work_high(station: hg.Station) -> None:
     """In the process of the high-priority worker."""
-    _work(station, "high = TRUE", HIGH)
+    _work(station, JOBS[True], HIGH)
 
 
 def work_low(station: hg.Station) -> None:
-    _work(station, "high = FALSE", LOW)
+    _work(station, JOBS[False], LOW)
 
 
-def _work(station: hg.Station, where: str, period: float) -> None:
+def _work(station: hg.Station, jobs: str, period: float) -> None:
     told = station.channel("tao.laxities", Laxity)
     seen: list[float] = []
 
@@ -103,7 +107,7 @@ def _work(station: hg.Station, where: str, period: float) -> None:
             _spin(job.work_ns)
             seen.append(_laxity(job, period))
 
-    station.channel("tao.jobs", Job).subscribe(job, where=where)
+    station.channel(jobs, Job).subscribe(job)
 
 
 def _spin(work_ns: int) -> None:
@@ -132,27 +136,34 @@ def releases(seconds: float, high_work: float, low_work: float) -> Iterator[Job]
             yield Job(False, due, round(low_work * 1e9))
 
 
-def release(jobs: hg.Channel[Job], job: Job, spin: float = SPIN) -> None:
+def release(jobs: Jobs, job: Job, spin: float = SPIN) -> None:
     """Push a job at its instant."""
     if (left := (job.due_ns - time.monotonic_ns()) / 1e9 - spin) > 0:
         time.sleep(left)
     while time.monotonic_ns() < job.due_ns:
         pass
-    jobs.push(job)
+    jobs[job.high].push(job)
+
+
+def _opened(station: hg.Station, qos: hg.QoS | None = None) -> Jobs:
+    """A channel for each of the two: no filter has to tell them apart, as in the ERD configuration."""
+    return {high: station.channel(name, Job, qos=qos) for high, name in JOBS.items()}
 
 
 def other_station(domain: str) -> None:
     """Release both consumers again and again, for no work, until the end of the input."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    with hg.Station(domain=domain, transport="ring") as station:
-        jobs = station.channel("tao.jobs", Job)
-        jobs.wait_matched(2, LIMIT)
+    with hg.Station(domain=domain, transport="ring", config=CONFIG) as station:
+        jobs = _opened(station)
+        for channel in jobs.values():
+            channel.wait_matched(1, LIMIT)
         os.set_blocking(sys.stdin.fileno(), False)
         while sys.stdin.read(1) is None:
             for job in releases(1.0, 0.0, 0.0):
                 release(jobs, job, spin=0.0)
 
 
+Jobs: TypeAlias = "dict[bool, hg.Channel[Job]]"
 Point: TypeAlias = "Callable[[float, float], list[Laxity]]"
 """Runs one point, given its utilisation and how many seconds: what the high and the low one saw."""
 
@@ -162,8 +173,8 @@ def workers(*, federated: bool) -> Iterator[tuple[Point, str]]:
     """Two band workers and this process as their supplier; how a point is run, and how they are scheduled."""
     cores = sorted(os.sched_getaffinity(0))
     domain = f"tao-{os.getpid()}-{int(federated)}"
-    with hg.Station(domain=domain, transport="ring") as station:
-        jobs = station.channel("tao.jobs", Job)
+    with hg.Station(domain=domain, transport="ring", config=CONFIG) as station:
+        jobs = _opened(station)
         told = station.channel("tao.laxities", Laxity).consumer()
         how = "Two band workers on one core, the high one under SCHED_FIFO"
         try:
@@ -194,16 +205,16 @@ def threads() -> Iterator[tuple[Point, str]]:
         _spin(job.work_ns)
         seen[job.high].append(_laxity(job, HIGH if job.high else LOW))
 
-    with hg.Station() as station:
+    with hg.Station(config=CONFIG) as station:
         bands = hg.Threads("bands", os_priorities=True, background=True)
         how = "A thread for each of two bands on one core, the high one under SCHED_FIFO"
         try:
-            jobs = station.channel("tao.jobs", Job, qos=hg.QoS(threads=bands))
+            jobs = _opened(station, hg.QoS(threads=bands))
         except RealTimeRefused:
-            jobs = station.channel("tao.jobs", Job, qos=hg.QoS(threads=hg.Threads("bands")))
+            jobs = _opened(station, hg.QoS(threads=hg.Threads("bands")))
             how = "A thread for each of two bands, without SCHED_FIFO, which is not allowed here"
-        jobs.subscribe(job, where="high = TRUE", priority=5, name="high")
-        jobs.subscribe(job, where="high = FALSE", priority=1, name="low")
+        jobs[True].subscribe(job, priority=5, name="high")
+        jobs[False].subscribe(job, priority=1, name="low")
         with suppress(PermissionError):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(SUPPLIER))
 
@@ -211,7 +222,7 @@ def threads() -> Iterator[tuple[Point, str]]:
             seen.update({True: [], False: []})
             for one in releases(seconds, _high_work(utilisation), LOW_WORK):
                 release(jobs, one, spin=0.0)  # whoever spins here has the core of the bands
-            if not jobs.settle(LIMIT):
+            if not all(channel.settle(LIMIT) for channel in jobs.values()):
                 raise RuntimeError("the bands have not ended their work")
             return [_seen(high, seen[high]) for high in (True, False)]
 
@@ -234,12 +245,12 @@ def _high_work(utilisation: float) -> float:
 
 
 def _told_by_workers(
-    jobs: hg.Channel[Job], told: hg.Consumer[Laxity], utilisation: float, seconds: float
+    jobs: Jobs, told: hg.Consumer[Laxity], utilisation: float, seconds: float
 ) -> list[Laxity]:
     for job in releases(seconds, _high_work(utilisation), LOW_WORK):
         release(jobs, job)
     for high in (True, False):
-        jobs.push(Job(high, 0, 0, last=True))
+        jobs[high].push(Job(high, 0, 0, last=True))
     by_priority: dict[bool, Laxity] = {}
     while len(by_priority) < 2:
         laxity = told.pull(LIMIT)
