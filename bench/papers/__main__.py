@@ -16,6 +16,7 @@ MODULES = (
     "bench.papers.tao.erd",
     "bench.papers.tao.spacing",
     "bench.papers.tao.utilisation",
+    "bench.papers.echo",
 )
 
 
