@@ -500,6 +500,11 @@ class _Reading:
         if not isinstance(said, dict):
             self._refuse(path, f"{value!r}: a name, or a table of {', '.join(Threads.__struct_fields__)}")
         self._check_names(path, said, Threads.__struct_fields__)
+        if "strategy" in said:
+            own = (*path, "strategy")
+            if not _is_class(said["strategy"]):
+                self._refuse(own, f"{said['strategy']!r:.60}: a class of your own, module:Class")
+            said = {**said, "strategy": self._made(own, said["strategy"])}
         try:
             return Threads(**said)
         except InvalidQoS as error:

@@ -47,6 +47,37 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
+class OneEach:
+    """A thread strategy."""
+
+    def __init__(self, most: int = 1) -> None:
+        self.most = most
+
+    def workers(self, priority: int) -> int:
+        return min(priority, self.most)
+
+    def begin(self, priority: int) -> None: ...
+
+    def end(self, priority: int) -> None: ...
+
+
+def test_a_thread_strategy_of_ones_own_is_named_in_the_file(tmp_path: Path) -> None:
+    own = f'{{ class = "{__name__}:OneEach", most = 3 }}'
+    file = written(tmp_path, f'[channel.c]\nthreads = {{ kind = "bands", strategy = {own} }}')
+    with hg.Station(config=file) as station:
+        channel = station.channel("c", Note)
+        strategy = channel.qos.threads.strategy
+        assert isinstance(strategy, OneEach)
+        assert strategy.most == 3
+        heard = threading.Event()
+        channel.subscribe(lambda _: heard.set(), priority=3)
+        channel.push(Note("n"))
+        assert heard.wait(LIMIT)
+    file = written(tmp_path, '[channel.c]\nthreads = { kind = "bands", strategy = "fast" }')
+    with pytest.raises(InvalidConfiguration, match="a class of your own, module:Class"):
+        load(file)
+
+
 def test_the_file_takes_the_place_of_what_the_program_says(tmp_path: Path) -> None:
     file = written(
         tmp_path,

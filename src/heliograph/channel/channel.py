@@ -21,6 +21,7 @@ from heliograph.channel.inline_counters import Accounts
 from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.link_port import LinkPort
 from heliograph.channel.observer import joined
+from heliograph.channel.publish.acks import AckTrace
 from heliograph.channel.publish.delayed import delayed_for
 from heliograph.channel.publish.supplier import Receipt, Supplier
 from heliograph.channel.queueing.factory import QueueFactory
@@ -702,6 +703,17 @@ class Channel(Generic[T]):
     def suspended(self) -> Callable[[], Exception] | None:
         """Makes the error that every push raises; None when pushes are taken in."""
         return self._members.suspended
+
+    def trace_acks(self) -> AckTrace:
+        """Record what the monitor of this channel does, step by step, until the trace is closed.
+
+        For `QoS(ack="delivered")`; NotPossible where pushes wait for no receiver. A new trace ends the last.
+        """
+        if self.monitor is None:
+            raise NotPossible(
+                self.name, "pushes wait for no receiver here: open it with QoS(ack='delivered')"
+            )
+        return AckTrace(self.monitor)
 
     @names_options
     def wait_matched(self, consumers: int = 1, timeout: float | None = None) -> bool:

@@ -98,7 +98,8 @@ class Watching:
         self._channel = channel
         self._resend = resend
         self._bury = add_dead_letter
-        self._trace = trace
+        self.trace = trace
+        """Told each step, under the monitor's lock: it must neither wait nor push."""
         self._lock = ports.tasks.lock(f"monitor of {channel}")
         self._monitor: Monitor[EventId] = Monitor(timeout_ns=round(timeout * 1e9), resends=resends)
         self._tickets: dict[EventId, WatchTicket] = {}
@@ -277,8 +278,8 @@ class Watching:
         return self._tickets.pop(event, None)
 
     def _say(self, step: str, event: EventId, receiver: str = "") -> None:
-        if self._trace is not None:
-            self._trace(step, event, receiver)
+        if self.trace is not None:
+            self.trace(step, event, receiver)
 
     def _ring_timers(self) -> None:
         while not self._closed:

@@ -7,23 +7,49 @@
 
     hg.QoS(threads=hg.Threads("bands", os_priorities=True, core=1))
 
+How many workers each priority has, and what the OS knows of them, a class of the user's own can say:
+`hg.Threads("bands", strategy=Mine())`, see `ThreadStrategy`.
+
 A consumer that is asked needs no thread, and `async def` callbacks are called on an event loop.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from heliograph.errors import InvalidQoS
-from heliograph.runtime.declared_options import Option, Rule, refusals, rows_of, whole
+from heliograph.runtime.declared_options import Object, Option, Rule, refusals, rows_of, whole
 from heliograph.runtime.option_names import NamesOptions
 
 ThreadKind: TypeAlias = Literal["pool", "bands", "inline"]
 
 MAX_POOL: Final = 64
 """Workers that a pool can have at rest."""
+
+
+class ThreadStrategy(Protocol):
+    """Decides the number and the priority of the threads that call callbacks."""
+
+    def workers(self, priority: int) -> int:
+        """How many threads call callbacks with events of a priority, 1 to 5: from 1 to `MAX_POOL`."""
+        ...
+
+    def begin(self, priority: int) -> object:
+        """Called in each of them before its first callback: give it an OS priority, a core, a name."""
+        ...
+
+    def end(self, priority: int) -> object:
+        """Called in each of them when it ends."""
+        ...
+
+
+def _why_no_strategy(value: Any) -> str | None:
+    methods = ("workers", "begin", "end")
+    if value is None or all(callable(getattr(value, method, None)) for method in methods):
+        return None
+    return "an object with the methods workers, begin and end, each with a priority"
 
 
 class Threads(msgspec.Struct, frozen=True, metaclass=NamesOptions):
@@ -52,6 +78,15 @@ class Threads(msgspec.Struct, frozen=True, metaclass=NamesOptions):
             "part of each second for ordinary threads"
         ),
     ] = False
+
+    strategy: Annotated[
+        ThreadStrategy | None,
+        Option(
+            'with "bands": an object of your own class, which says how many workers each priority has and is '
+            "called in each of them when it begins and ends",
+            Object("an object with `workers`, `begin` and `end`, each with a priority", _why_no_strategy),
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         for name, allowed in refusals(self, rows_of(Threads), THREAD_RULES):
@@ -82,5 +117,11 @@ THREAD_RULES: Final = (
         "True",
         lambda threads: threads.background and not threads.os_priorities,
         "False unless os_priorities=True",
+    ),
+    Rule(
+        "strategy",
+        "any",
+        lambda threads: threads.strategy is not None and (threads.kind != "bands" or threads.os_priorities),
+        "None unless threads are 'bands' without os_priorities",
     ),
 )

@@ -331,6 +331,36 @@ def test_the_trace_of_an_event_is_the_six_steps() -> None:
     watching.close()
 
 
+def test_a_channel_records_the_six_steps_until_its_trace_is_closed(
+    station: hg.Station, durability: Any
+) -> None:
+    tracks = opened(station, durability, ack_timeout=0.3)
+    failures = [OSError("not yet")]
+
+    def take(_: Track) -> None:
+        if failures:
+            raise failures.pop()
+
+    both = {tracks.subscribe(lambda _: None).name, (failed := tracks.subscribe(take).name)}
+    with tracks.trace_acks() as trace:
+        assert tracks.push(Track(1))
+        events = {step.event for step in trace.steps()}
+        assert len(events) == 1
+        steps = trace.steps(events.pop())
+        assert [step.step for step in steps][:4] == ["notify", "timer", "pass", "pass"]
+        for name in ("pass", "ack", "ack upward"):
+            assert {step.receiver for step in steps if step.step == name} == both
+        assert [step.receiver for step in steps if step.step == "resend"] == [failed]
+        assert steps[-1].step == "delete"
+    assert tracks.push(Track(2))
+    assert trace.steps() == steps
+
+
+def test_a_channel_whose_pushes_wait_for_nobody_has_no_trace(station: hg.Station) -> None:
+    with pytest.raises(hg.NotPossible, match=r"QoS\(ack='delivered'\)"):
+        station.channel("plain", Track).trace_acks()
+
+
 class Weather(hg.Event, name="weather"):
     """Of a type that no consumer wants."""
 

@@ -12,6 +12,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.channel.dispatch import pool as dispatch
+from tests.e2e.link_support import wait_until
 
 LIMIT = 10.0
 
@@ -222,3 +223,66 @@ def test_a_core_that_this_process_may_not_use_is_refused() -> None:
         threads = hg.Threads("bands", os_priorities=True, core=60_000)
         with pytest.raises(hg.HeliographError, match="core 60000: this process may use"):
             station.channel("c", Note, qos=hg.QoS(threads=threads))
+
+
+class TwoAndOne:
+    """Two workers for the highest priority, one for each other; notes which of them began and ended."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, str]] = []
+        self.ended: list[tuple[int, str]] = []
+
+    def workers(self, priority: int) -> int:
+        return 2 if priority == 5 else 1
+
+    def begin(self, priority: int) -> None:
+        self.begun.append((priority, threading.current_thread().name))
+
+    def end(self, priority: int) -> None:
+        self.ended.append((priority, threading.current_thread().name))
+
+
+def test_a_strategy_of_ones_own_decides_how_many_threads_each_priority_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "WATCH_EVERY", 60.0)  # no worker is added for those that wait
+    strategy, together = TwoAndOne(), threading.Barrier(3)
+    with hg.Station() as station:
+        qos = hg.QoS(threads=hg.Threads("bands", strategy=strategy))
+        channel = station.channel("c", Note, qos=qos)
+        for _ in range(2):
+            channel.subscribe(lambda _: together.wait(LIMIT), priority=5)
+        channel.push(Note("n"))
+        assert together.wait(LIMIT) is not None  # both are inside their callbacks at once
+        assert channel.settle(LIMIT)
+    assert wait_until(lambda: sorted(strategy.begun) == sorted(strategy.ended))
+    assert {name for priority, name in strategy.begun if priority == 5} == {"band 5-1", "band 5-2"}
+
+
+def test_a_strategy_that_raises_in_its_thread_costs_no_callback(caplog: pytest.LogCaptureFixture) -> None:
+    class Refused(TwoAndOne):
+        def begin(self, priority: int) -> None:
+            raise PermissionError(priority)
+
+    heard = threading.Event()
+    with hg.Station() as station:
+        qos = hg.QoS(threads=hg.Threads("bands", strategy=Refused()))
+        channel = station.channel("c", Note, qos=qos)
+        channel.subscribe(lambda _: heard.set())
+        channel.push(Note("n"))
+        assert heard.wait(LIMIT)
+    assert "Refused.begin(3) raised; its worker goes on" in caplog.text
+
+
+def test_a_strategy_that_cannot_be_is_refused_by_name() -> None:
+    class None0(TwoAndOne):
+        def workers(self, priority: int) -> int:
+            return priority - 1
+
+    with pytest.raises(hg.InvalidQoS, match="workers, begin and end"):
+        hg.Threads("bands", strategy=object())  # type: ignore[arg-type]  # as a user might
+    with pytest.raises(hg.InvalidQoS, match="'bands' without os_priorities"):
+        hg.Threads("pool", strategy=TwoAndOne())
+    qos = hg.QoS(threads=hg.Threads("bands", strategy=None0()))
+    with hg.Station() as station, pytest.raises(hg.NotPossible, match=r"workers\(1\) is 0"):
+        station.channel("c", Note, qos=qos)

@@ -155,7 +155,10 @@ class Pools:
         if threads.kind == "bands":
             from heliograph.channel.dispatch.priority_workers import BandPools  # noqa: PLC0415 - few channels have them
 
-            return BandPools(lambda name, band: self._new(name, workers=1, band=band), _real_time(threads))
+            def new_pool(name: str, workers: int, band: Band) -> DispatchPool:
+                return self._new(name, workers=workers, band=band)
+
+            return BandPools(new_pool, _real_time(threads), threads.strategy)
         name = order if isinstance(order, str) else type(order).__name__
         return self._new(f"dispatch {name}", order=chosen, workers=threads.workers)
 

@@ -7,7 +7,8 @@ watch says what became of it there, and in the end the ticket says whether every
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from heliograph.channel.receive.acking_subscription import durable_function_here
 from heliograph.errors import DeliveryTimeout, NotPossible, WouldDeadlock
@@ -46,6 +47,9 @@ class Ticket(Protocol):
 class Watching(Protocol):
     """The monitor of one channel, for all its suppliers."""
 
+    trace: Callable[[str, EventId, str], object] | None
+    """Told each of its steps: the step, the event, and the receiver where there is one."""
+
     def expect(self, event: EventId, on_all: Callable[[], object] | None = None) -> Ticket:
         """An event will be passed on; `on_all` is called when everybody has acknowledged it."""
         ...
@@ -71,6 +75,44 @@ class Watching(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+MAX_STEPS: Final = 10_000
+"""Steps that a trace keeps, the latest."""
+
+
+class AckStep(NamedTuple):
+    """One step of the monitor of a channel."""
+
+    step: str
+    """notify, timer, pass, ack, ack upward, delete; resend, and give up or end in place of delete."""
+    event: EventId
+    receiver: str
+    """Where there is one."""
+
+
+class AckTrace:
+    """What the monitor of a channel does, step by step, until closed; the latest `MAX_STEPS` are kept."""
+
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+        self._steps: deque[AckStep] = deque(maxlen=MAX_STEPS)
+        self._add = lambda *step: self._steps.append(AckStep(*step))
+        watching.trace = self._add
+
+    def steps(self, event: EventId | None = None) -> list[AckStep]:
+        """Those of one event, or of all."""
+        return [step for step in tuple(self._steps) if event in (None, step.event)]
+
+    def close(self) -> None:
+        if self._watching.trace is self._add:
+            self._watching.trace = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Ack(NamedTuple):
