@@ -61,7 +61,7 @@ from heliograph.runtime.declared_options import (
     seconds,
     whole,
 )
-from heliograph.runtime.endpoints import why_not_endpoints
+from heliograph.runtime.endpoints import Network, why_not_endpoints
 from heliograph.runtime.timers import MAX_TIMERS
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ class Configuration(msgspec.Struct, frozen=True):
     listen: Sequence[str] | None = None
     connect: Sequence[str] | None = None
     insecure: bool | None = None
+    identity: str | None = None
     timers: int = MAX_TIMERS
     patterns: Bounds = Bounds()
     every_channel: Mapping[str, Any] = {}
@@ -173,13 +174,20 @@ class Configuration(msgspec.Struct, frozen=True):
         return _qos({**_fields(said), **changed}) if changed else said
 
     def network(
-        self, listen: Sequence[str], connect: Sequence[str], *, insecure: bool
-    ) -> tuple[Sequence[str], Sequence[str], bool]:
+        self,
+        listen: Sequence[str],
+        connect: Sequence[str],
+        *,
+        insecure: bool,
+        identity: str | os.PathLike[str] | None,
+    ) -> Network:
         """Where a station listens and connects to: what the file says, or else what the program said."""
-        return (
+        identity = identity if self.identity is None else self.identity
+        return Network(
             tuple(listen if self.listen is None else self.listen),
             tuple(connect if self.connect is None else self.connect),
             insecure if self.insecure is None else self.insecure,
+            None if identity is None else os.fspath(identity),
         )
 
     def journal_of(self, channel: str) -> dict[str, Any]:
@@ -305,6 +313,13 @@ class StationOptions(TypedDict, total=False):
             Object("a list of endpoints, such as ['tcp/127.0.0.1:7447']", why_not_endpoints),
         ),
     ]
+    identity: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "the certificate and key that this station shows where endpoints are tls or quic",
+            Object("the path of a folder that `helio keys add` has made", _no_path),
+        ),
+    ]
     insecure: Annotated[
         bool,
         Option("lets both be other than loopback, though nothing is encrypted and everybody is let in"),
@@ -337,7 +352,7 @@ def check_station(options: Mapping[str, Any]) -> None:
             raise NotPossible(f"{name}={value!r:.60}", f"allowed is {allowed}")
 
 
-_STATION: Final = ("callback_limit", "peer_limit", "priority", "listen", "connect", "insecure")
+_STATION: Final = ("callback_limit", "peer_limit", "priority", "listen", "connect", "insecure", "identity")
 """Options of a station that its file may say, beside `transport`."""
 _SWITCH: Final = Switch("true or false")
 

@@ -47,7 +47,6 @@ from heliograph.monitoring import snapshot as seen
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
 from heliograph.runtime.declared_options import rows_of
-from heliograph.runtime.endpoints import Network
 from heliograph.runtime.error_reporting import Reports, reporter, run_all
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import LocalDisk, Ports, seconds_until, system_ports
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from heliograph.monitoring.why import Asker
     from heliograph.patterns.pattern import Pattern
     from heliograph.patterns.subscription import PatternSubscription
+    from heliograph.runtime.endpoints import Network
     from heliograph.runtime.error_reporting import OnError
     from heliograph.scheduling.tasks import Schedule
     from heliograph.web.server import PageServer
@@ -125,6 +125,8 @@ class Station:
         listen: where stations of other hosts can connect to this one, such as ["tcp/127.0.0.1:7447"]; needs
             the extra `network`. No socket of the network is opened without this or `connect`.
         connect: where to meet stations of other hosts: their `listen`. Who is not there is waited for.
+        identity: a folder that `helio keys add` has made, with the certificate and key of this station, for
+            endpoints such as "tls/10.0.0.1:7447": both ends must show one of the domain's authority.
         insecure: lets both be other than loopback though nothing is encrypted, and whoever reaches this
             station can read and send everything.
         page: serves a page that shows this station and its domain in a browser: True on a loopback address,
@@ -151,6 +153,7 @@ class Station:
         peer_limit: float | None = PEER_LIMIT,
         listen: Sequence[str] = (),
         connect: Sequence[str] = (),
+        identity: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         page: bool | int | str = False,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
@@ -168,6 +171,7 @@ class Station:
                 "on_error": on_error,
                 "listen": listen,
                 "connect": connect,
+                "identity": identity,
                 "insecure": insecure,
             }
         )
@@ -175,7 +179,7 @@ class Station:
         self._configuration = load(config, get_args(Carrier), rows_of(Limits), rows_of(Store))
         transport = self._configuration.transport or transport
         peer_limit = self._configuration.peer_limit or peer_limit
-        network = Network(*self._configuration.network(listen, connect, insecure=insecure))
+        network = self._configuration.network(listen, connect, insecure=insecure, identity=identity)
         check_joining(domain, transport, peer_limit, network)
         priority = self._configuration.priority or priority
         modules = self._configuration.modules

@@ -35,8 +35,8 @@ def transport() -> Literal["socket", "ring"]:
     return cast("Literal['socket', 'ring']", os.environ.get(TRANSPORT, "ring"))
 
 
-LISTEN, CONNECT = "E2E_LISTEN", "E2E_CONNECT"
-"""Where all stations of a test listen on the network, or connect to, in other processes too."""
+LISTEN, CONNECT, IDENTITY = "E2E_LISTEN", "E2E_CONNECT", "E2E_IDENTITY"
+"""Where all stations of a test listen on the network, or connect to, and with which keys."""
 
 
 def open_station(folder: str | None = None, **more: Any) -> hg.Station:
@@ -46,14 +46,15 @@ def open_station(folder: str | None = None, **more: Any) -> hg.Station:
         for option, variable in (("listen", LISTEN), ("connect", CONNECT))
         if (endpoint := os.environ.get(variable))
     }
+    network["identity"] = os.environ.get(IDENTITY) or None
     return hg.Station(folder, domain="e2e", transport=transport(), **network, **more)
 
 
-def free_endpoint() -> str:
+def free_endpoint(protocol: str = "tcp") -> str:
     """On this host, where nobody listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        return f"tcp/127.0.0.1:{free.getsockname()[1]}"
+        return f"{protocol}/127.0.0.1:{free.getsockname()[1]}"
 
 
 def own_meeting_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

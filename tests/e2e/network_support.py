@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from heliograph.runtime import private_folder
 from tests.e2e.link_programs import Program
-from tests.e2e.link_support import CONNECT, LISTEN
+from tests.e2e.link_support import CONNECT, IDENTITY, LISTEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +32,7 @@ class Hosts:
         *arguments: str,
         listen: str = "",
         connect: str = "",
+        identity: Path | None = None,
         module: str = "tests.e2e.link_process",
     ) -> Program:
         """A program of `link_process`, or of another module, on that host."""
@@ -44,6 +45,7 @@ class Hosts:
             private_folder.MEMORY_VARIABLE: str(memory),
             LISTEN: listen,
             CONNECT: connect,
+            IDENTITY: str(identity or ""),
         }
         self._programs.append(Program(*arguments, module=module, **environment))
         return self._programs[-1]

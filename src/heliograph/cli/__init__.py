@@ -22,6 +22,7 @@ from heliograph.cli import (
     flight_recorder,
     formats,
     journal,
+    keys,
     operate,
     pipeline,
     pubsub,
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 app.add_typer(formats.app, name="formats")
 app.add_typer(journal.app, name="journal")
+app.add_typer(keys.app, name="keys")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(spark.app, name="spark")
 app.add_typer(operate.consumer, name="consumer")

@@ -59,6 +59,10 @@ def station(
         list[str] | None,
         typer.Option(help="Where another host listens: tcp/HOST:PORT. Repeatable.", show_default=False),
     ] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option(help="The folder of its keys, for tls/HOST:PORT; see helio keys.", show_default=False),
+    ] = None,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -91,6 +95,7 @@ def station(
         "listen": listen or (),
         "connect": connect or (),
         "insecure": insecure,
+        "identity": identity,
         "config": config,
         "store": store,
     }

@@ -76,6 +76,11 @@ def check_joining(
     from heliograph.runtime.endpoints import check  # noqa: PLC0415 - `helio --help` needs none
 
     check(network)
+    if network.identity is not None:
+        from heliograph.links.keys import check_identity  # noqa: PLC0415 - most stations have no keys
+
+        assert domain is not None, "an identity without endpoints is refused, and endpoints without a domain"
+        check_identity(network.identity, domain)
 
 
 def join(

@@ -1,7 +1,8 @@
 """Where a station listens on the network and where it connects to, as Zenoh writes it: `tcp/10.0.0.1:7447`.
 
-Nothing is encrypted over tcp, and nobody has to say who they are. So it is for one host, or for a network on
-which everybody may see and send everything: that has to be said.
+Over tls and quic both ends show a certificate (`heliograph.links.keys`). Nothing is encrypted over tcp, and
+nobody has to say who they are. So that is for one host, or for a network on which everybody may see and send
+everything: that has to be said.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from heliograph.errors import NotPossible
 _ENDPOINT: Final = re.compile(
     r"(?P<protocol>[a-z]+)/(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]:/?#;\s]+):(?P<port>\d{1,5})"
 )
-PROTOCOLS: Final = ("tcp",)
+PROTOCOLS: Final = ("tcp", "tls", "quic")
 MAX_ENDPOINTS: Final = 64
 EXAMPLE: Final = "an endpoint is protocol/host:port, such as 'tcp/127.0.0.1:7447'"
 
@@ -45,6 +46,8 @@ class Network(msgspec.Struct, frozen=True):
     listen: Sequence[str] = ()
     connect: Sequence[str] = ()
     insecure: bool = False
+    identity: str | None = None
+    """The folder of this station's certificate and key."""
 
     def __bool__(self) -> bool:
         return bool(self.listen or self.connect)
@@ -78,6 +81,16 @@ def parse(text: Any) -> Endpoint:
 
 def check(network: Network) -> None:
     """NotPossible for what nobody can listen on or connect to, or should not without saying so."""
+    encrypted = [one for one in (*network.listen, *network.connect) if parse(one).protocol != "tcp"]
+    if encrypted and network.identity is None:
+        raise NotPossible(
+            encrypted[0], "needs keys: add identity='keys/site-a', a folder that helio keys add has made"
+        )
+    if network.identity is not None and not encrypted:
+        raise NotPossible(
+            f"identity={network.identity!r:.60}",
+            "is for endpoints that are encrypted, such as 'tls/10.0.0.1:7447'; there are none",
+        )
     for option, endpoints in (("listen", network.listen), ("connect", network.connect)):
         for text in endpoints:
             endpoint = parse(text)
@@ -85,5 +98,5 @@ def check(network: Network) -> None:
                 raise NotPossible(
                     f"{option}={text}",
                     "nothing is encrypted over tcp, and whoever reaches it can read and send everything: "
-                    "add insecure=True where that is meant",
+                    "use tls/ with an identity, or add insecure=True where that is meant",
                 )

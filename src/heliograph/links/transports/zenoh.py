@@ -33,6 +33,7 @@ import logging
 import struct
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -308,6 +309,8 @@ class ZenohTransport:
         self._forked = False
         self._opening = ports.tasks.lock("session with Zenoh")
         self._tokens = f"{self._prefix}/station/*/*"
+        self._is_told = False
+        """Whether it was said that nobody answers."""
         self._session: Any = None
         self._declared: list[Any] = []
         self._on_connection: Connected | None = None
@@ -397,8 +400,9 @@ class ZenohTransport:
                         ", ".join(self._network.listen),
                         f"cannot be opened: {str(error).splitlines()[0][:300]}",
                     ) from None
-                log.debug("nobody answers at %s: %s", self._network.connect, error)
+                self._nobody_answers(error)
                 return
+            self._is_told = False
             self._session = session
             own = f"{self._prefix}/to/{self._station:016x}/**"
             # First what is said to this station: whoever sees its token may dial at once.
@@ -407,6 +411,15 @@ class ZenohTransport:
             token = f"{self._prefix}/station/{self._station:016x}/{session.info.zid()}"
             self._declared.append(liveliness.declare_token(token))
             self._declared.append(liveliness.declare_subscriber(self._tokens, self._token, history=True))
+
+    def _nobody_answers(self, error: Exception) -> None:
+        """Said once. Zenoh does not say why: who is refused hears nothing."""
+        where = ", ".join(self._network.connect)
+        if not self._is_told:
+            self._is_told = True
+            refused = ", or who does refuses this station's certificate" if self._network.identity else ""
+            log.warning("nobody answers at %s%s; it is tried again by itself", where, refused)
+        log.debug("%s: %s", where, error)
 
     def _config(self) -> Any:
         config = self._zenoh.Config()
@@ -418,6 +431,8 @@ class ZenohTransport:
             "listen/endpoints": list(self._network.listen),
             "connect/endpoints": list(self._network.connect),
         }
+        if self._network.identity is not None:
+            settings["transport/link/tls"] = _tls(Path(self._network.identity))
         for key, value in settings.items():
             config.insert_json5(key, json.dumps(value))
         return config
@@ -594,6 +609,21 @@ class ZenohTransport:
             connection.close()
             self.lost(station, soon=False)
             raise
+
+
+def _tls(identity: Path) -> dict[str, Any]:
+    """Both ends show a certificate of the domain's authority, for the host that was connected to."""
+    certificate, key = str(identity / "certificate.pem"), str(identity / "key.pem")
+    return {
+        "root_ca_certificate": str(identity / "authority.pem"),
+        "enable_mtls": True,
+        "verify_name_on_connect": True,
+        "close_link_on_expiration": True,
+        "listen_certificate": certificate,
+        "listen_private_key": key,
+        "connect_certificate": certificate,
+        "connect_private_key": key,
+    }
 
 
 def _token_of(key: str) -> tuple[int | None, str]:
