@@ -144,6 +144,44 @@ def test_what_a_killed_process_did_not_read_is_in_no_snapshot_twice(
         assert [(counts.delivered, counts.dropped) for counts in seen] == [(1, {"peer-lost": 100})]
 
 
+@pytest.mark.parametrize("run", SOCKET_AND_RING[1:], indirect=True)
+def test_what_waits_for_the_last_reader_is_not_written_when_that_is_gone(
+    run: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy broadcast finds at once that a station takes a channel and takes it no more, and what waited."""
+    drop, may_write, is_held = BroadcastGateway.drop, threading.Event(), threading.Event()
+
+    def drop_when_all_is_written(gateway: BroadcastGateway, reason: str) -> None:
+        may_write.set()
+        wait_until(lambda: not gateway.waiting(), A_MOMENT)
+        drop(gateway, reason)
+
+    def keep_from_writing() -> None:
+        with broadcast._sending:
+            is_held.set()
+            may_write.wait(LIMIT)
+
+    with hg.Station(domain="e2e", transport=transport(), on_error=lambda *_: None) as station:
+        known = station.channel("y", Track)
+        program = run("hear", "x", "y")
+        assert known.wait_matched(1, LIMIT)
+        (gateway,) = (one for one in known.receivers() if isinstance(one, BroadcastGateway))
+        broadcast = gateway.broadcast
+        holding = threading.Thread(target=keep_from_writing)
+        holding.start()
+        assert is_held.wait(LIMIT)
+        tracks = station.channel("x", Track)
+        assert tracks.wait_matched(1, LIMIT)
+        stop(program)
+        for i in range(100):
+            tracks.push(Track(i))
+        monkeypatch.setattr(BroadcastGateway, "drop", drop_when_all_is_written)
+        program.process.send_signal(signal.SIGKILL)
+        assert wait_until(lambda: not tracks.stats().total.pending)
+        assert (tracks.stats().total.delivered, tracks.stats().total.dropped) == (0, {"peer-lost": 100})
+        holding.join(LIMIT)
+
+
 def test_of_a_killed_process_only_what_it_wanted_is_dropped_and_others_have_all(
     run: Callable[..., Program],
 ) -> None:

@@ -230,11 +230,12 @@ class Broadcast:
                 waiting = gateway.channel.neighbours.change_gateway(gateway, wants, peek)
                 self._pump()
                 return waiting
-            self._tell(hearer, gateway, takes=False)
             if self._gateways.get(gateway.channel.name) is gateway:
                 del self._gateways[gateway.channel.name]
-            # Before another one may take its name and place.
+            # Before another one may take its name and place; and before the broadcast's own task may write
+            # that nobody takes the channel: what waits would follow, for nobody, and count as delivered.
             gateway.drop(reason)
+            self._tell(hearer, gateway, takes=False)
             return gateway.queue.left
 
     def _tell_left(self, hearer: ReaderSession, gateway: BroadcastGateway) -> list[Item]:
