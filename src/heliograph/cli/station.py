@@ -82,6 +82,12 @@ def station(
             metavar="HOST:PORT", help="Where to serve it; a loopback address without it.", show_default=False
         ),
     ] = None,
+    watchdog: Annotated[
+        bool, typer.Option("--watchdog", help="In a process of its own, begun again when it dies or hangs.")
+    ] = False,
+    ping: Annotated[
+        float, typer.Option(min=0.1, help="Seconds; without an answer for two of them it is begun again.")
+    ] = 1.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a station until Ctrl-C or SIGTERM ends it.
@@ -89,6 +95,13 @@ def station(
     With a folder it keeps the channels with a history there, and those that other
     stations open and none keeps yet.
     """
+    from heliograph.cli.watchdog import end_with_watchdog, watch  # noqa: PLC0415 - commands import late
+
+    end_with_watchdog()
+    if watchdog:
+        with _until_interrupted():
+            watch(domain, _but_watchdog(sys.argv[1:]), ping)
+        return
     options = {
         "name": name or "helio station",
         "peer_limit": peer_limit,
@@ -106,6 +119,7 @@ def station(
 def _run(
     domain: str, folder: str | None, options: Mapping[str, Any], *, page: bool | str, as_json: bool
 ) -> None:
+    from heliograph.runtime.service_manager import notify, watchdog_seconds  # noqa: PLC0415 - as the next
     from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
 
     with Station(folder, domain=domain, **options) as running:
@@ -124,10 +138,13 @@ def _run(
             if link or problem:
                 print_line(f"page: {link or problem}")
         sys.stdout.flush()
+        notify("READY=1")
+        alive = watchdog_seconds()
         end = running.ports.tasks.event("end")
         # Not for ever: where a signal reaches another thread first, this one sees it when it wakes up.
-        while not end.wait(WAKE_UP):
-            pass
+        while not end.wait(min(WAKE_UP, alive or WAKE_UP)):
+            if alive is not None:
+                notify("WATCHDOG=1")
 
 
 def _served(running: Station, page: bool | str) -> tuple[str | None, str | None]:
@@ -140,6 +157,12 @@ def _served(running: Station, page: bool | str) -> tuple[str | None, str | None]
         return running.serve_page(page), None
     except MissingExtra as error:
         return None, f"none; {error}"
+
+
+def _but_watchdog(arguments: list[str]) -> list[str]:
+    """The options of the station itself, as they were given."""
+    left = iter(arguments[1:])
+    return [one for one in left if one != "--watchdog" and not (one == "--ping" and next(left, None))]
 
 
 @contextmanager

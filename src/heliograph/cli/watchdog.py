@@ -1,0 +1,152 @@
+"""`helio station --watchdog`: a station in a process of its own, which is begun again when it dies or hangs.
+
+The watchdog asks the station for a sign of life over a link of its own, twice in a ping period. When there
+was none for two periods the process is killed and begun again. The station ends with its watchdog, whatever
+ends that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from heliograph.cli.output import print_line, print_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from heliograph.station import Station
+
+LOOK_SECONDS: Final = 0.02
+"""Between two looks at whether the process has ended."""
+START_SECONDS: Final = 60.0
+"""How long a station may take to begin: it reads what its folder has."""
+END_SECONDS: Final = 10.0
+"""How long a station that is told to end may take for it."""
+PR_SET_PDEATHSIG: Final = 1
+WATCHED_BY: Final = "HELIO_WATCHED_BY"
+"""In the environment of a station's process: the process of its watchdog."""
+
+
+class Service:
+    """The station's process, and what it is called in the domain."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        from heliograph.runtime.child_process import python_command  # noqa: PLC0415 - commands import late
+
+        self.station: int | None = None
+        self.process = subprocess.Popen(  # noqa: S603 - our own command, with the options of this one
+            python_command("heliograph.cli", "station", *arguments, "--json"),
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, WATCHED_BY: str(os.getpid())},
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True, name="watched station").start()
+
+    def wait_begun(self) -> bool:
+        """Whether it has said which station it is."""
+        import msgspec  # noqa: PLC0415 - as above
+
+        deadline, text = time.monotonic() + START_SECONDS, ""
+        while time.monotonic() < deadline and self.process.poll() is None:
+            with suppress(queue.Empty):
+                text += self._lines.get(timeout=LOOK_SECONDS)
+                with suppress(ValueError, KeyError):
+                    self.station = int(msgspec.json.decode(text)["station"], 16)
+                    return True
+        return False
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+
+
+def end_with_watchdog() -> None:
+    """In the station's process: end when the watchdog does, also when that is killed."""
+    watchdog = os.environ.pop(WATCHED_BY, "")
+    if not watchdog:
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(watchdog):  # it has ended before that was said
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def watch(domain: str, arguments: Sequence[str], ping: float) -> None:
+    """Run a station, and begin it again whenever it dies or hangs, until this process is told to end."""
+    from heliograph.delivery.watchdog import End, Ping, Start, WatchdogMachine  # noqa: PLC0415 - as above
+    from heliograph.runtime.service_manager import notify  # noqa: PLC0415 - as above
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    machine = WatchdogMachine(ping=ping, now=time.monotonic_ns())
+    service: Service | None = None
+    answers: queue.Queue[int] = queue.Queue()
+    with Station(domain=domain, name="helio watchdog") as here:
+        try:
+            while True:
+                now = time.monotonic_ns()
+                with suppress(queue.Empty):
+                    while True:
+                        machine.answered(answers.get_nowait())
+                if service is not None and service.process.poll() is not None:
+                    print_problem(f"the station ended with {service.process.returncode}; it is begun again")
+                    service = None
+                    machine.ended(now)
+                for action in machine.due(now):
+                    match action:
+                        case Start():
+                            service = _start(arguments, first=not machine.starts)
+                            machine.started(time.monotonic_ns())
+                            notify("READY=1")
+                        case Ping() if service is not None:
+                            _ping(here, service, ping, answers)
+                        case End() if service is not None:
+                            print_problem(f"the station has not answered for {2 * ping:g} s; it is killed")
+                            service.process.kill()
+                notify("WATCHDOG=1")
+                time.sleep(LOOK_SECONDS)
+        finally:
+            notify("STOPPING=1")
+            if service is not None:
+                _end(service)
+
+
+def _start(arguments: Sequence[str], *, first: bool) -> Service:
+    service = Service(arguments)
+    if service.wait_begun():
+        print_line(
+            f"station {service.station:016x}, process {service.process.pid}{'' if first else ', again'}"
+        )
+    return service
+
+
+def _ping(here: Station, service: Service, ping: float, answers: queue.Queue[int]) -> None:
+    """Ask it in a thread of its own: a station that hangs holds up nobody."""
+    from heliograph.errors import HeliographError  # noqa: PLC0415 - as above
+
+    def ask() -> None:
+        assert here.mesh is not None
+        with suppress(HeliographError):
+            here.mesh.ask(service.station or 0, "here", None, ping)
+            answers.put(time.monotonic_ns())
+
+    threading.Thread(target=ask, daemon=True, name="ping").start()
+
+
+def _end(service: Service) -> None:
+    service.process.terminate()
+    try:
+        service.process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        service.process.kill()
+        service.process.wait()
+    if os.environ.get("NOTIFY_SOCKET"):
+        print_line("stopped")
