@@ -11,8 +11,12 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from tests.e2e.link_support import LIMIT, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,9 +24,15 @@ ROOT = Path(__file__).parents[2]
 class Program:
     """A running program, and what it has said."""
 
-    def __init__(self, *arguments: str, module: str = "tests.e2e.link_process", **environment: str) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        module: str = "tests.e2e.link_process",
+        prefix: Sequence[str] = (),
+        **environment: str,
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [*prefix, sys.executable, "-m", module, *arguments],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **environment},
             stdin=subprocess.PIPE,

@@ -16,6 +16,7 @@ from tests.e2e.link_programs import Program
 from tests.e2e.link_support import CONNECT, IDENTITY, LISTEN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -34,6 +35,7 @@ class Hosts:
         connect: str = "",
         identity: Path | None = None,
         module: str = "tests.e2e.link_process",
+        prefix: Sequence[str] = (),
     ) -> Program:
         """A program of `link_process`, or of another module, on that host."""
         runtime = self._folder / host / "run"
@@ -47,7 +49,7 @@ class Hosts:
             CONNECT: connect,
             IDENTITY: str(identity or ""),
         }
-        self._programs.append(Program(*arguments, module=module, **environment))
+        self._programs.append(Program(*arguments, module=module, prefix=prefix, **environment))
         return self._programs[-1]
 
     def run_own(self, host: str, *arguments: str, listen: str = "", connect: str = "") -> Program:
