@@ -102,6 +102,8 @@ class Channel(Generic[T]):
     """Refuses suppliers (the first) and groups (the second) of linked stations; None: all are admitted."""
     discovered = False
     """Whether it is open only because other stations have it and a pattern of names fits it."""
+    holds_dead_letters = False
+    """Whether events that could not be delivered in another channel go into it."""
 
     def __init__(
         self,

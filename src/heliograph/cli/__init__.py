@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 
 from heliograph._version import __version__
 from heliograph.cli import (
+    doctor,
     flight_recorder,
     formats,
     journal,
@@ -29,6 +30,8 @@ from heliograph.cli import (
     replay,
     spark,
     station,
+    top,
+    why,
 )
 from heliograph.cli.output import CommandFailed, printable, show_help_without_command
 from heliograph.errors import HeliographError
@@ -63,6 +66,11 @@ for command in (
     operate.purge,
     operate.redrive,
     pubsub.explain,
+    why.why,
+    why.trace,
+    top.top,
+    top.metrics,
+    doctor.doctor,
     replay.replay,
     flight_recorder.recorder,
 ):

@@ -49,7 +49,7 @@ def _consumer(context: typer.Context) -> None:
 
 def info(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag = False) -> None:
     """Show a channel: who has it open, what it carries, its history, and how far durable consumers are."""
-    with _opened(channel, domain, "helio info") as (here, opened):
+    with opened_channel(channel, domain, "helio info") as (here, opened):
         assert here.mesh is not None
         names = {other.station: other.name for other in here.mesh.stations()}
         stations = [
@@ -117,7 +117,7 @@ def _when(ns: int) -> str:
 @consumer.command("ls")
 def list_consumers(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag = False) -> None:
     """List the durable consumers and groups of a channel, and how far behind they are."""
-    with _opened(channel, domain, "helio consumer") as (_, opened):
+    with opened_channel(channel, domain, "helio consumer") as (_, opened):
         places = [_plain(place) for place in opened.operations.consumers()]
     if as_json:
         print_json(places)
@@ -140,7 +140,7 @@ def seek(
     as_json: JsonFlag = False,
 ) -> None:
     """Have a durable consumer go on elsewhere when it is opened next."""
-    with _opened(channel, domain, "helio consumer") as (_, opened):
+    with opened_channel(channel, domain, "helio consumer") as (_, opened):
         _print_offsets(opened.operations.seek(name, _point(to)), f"{name} goes on", as_json=as_json)
 
 
@@ -149,7 +149,7 @@ def reset(
     channel: ChannelName, name: ConsumerName, *, domain: Domain = "default", as_json: JsonFlag = False
 ) -> None:
     """Have a durable consumer begin anew with all that is kept."""
-    with _opened(channel, domain, "helio consumer") as (_, opened):
+    with opened_channel(channel, domain, "helio consumer") as (_, opened):
         _print_offsets(opened.operations.reset(name), f"{name} goes on", as_json=as_json)
 
 
@@ -158,7 +158,7 @@ def delete(
     channel: ChannelName, name: ConsumerName, *, domain: Domain = "default", as_json: JsonFlag = False
 ) -> None:
     """Forget a durable consumer: nothing is kept for it any more."""
-    with _opened(channel, domain, "helio consumer") as (_, opened):
+    with opened_channel(channel, domain, "helio consumer") as (_, opened):
         opened.operations.delete(name)
     if as_json:
         print_json({"deleted": name})
@@ -179,7 +179,7 @@ def purge(
     as_json: JsonFlag = False,
 ) -> None:
     """Drop the older part of a channel's history."""
-    with _opened(channel, domain, "helio purge") as (_, opened):
+    with opened_channel(channel, domain, "helio purge") as (_, opened):
         left = opened.operations.purge(_point(before), unread=unread)
     _print_offsets(left, f"{channel} begins", as_json=as_json)
 
@@ -197,7 +197,7 @@ def redrive(
     as_json: JsonFlag = False,
 ) -> None:
     """Push the dead letters of a channel into the channels that they came from."""
-    with _opened(channel, domain, "helio redrive") as (_, opened):
+    with opened_channel(channel, domain, "helio redrive") as (_, opened):
         pushed = opened.redrive(where=where, most=most)
     if as_json:
         print_json(pushed)
@@ -209,7 +209,7 @@ def redrive(
 
 
 @contextmanager
-def _opened(name: str, domain: str, command: str) -> Iterator[tuple[Station, Channel[Any]]]:
+def opened_channel(name: str, domain: str, command: str) -> Iterator[tuple[Station, Channel[Any]]]:
     """A channel that stations of the domain have, with the quality of service of its keeper."""
     from heliograph.links.history.directory import classes_of  # noqa: PLC0415 - as above
     from heliograph.station import Station  # noqa: PLC0415 - as above

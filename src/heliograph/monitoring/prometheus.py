@@ -82,15 +82,26 @@ Sample = tuple[str, dict[str, str], float]
 
 def text_of(snapshot: StationSnapshot) -> str:
     """The exposition of one station."""
+    return _text([({}, snapshot)])
+
+
+def text_of_all(snapshots: Iterable[StationSnapshot]) -> str:
+    """The exposition of several stations, each sample with the id of its station as a label."""
+    return _text([({"station": one.station}, one) for one in snapshots])
+
+
+def _text(several: list[tuple[dict[str, str], StationSnapshot]]) -> str:
     samples: dict[str, list[str]] = {family.name: [] for family in FAMILIES}
-    for name, labels, value in _samples(snapshot):
-        samples[f"heliograph_{name}"].append(_line(f"heliograph_{name}", labels, value))
+    for of_station, snapshot in several:
+        for name, labels, value in _samples(snapshot):
+            full = f"heliograph_{name}"
+            samples[full].append(_line(full, {**of_station, **labels}, value))
     lines: list[str] = []
     for family in FAMILIES:
         if samples[family.name]:
             lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
             lines += samples[family.name]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _samples(snapshot: StationSnapshot) -> Iterator[Sample]:

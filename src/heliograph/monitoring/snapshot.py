@@ -48,6 +48,8 @@ MAX_WHERE: Final = 500
 """Characters of a filter in a snapshot."""
 MAX_ROWS: Final = 20_000
 """Receivers of all channels together, about 6 MB; further channels list none."""
+DEAD: Final = (".dead", ".dead_letters", ".dead-letters")
+"""Ends of names by which channels of dead letters are known before one is added."""
 ASK_LIMIT: Final = 2.0
 """Seconds that the other stations of a domain have to answer."""
 
@@ -138,6 +140,8 @@ class ChannelSnapshot(msgspec.Struct, frozen=True):
     lifespan: float | None = None
     latency: float | None = None
     """Within how many seconds its events are to be delivered, where the channel says so."""
+    holds_dead_letters: bool = False
+    """Whether events go into it that could not be delivered in another channel."""
 
     @property
     def delivered(self) -> int:
@@ -337,6 +341,7 @@ def _channel(channel: Channel[Any], most: int) -> ChannelSnapshot | None:
         durable=durable,
         lifespan=channel.qos.lifespan,
         latency=channel.qos.latency,
+        holds_dead_letters=channel.holds_dead_letters or channel.name.endswith(DEAD),
     )
 
 

@@ -47,6 +47,8 @@ MAX_VALUE: Final = 120
 """Characters of a value in an answer."""
 MAX_EVENT: Final = 1 << 20
 """Bytes of an event, as JSON, that another station is asked about."""
+MAX_RECEIVERS: Final = 200
+"""Receivers of one station whose answers a trace has."""
 READ_LIMIT: Final = 5.0
 """Seconds that a history has to bring the event."""
 
@@ -186,26 +188,43 @@ class Asker:
         self.listen()
         found = find(channel, asked)
         answers = [self.here(channel, found, name) for name in _names(channel)]
-        for told in self._elsewhere(channel, found, ""):
-            for name in told.receivers:
-                answers += [one for one in self._elsewhere(channel, found, name) if one.verdict != UNKNOWN]
+        for station in self._others(channel):
+            told = self._ask(station, channel, found, "")
+            for name in () if told is None else told.receivers[:MAX_RECEIVERS]:
+                answer = self._ask(station, channel, found, name)
+                if answer is not None:
+                    answers.append(answer)
         return found, answers
 
     def _elsewhere(self, channel: Channel[Any], found: Found, receiver: str) -> Iterator[Why]:
         """What other stations say that have the channel."""
-        mesh, body = self._station.mesh, found.event.to_json()
+        for station in self._others(channel):
+            told = self._ask(station, channel, found, receiver)
+            if told is not None:
+                yield told
+
+    def _others(self, channel: Channel[Any]) -> list[int]:
+        mesh = self._station.mesh
+        return [
+            other.station
+            for other in (() if mesh is None else mesh.stations())
+            if any(state.name == channel.name for state in other.channels)
+        ]
+
+    def _ask(self, station: int, channel: Channel[Any], found: Found, receiver: str) -> Why | None:
+        """What another station says; None when it does not answer."""
+        body = found.event.to_json()
         if len(body) > MAX_EVENT:
             raise NotPossible(
                 channel.name, f"its event has {len(body)} bytes; stations ask each other up to {MAX_EVENT}"
             )
-        question = Question(
-            channel.name, receiver, info_of(type(found.event)).name, body, found.header, found.is_pushed
-        )
-        for other in () if mesh is None else mesh.stations():
-            if any(state.name == channel.name and state.consumers for state in other.channels):
-                with suppress(QueryFailed):
-                    told = mesh.ask(other.station, snapshot.WHY, question, snapshot.ASK_LIMIT)  # type: ignore[union-attr]  # it is there
-                    yield msgspec.msgpack.decode(told, type=Why)
+        name = info_of(type(found.event)).name
+        question = Question(channel.name, receiver, name, body, found.header, found.is_pushed)
+        assert self._station.mesh is not None
+        with suppress(QueryFailed):
+            told = self._station.mesh.ask(station, snapshot.WHY, question, snapshot.ASK_LIMIT)
+            return msgspec.msgpack.decode(told, type=Why)
+        return None
 
     def asked(self, _: int, body: msgspec.Raw, reply: Callable[[Any], None]) -> None:
         """Answer another station; see `heliograph.links.session.rpc`."""

@@ -25,7 +25,9 @@ def open_dead_letter_channel(
     if name is None:
         return None
     qos = QoS(durability="persistent") if channel.store is not None else QoS()
-    return services.open_channel(name, channel.types, qos)
+    grave = services.open_channel(name, channel.types, qos)
+    grave.holds_dead_letters = True
+    return grave
 
 
 def give_up(  # noqa: PLR0917 - what it is about comes first, for `partial`

@@ -1,0 +1,114 @@
+"""`helio why` and `helio trace`: what became of one event, for one receiver or step by step for all.
+
+helio why air.tracks 41 billing                    the event at offset 41 of the history
+helio why air.tracks '{"id": 7, ...}' display      an event that was never pushed
+helio trace air.tracks 41                          from its source to every receiver, with times
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from heliograph.cli.operate import opened_channel
+from heliograph.cli.output import JsonFlag, print_json, print_line, print_table, time_text
+from heliograph.cli.pubsub import ChannelName  # noqa: TC001 - typer looks at the annotation
+from heliograph.cli.station import Domain  # noqa: TC001 - likewise
+
+if TYPE_CHECKING:
+    from heliograph.channel.explain import Why
+    from heliograph.model.event import Header
+
+GOT_IT: Final = ("delivered", "acknowledged", "would be delivered")
+NOT_DELIVERED = 1
+
+EventName = Annotated[
+    str,
+    typer.Argument(
+        metavar="EVENT",
+        help="An offset, partition:offset, supplier:epoch:sequence, or an event as JSON.",
+        show_default=False,
+    ),
+]
+
+
+def why(
+    channel: ChannelName,
+    event: EventName,
+    receiver: Annotated[
+        str,
+        typer.Argument(metavar="CONSUMER", help="The name of a receiver.", show_default=False),
+    ],
+    *,
+    domain: Domain = "default",
+    as_json: JsonFlag = False,
+) -> None:
+    """Say why a receiver got an event or did not: the stage, the rule, the values that decided.
+
+    Exit code 1: it did not get it, or nobody knows.
+    """
+    with opened_channel(channel, domain, "helio why") as (_, opened):
+        answer = opened.why(event, receiver)
+    if as_json:
+        print_json(_document(answer))
+    else:
+        print_line(str(answer))
+    if answer.verdict not in GOT_IT:
+        raise typer.Exit(NOT_DELIVERED)
+
+
+def trace(
+    channel: ChannelName, event: EventName, *, domain: Domain = "default", as_json: JsonFlag = False
+) -> None:
+    """Follow one event from its source to every receiver of the domain, with times where they are known.
+
+    Times of deliveries are known where the channel records them: hg.QoS(delivery_records='all').
+    """
+    with opened_channel(channel, domain, "helio trace") as (here, opened):
+        found, answers = here.asker.all_of(opened, event)
+    rows = [*_origin(found.header), *map(_step, answers)] if found.is_pushed else list(map(_step, answers))
+    if as_json:
+        header = {"id": str(found.header.id), "channel": channel, "is_pushed": found.is_pushed}
+        print_json({**header, "steps": rows, "answers": [_document(one) for one in answers]})
+        return
+    if found.is_pushed:
+        print_line(f"event {found.header.id} of {channel}")
+    begun = found.header.source_ts
+    cells = [
+        (row["step"], row["where"], _clock(row["at_ns"]), _after(row["at_ns"], begun), row["what"])
+        for row in rows
+    ]
+    print_table(("step", "where", "time", "after", "what"), cells)
+
+
+def _origin(header: Header) -> list[dict[str, Any]]:
+    rows = [_row("source", header.supplier, header.source_ts, f"sequence {header.sequence}")]
+    if header.append_ts is not None:
+        where = f"{header.partition}:{header.offset}"
+        rows.append(_row("history", where, header.append_ts, "appended, durable"))
+    return rows
+
+
+def _step(answer: Why) -> dict[str, Any]:
+    values = ", ".join(f"{name} = {value}" for name, value in answer.values.items())
+    said = f"{answer.verdict}: {answer.rule}" + (f" ({values})" if values else "")
+    return _row("receiver", f"{answer.receiver} in {answer.station}", answer.at_ns, said)
+
+
+def _row(step: str, where: str, at_ns: int | None, what: str) -> dict[str, Any]:
+    return {"step": step, "where": where, "at_ns": at_ns, "what": what}
+
+
+def _clock(at_ns: int | None) -> str:
+    return "" if at_ns is None else str(time_text(at_ns))
+
+
+def _after(at_ns: int | None, begun: int) -> str:
+    return "" if at_ns is None else f"{(at_ns - begun) / 1e6:+.3f} ms"
+
+
+def _document(answer: Why) -> Any:
+    import msgspec  # noqa: PLC0415 - commands import what they need when they run
+
+    return msgspec.to_builtins(answer)

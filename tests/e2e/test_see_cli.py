@@ -1,0 +1,135 @@
+"""`helio top`, `metrics`, `why`, `trace` and `doctor` against stations of another process's domain."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import heliograph as hg
+from heliograph.cli import run
+from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Track(hg.Event, name="air.track", key="id"):
+    id: int
+    speed: float
+    note: str
+
+
+@pytest.fixture
+def tower(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[hg.Station]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    monkeypatch.setenv("HELIO_DOMAIN", "see")
+    with hg.Station(tmp_path / "data", domain="see", name="tower", on_error=lambda *_: None) as station:
+        yield station
+
+
+@pytest.fixture
+def tracks(tower: hg.Station) -> hg.Channel[Track]:
+    qos = hg.QoS(durability="persistent", delivery_records="all")
+    channel = tower.channel("air.tracks", Track, qos=qos)
+    channel.subscribe(lambda _: None, where="speed > 300", name="display")
+    channel.push_many([Track(1, 200.0, "\x1b[31m<b>"), Track(2, 400.0, "")])
+    assert channel.settle(LIMIT)
+    return channel
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    assert run([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_top_shows_rates_of_other_processes_stations(
+    tracks: hg.Channel[Track], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = said(capsys, "top", "--interval", "0.2", "--filter", "tracks")
+    (row,) = told["channels"]
+    assert (row["channel"], row["station"], row["lag"]) == ("air.tracks", "tower", 0)
+    assert run(["top", "--once", "--interval", "0.2", "--sort", "lag"]) == 0
+    assert "air.tracks" in capsys.readouterr().out
+
+
+def test_metrics_have_the_samples_of_every_station(
+    tracks: hg.Channel[Track], tower: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["metrics"]) == 0
+    sample = f'heliograph_channel_pushed_events_total{{station="{tower.id:016x}",channel="air.tracks"}} 2\n'
+    assert sample in capsys.readouterr().out
+    (snapshot,) = said(capsys, "metrics")
+    assert snapshot["name"] == "tower"
+
+
+def test_why_names_the_part_of_the_filter_and_hostile_text_stays_text(
+    tracks: hg.Channel[Track], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = said(capsys, "why", "air.tracks", "0", "display", code=1)
+    assert (answer["verdict"], answer["station"], answer["values"]) == (
+        "stopped",
+        "tower",
+        {"speed": "200.0"},
+    )
+    assert run(["why", "air.tracks", '{"id": 1, "speed": 500.0, "note": "\\u001b[2J"}', "display"]) == 0
+    assert "would be delivered" in capsys.readouterr().out
+    tracks.subscribe(lambda _: None, where="note = 'x'", name="notes")
+    assert run(["why", "air.tracks", "0", "notes"]) == 1
+    shown = capsys.readouterr().out
+    assert "note = 'x' is false" in shown
+    assert "\x1b" not in shown
+    assert run(["why", "air.tracks", "0", "nobody"]) == 1
+    assert "receivers are" in capsys.readouterr().out
+    assert run(["why", "air.tracks", "first", "display"]) == 2
+    assert run(["why", "air.trucks", "0", "display"]) == 2
+
+
+def test_trace_has_source_history_and_receivers_with_times(
+    tracks: hg.Channel[Track], tower: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tower.asker.listen()
+    assert wait_until(lambda: tower.asker.why(tracks, 1, "display").at_ns)
+    told = said(capsys, "trace", "air.tracks", "1")
+    steps = {row["step"]: row for row in told["steps"] if "trace" not in row["where"]}
+    assert list(steps) == ["source", "history", "receiver"]
+    assert steps["source"]["at_ns"] <= steps["history"]["at_ns"] <= steps["receiver"]["at_ns"]
+    assert steps["receiver"]["where"] == "display in tower"
+    assert run(["trace", "air.tracks", "0"]) == 0
+    assert "speed > 300 is false" in capsys.readouterr().out
+
+
+def test_the_doctor_finds_failing_callbacks_and_dead_letters(
+    tower: hg.Station, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    qos = hg.QoS(durability="persistent")
+    orders = tower.channel("orders", Track, qos=qos)
+    refuse = orders.consumer(name="billing", max_deliveries=1, dead_letter="orders.dead")
+    orders.push(Track(1, 0.0, ""))
+    for delivery in refuse.deliveries(LIMIT):
+        delivery.nak()
+        break
+    dead = tower.channel("orders.dead", Track)
+    assert wait_until(lambda: dead.store is not None and dead.store.watermark == 1)
+    tracks = tower.channel("air.tracks", Track)
+    tracks.subscribe(lambda track: track.id // 0, name="display")
+    tracks.push(Track(1, 0.0, ""))
+    assert wait_until(lambda: tracks.stats().total.failed)
+    told = said(capsys, "doctor", "--folder", str(tmp_path / "data"), code=1)
+    found = {(one["what"], one["where"]): one["command"] for one in told["findings"]}
+    assert found["unread dead letters", "orders.dead in tower"] == "helio redrive orders.dead"
+    assert ("failing callback", "air.tracks in tower") in found
+    assert told["bad"] >= 2
+
+
+def test_a_doctor_without_findings_is_silent_and_exits_with_zero(
+    tracks: hg.Channel[Track], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["doctor", "--folder", str(tmp_path / "data")]) == 0
+    assert "nothing to mend" in capsys.readouterr().out
+    told = said(capsys, "doctor", "--folder", str(tmp_path / "gone"), code=1)
+    assert [one["what"] for one in told["findings"] if one["severity"] == "problem"] == ["no such folder"]
+    assert run(["doctor", "--domain", "nothing-there"]) == 0
+    assert "no station of domain" in capsys.readouterr().out
