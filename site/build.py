@@ -58,10 +58,11 @@ def converted(text: str, source: str, places: dict[str, str]) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if "://" in target:
             return link[0]
-        if path not in places:
-            asset = (REPOSITORY / path).suffix in (".svg", ".png")
-            return link[0] if asset else words
         here = posixpath.dirname(places[source]) or "."
+        if path not in places:
+            if (REPOSITORY / path).suffix in (".svg", ".png"):
+                return f"[{words}]({posixpath.relpath(path.removeprefix('docs/'), here)})"
+            return words
         return f"[{words}]({posixpath.relpath(places[path], here)}{anchor})"
 
     return FENCE.sub(r"```\1", LINK.sub(moved, text))
