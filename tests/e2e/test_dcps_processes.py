@@ -268,6 +268,15 @@ def test_a_deadline_is_missed_on_both_sides(pair: Pair) -> None:
     assert wait_until(lambda: pair.remote.do("status", "w", "offered_deadline_missed")["total_count"] >= 1)
 
 
+def test_samples_wait_together_for_a_reader_elsewhere(pair: Pair) -> None:
+    budget = {"latency_budget": {"duration": 0.1}}
+    reader = pair.reader({**RELIABLE, **budget})
+    pair.remote.do("writer", "w", budget)
+    assert pair.remote.do("wait_matched", "w", 1)
+    pair.remote.do("write", "w", *[[1, float(n)] for n in range(300)])
+    assert taken(reader, 300) == [(1, float(n)) for n in range(300)]
+
+
 def test_a_sample_of_another_process_expires(pair: Pair) -> None:
     reader = pair.reader()
     pair.remote.do("writer", "w", {"lifespan": {"duration": 0.2}})

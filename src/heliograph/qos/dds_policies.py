@@ -159,7 +159,9 @@ class Deadline(_Checked, frozen=True):
 
 class LatencyBudget(_Checked, frozen=True):
     duration: Annotated[
-        float | None, Option("that a sample may wait to be sent with others", _TIME), Matches("at most")
+        float | None,
+        Option("that a sample may wait to be sent with others; 0: none waits", _TIME),
+        Matches("at most"),
     ] = 0.0
 
 

@@ -264,7 +264,6 @@ def test_policies_that_cannot_change_or_contradict_are_refused(ends: Ends) -> No
     "qos",
     [
         {"resource_limits": dcps.ResourceLimits(max_samples=1)},
-        {"latency_budget": dcps.LatencyBudget(0.1)},
         {
             "durability": dcps.Durability("transient"),
             "durability_service": dcps.DurabilityService(cleanup_delay=1.0),
@@ -828,6 +827,54 @@ def test_transport_priority_is_the_priority_of_events(ends: Ends) -> None:
     writer.set_qos(dcps.DataWriterQos(transport_priority=dcps.TransportPriority(-1)))
     writer.write(Track(1))
     assert headers.get(timeout=LIMIT).priority == 2
+
+
+def test_samples_wait_together_within_their_latency_budget(ends: Ends) -> None:
+    writer = ends.writer(latency_budget=dcps.LatencyBudget(1_000.0))
+    reader = ends.reader(latency_budget=dcps.LatencyBudget(1_000.0), history=KEEP_ALL)
+    assert ends.reader().get_requested_incompatible_qos_status().last_policy_id == 5
+    for n in range(3):
+        writer.write(Track(n % 2, float(n)))
+    assert reader.take() == [], "the budget is not used up"
+    writer.dispose(Track(1))
+    assert values(reader.take()) == [(0, 0.0), (0, 2.0), (1, 1.0)], "what came before goes before"
+    for n in range(300):
+        writer.write(Track(5, float(n)))
+    assert len(reader.take()) == 256, "so many are sent at once, whatever the budget"
+    assert writer.wait_for_acknowledgments(LIMIT)
+    assert values(reader.take()) == [(5, float(n)) for n in range(256, 300)]
+    writer.write(Track(6))
+    ends.publisher.delete_datawriter(writer)
+    assert (6, 0.0) in values(reader.take())
+
+
+def test_a_latency_budget_ends_by_itself(ends: Ends) -> None:
+    budget = dcps.LatencyBudget(0.02)
+    writer, reader = ends.writer(latency_budget=budget), ends.reader(latency_budget=budget, history=KEEP_ALL)
+    for n in range(10):
+        writer.write(Track(1, float(n)))
+    got: list[tuple[int, float]] = []
+
+    def all_came() -> bool:
+        got.extend(values(reader.take()))
+        return len(got) == 10
+
+    assert wait_until(all_came)
+    assert got == [(1, float(n)) for n in range(10)]
+
+
+def test_a_batch_that_finds_no_room_is_reported(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
+    budget = dcps.LatencyBudget(0.02)
+    writer = ends.writer(latency_budget=budget, reliability=dcps.Reliability("reliable", 0.0))
+    ends.reader(
+        latency_budget=budget,
+        reliability=RELIABLE,
+        history=KEEP_ALL,
+        resource_limits=dcps.ResourceLimits(max_samples=1),
+    )
+    for n in range(10):
+        writer.write(Track(1, float(n)))
+    assert wait_until(lambda: "no room at a reader" in caplog.text)
 
 
 def test_a_topic_is_a_channel_that_plain_programs_use(ends: Ends) -> None:

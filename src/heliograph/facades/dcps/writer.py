@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from heliograph.errors import (
     BadParameter,
+    HeliographError,
     OutOfResources,
     PreconditionNotMet,
     QueueFull,
@@ -44,6 +45,8 @@ T = TypeVar("T", bound=Event)
 CHANGE: Final = "dcps"
 """The header that says what an event of a topic is, where it is no plain sample: `dispose`, `unregister`, or
 `set/number/index/size` for a part of a coherent set."""
+MOST_TOGETHER: Final = 256
+"""Samples that are sent though their latency budget is not used up."""
 NORMAL: Final = 3
 """The priority of a channel's events."""
 
@@ -98,6 +101,10 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         self._asserted = 0
         self._is_lost = False
         self._timer_due: int | None = None
+        self._sending = self.domain.station.ports.tasks.lock("dcps batch")
+        """Held while samples that waited together are sent, so that they keep their order."""
+        self._waiting: list[T] = []
+        """Samples within their latency budget."""
         self.peer = self._peer()
 
     @property
@@ -111,8 +118,6 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
             raise Unsupported(
                 self.name, "a writer keeps no samples of its own to limit; set max_samples at the readers"
             )
-        if qos.latency_budget.duration != 0:
-            raise Unsupported(self.name, "latency_budget: samples are sent at once; leave it at 0")
         service = qos.durability_service
         if qos.durability.kind in ("transient", "persistent") and (
             service.cleanup_delay != 0
@@ -210,14 +215,22 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
     def delete(self) -> None:
         """By the publisher: what it wrote loses a writer."""
         if self.is_enabled and self._supplier is not None:
+            self._flush_or_report()
             if self._qos.writer_data_lifecycle.autodispose:
-                for registered in list(self._instances.values()):
-                    self._push(registered.last, {CHANGE: "dispose"}, None)
+                self._dispose_all()
             self.announce(alive=False)
             with self.domain.lock:
                 self.domain.local_writers.pop(self.instance_handle, None)
             self._supplier.close()
         self.is_deleted = True
+
+    def _dispose_all(self) -> None:
+        """Of what it wrote. A reader that has no room learns that the writer has gone."""
+        try:
+            for registered in list(self._instances.values()):
+                self._push(registered.last, {CHANGE: "dispose"}, None)
+        except HeliographError as error:
+            self.domain.report(self.name, error)
 
     # Readers
 
@@ -294,16 +307,80 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         registered = self._registered(data, handle)
         if self.publisher.collects(self, data, source_timestamp):
             return
-        self._push(data, None, source_timestamp)
         registered.last = data
+        if self._qos.latency_budget.duration == 0:
+            self._push(data, None, source_timestamp)
+        elif source_timestamp is None and self._may_wait():
+            self._let_wait(data)
+        else:
+            self.flush()
+            self._push(data, None, source_timestamp)
         self._written(registered)
 
     def write_part(self, data: T, part: str, source_timestamp: int) -> None:
         """A part of a coherent set; by the publisher."""
         registered = self._registered(data, None)
+        self.flush()
         self._push(data, {CHANGE: part}, source_timestamp)
         registered.last = data
         self._written(registered)
+
+    # Batches within the latency budget
+
+    def _may_wait(self) -> bool:
+        """Whether samples can be sent together: each gets its time and priority then, not when written."""
+        return self._priority is None and self._qos.destination_order.kind == "by-reception-timestamp"
+
+    def _let_wait(self, data: T) -> None:
+        with self.domain.lock:
+            self._waiting.append(data)
+            number = len(self._waiting)
+        if number >= MOST_TOGETHER:
+            self.flush()
+        elif number == 1:
+            budget = self._qos.latency_budget.duration
+            if budget is not None:
+                # Half of it, so that the way to the reader is within the budget as well.
+                self.domain.station.timers.after(budget / 2, self._flush_soon)
+
+    def _flush_soon(self) -> None:
+        """By a timer, which must not wait for room."""
+        self.domain.station.ports.tasks.spawn_soon("dcps batch", self._flush_or_report)
+
+    def _flush_or_report(self) -> None:
+        try:
+            self.flush()
+        except HeliographError as error:
+            self.domain.report(self.name, error)
+
+    def flush(self) -> None:
+        """Send what waits within its latency budget; WriteTimeout as of `write`."""
+        with self._sending:
+            with self.domain.lock:
+                waiting, self._waiting = self._waiting, []
+            if waiting:
+                self._push_all(waiting)
+
+    def _push_all(self, samples: list[T]) -> None:
+        assert self._supplier is not None
+        deadline: int | None = None
+        while samples:
+            try:
+                self._supplier.push_many(samples)
+            except QueueFull as error:
+                samples = samples[error.pushed :]
+                deadline = self._wait_on(deadline, error)
+            else:
+                return
+
+    def _wait_on(self, deadline: int | None, error: QueueFull) -> int:
+        """Until when to try again; WriteTimeout when it is too late."""
+        limit = self._qos.reliability.max_blocking
+        if deadline is None:
+            deadline = self.domain.clock.monotonic_ns() + round(limit * 1e9)
+        if seconds_until(self.domain.clock, deadline) <= 0:
+            raise WriteTimeout(self.name, f"no room at a reader for {limit} s: {error}") from None
+        return deadline
 
     def _written(self, registered: _Registered) -> None:
         qos = self._qos
@@ -351,11 +428,7 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
             try:
                 supplier.push(data, **said)
             except QueueFull as error:
-                limit = self._qos.reliability.max_blocking
-                now = self.domain.clock.monotonic_ns()
-                deadline = deadline or now + round(limit * 1e9)
-                if seconds_until(self.domain.clock, deadline) <= 0:
-                    raise WriteTimeout(self.name, f"no room at a reader for {limit} s: {error}") from None
+                deadline = self._wait_on(deadline, error)
             else:
                 return
 
@@ -383,6 +456,7 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         self.check_enabled()
         registered = self._registered(data, handle)
         registered.deadline = None
+        self.flush()
         self._push(registered.last, {CHANGE: "dispose"}, None)
 
     def unregister_instance(self, data: T, handle: int | None = None) -> None:
@@ -391,6 +465,7 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         registered = self._instances.get(key := self._key_of(data))
         if registered is None or handle not in (None, registered.handle):
             raise PreconditionNotMet(self.name, "the instance was not registered")
+        self.flush()
         if self._qos.writer_data_lifecycle.autodispose:
             self._push(registered.last, {CHANGE: "dispose"}, None)
         del self._instances[key]
@@ -461,6 +536,7 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         """Wait until all that was written has reached its readers' caches; False when the time is over."""
         self.check_enabled()
         check_timeout(self.name, timeout)
+        self.flush()
         assert self._channel is not None
         deadline = None if timeout is None else self.domain.clock.monotonic_ns() + round(timeout * 1e9)
         while any(counts.pending for counts in self._channel.stats().consumers.values()):
