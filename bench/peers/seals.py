@@ -21,7 +21,7 @@ from bench.harness import Benchmark, Case, Size, Target, benchmark
 from bench.peers.journals import TRACK, Suppliers, Track
 from heliograph.codec import encoder
 from heliograph.journal import Limits, Record
-from heliograph.journal.format.records import Run, encode_rows
+from heliograph.journal.format.records import RecordRun, encode_rows
 from heliograph.journal.maintenance.seal import seal, seal_in_process
 from heliograph.journal.writing.partition import Chunk, Partition
 from heliograph.model.formats import FormatRegistry
@@ -47,8 +47,8 @@ def closed_head(folder: str, events: int, *, runs: bool) -> SealJob:
     partition = Partition(system_ports(folder), "p", formats, limits)
     body = encoder(Track).encode(TRACK)
     for first in range(0, events, BATCH):
-        rows: list[Record | Run] = (
-            [Run("radar-1", 1, first, first, format_id, [body] * BATCH, station_seq=first)]
+        rows: list[Record | RecordRun] = (
+            [RecordRun("radar-1", 1, first, first, format_id, [body] * BATCH, station_seq=first)]
             if runs
             else [Record("radar-1", 1, n, n, format_id, body) for n in range(first, first + BATCH)]
         )

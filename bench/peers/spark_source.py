@@ -457,7 +457,7 @@ def _lag(spark: SparkSession, folder: str, size: Size) -> str:
 )
 def offsets(size: Size) -> Benchmark:
     from heliograph.spark.source.options import parse_options
-    from heliograph.spark.source.partitions import Watch
+    from heliograph.spark.source.partitions import ChannelPartitions
     from heliograph.spark.source.stream import Stream
 
     stack = ExitStack()
@@ -471,7 +471,7 @@ def offsets(size: Size) -> Benchmark:
             shutil.copytree(data / "channels" / "c0", data / "channels" / f"c{n}")
         said = {"path": str(data), "subscribePattern": "c.*", "startingOffsets": "earliest"}
         options = parse_options(said, stream=True)
-        stream = Stream(options, Watch(options))
+        stream = Stream(options, ChannelPartitions(options))
         start = stream.initial()
         assert sum(map(len, start.values())) == len(StationFolder(data).channels()) == channels
 

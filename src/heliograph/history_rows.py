@@ -19,7 +19,7 @@ from heliograph.model.formats import FormatRegistry
 from heliograph.spark.source.columns import Shape
 from heliograph.spark.source.filters import conditions
 from heliograph.spark.source.plan import chosen_types, divided, learn_formats, plan_read
-from heliograph.spark.source.rows import BatchMaker, Place
+from heliograph.spark.source.rows import BatchMaker, PartitionFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,7 @@ class History:
         passing: set[int] = set()
         for name, shape in self._shapes.items():
             maker = BatchMaker(
-                Place(self._channel, partition, ""),
+                PartitionFolder(self._channel, partition, ""),
                 shape,
                 types=frozenset({name}),
                 formats=self._formats,

@@ -20,7 +20,14 @@ import msgspec
 
 import heliograph as hg
 from heliograph.codec import encoder
-from heliograph.journal.inbox.staging import Batch, Stage, StagedFile, hand_over, key_of, make_inbox
+from heliograph.journal.inbox.staging import (
+    StagedBatch,
+    StagedFile,
+    StageWriter,
+    hand_over,
+    key_of,
+    make_inbox,
+)
 from heliograph.journal.station_folder import wait_until_taken_in
 from heliograph.model.event import format_of
 from heliograph.runtime.ports import system_ports
@@ -69,14 +76,14 @@ def _task(folder: Path, number: int, task: int) -> StagedFile:
 def _staged(folder: Path, number: int, task: int, attempt: int) -> bytes:
     key = key_of(CHANNEL, WRITER, NONCE)
     first = (number * TASKS + task) * ROWS
-    with Stage(system_ports(folder), key, number, f"p{task}-a{attempt}") as stage:
+    with StageWriter(system_ports(folder), key, number, f"p{task}-a{attempt}") as stage:
         stage.add(format_of(Total), [encoder(Total).encode(Total(n)) for n in range(first, first + ROWS)])
         return msgspec.msgpack.encode(stage.finish())
 
 
 def _commit(folder: Path, number: int, files: list[StagedFile]) -> bytes:
     ports = system_ports(folder)
-    batch = Batch(
+    batch = StagedBatch(
         channel=CHANNEL, writer=WRITER, nonce=NONCE, number=number, files=tuple(files), creates=True
     )
     hand_over(ports, batch)

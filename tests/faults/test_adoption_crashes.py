@@ -15,8 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph.journal.inbox import adoption
-from heliograph.journal.inbox.adoption import Inbox, Target
-from heliograph.journal.inbox.staging import READY, STAGED, Batch, Stage, hand_over, key_of, make_inbox
+from heliograph.journal.inbox.adoption import Inbox, OpenPartition
+from heliograph.journal.inbox.staging import (
+    READY,
+    STAGED,
+    StagedBatch,
+    StageWriter,
+    hand_over,
+    key_of,
+    make_inbox,
+)
 from heliograph.runtime.ports import Ports, ThreadTasks
 from heliograph.sim import SimDisk, SimRandom, explore_crashes
 from tests.support import examples
@@ -93,15 +101,15 @@ class Handing:
         outside = Ports(HandClock(), ThreadTasks(), self._random, disk)
         key, files, row = key_of(CHANNEL, WRITER, self.nonce), [], self.first(number)
         for attempt, part in enumerate(self.BATCHES[number]):
-            with Stage(outside, key, number, f"p{attempt}") as stage:
+            with StageWriter(outside, key, number, f"p{attempt}") as stage:
                 stage.add(TRACK, bodies(row, part))
                 files.append(stage.finish())
             row += part
-        with Stage(outside, key, number, "failed") as stage:
+        with StageWriter(outside, key, number, "failed") as stage:
             stage.add(TRACK, bodies(900, 1))
         hand_over(
             outside,
-            Batch(channel=CHANNEL, writer=WRITER, nonce=self.nonce, number=number, files=tuple(files)),
+            StagedBatch(channel=CHANNEL, writer=WRITER, nonce=self.nonce, number=number, files=tuple(files)),
         )
 
     def first(self, number: int) -> int:
@@ -109,7 +117,7 @@ class Handing:
 
     def take_in(self, disk: SimDisk, keeper: Partition) -> None:
         inbox = Inbox(ports(disk, HandClock()))
-        target = Target(cast("PartitionWriter", Direct(keeper)), FORMATS, lambda: 0)
+        target = OpenPartition(cast("PartitionWriter", Direct(keeper)), FORMATS, lambda: 0)
         for name in inbox.ready():
             assert inbox.take_in(name, lambda _batch: target)
 
@@ -168,7 +176,7 @@ class Interrupted(Handing):
         direct: Any = Direct(keeper)
         whole = direct.adopt
         direct.adopt = lambda frames, events, mark: whole(some(frames), events, mark)
-        target = Target(direct, FORMATS, lambda: 0)
+        target = OpenPartition(direct, FORMATS, lambda: 0)
         inbox = Inbox(ports(disk, HandClock()))
         inbox.take_in(inbox.ready()[0], lambda _batch: target)
 
@@ -200,12 +208,12 @@ def test_any_sequence_of_batches_repeats_and_crashes_equals_the_model(steps: lis
     def write(batch_number: int, first: int, count: int) -> None:
         outside = Ports(clock, ThreadTasks(), random, disk)
         nonce = f"checkpoint-{generation}"
-        with Stage(outside, key_of(CHANNEL, WRITER, nonce), batch_number, "p0") as stage:
+        with StageWriter(outside, key_of(CHANNEL, WRITER, nonce), batch_number, "p0") as stage:
             stage.add(TRACK, bodies(first, count))
             files = (stage.finish(),)
         hand_over(
             outside,
-            Batch(
+            StagedBatch(
                 channel=CHANNEL,
                 writer=WRITER,
                 nonce=nonce,

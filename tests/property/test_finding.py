@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heliograph.codec.dynamic.json import anything_to_json
-from heliograph.codec.dynamic.plain import Place
+from heliograph.codec.dynamic.plain import ValuePath
 from heliograph.patterns.recording import INPUTS, Input
 from heliograph.patterns.replay import to_text
 from heliograph.spark.patterns.match_task import ROW, Finder, landmarks
@@ -36,7 +36,7 @@ def record(shop: Shop) -> list[dict[str, Any]]:
 
 
 def _json(key: Any) -> str | None:
-    return None if key is None else anything_to_json(key, Place("key"))
+    return None if key is None else anything_to_json(key, ValuePath("key"))
 
 
 def batches(rows: list[dict[str, Any]], size: int) -> list[pa.RecordBatch]:

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.codec.dynamic.plain import Place, check_record
+from heliograph.codec.dynamic.plain import ValuePath, check_record
 from heliograph.codec.dynamic.reflect import describe, json_to_mapping, mapping_to_json
 from heliograph.errors import InvalidEvent
 from heliograph.model import field_types as ft
@@ -47,7 +47,7 @@ def test_other_programs_can_read_the_json(data: st.DataObject) -> None:
 def test_values_that_fit_pass_the_check_unchanged(data: st.DataObject) -> None:
     fmt = data.draw(formats())
     row = data.draw(rows(fmt))
-    assert same(check_record(fmt, row, Place("t")), row)
+    assert same(check_record(fmt, row, ValuePath("t")), row)
 
 
 trees = st.recursive(
@@ -70,7 +70,7 @@ def test_foreign_json_is_read_or_refused_by_name(kind: ft.FieldType, tree: Any) 
         row = json_to_mapping(fmt, json.dumps({"f": tree}))
     except InvalidEvent:
         return
-    check_record(fmt, row, Place("t"))
+    check_record(fmt, row, ValuePath("t"))
 
 
 def count_fields(kind: ft.FieldType) -> int:

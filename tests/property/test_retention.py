@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heliograph.journal.format.manifest import Manifest, Retired, Segment
 from heliograph.journal.limits import Limits
-from heliograph.journal.maintenance.retention import RESERVE, Decision, Place, decide
+from heliograph.journal.maintenance.retention import RESERVE, ConsumerPosition, Decision, decide
 from tests.support import examples
 
 NOW = 10**9 * 10**6
@@ -34,7 +34,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
 
 
 places = st.lists(
-    st.builds(Place, st.sampled_from("abc"), st.integers(0, 200), st.integers(0, NOW)), max_size=4
+    st.builds(ConsumerPosition, st.sampled_from("abc"), st.integers(0, 200), st.integers(0, NOW)), max_size=4
 )
 limits = st.builds(
     Limits,
@@ -47,7 +47,9 @@ limits = st.builds(
 )
 
 
-def decided(manifest: Manifest, places: list[Place], limits: Limits) -> tuple[Decision, tuple[Segment, ...]]:
+def decided(
+    manifest: Manifest, places: list[ConsumerPosition], limits: Limits
+) -> tuple[Decision, tuple[Segment, ...]]:
     size = sum(segment.size for segment in manifest.segments)
     decision = decide(manifest, places, limits, now=NOW, size=size)
     return decision, manifest.segments[len(decision.drop) :]
@@ -56,7 +58,7 @@ def decided(manifest: Manifest, places: list[Place], limits: Limits) -> tuple[De
 @given(manifests(), places, limits)
 @settings(max_examples=examples(300))
 def test_what_is_left_is_one_range_within_the_quota(
-    manifest: Manifest, places: list[Place], limits: Limits
+    manifest: Manifest, places: list[ConsumerPosition], limits: Limits
 ) -> None:
     decision, left = decided(manifest, places, limits)
     assert decision.drop == manifest.segments[: len(decision.drop)], "the oldest go, and only they"
@@ -69,7 +71,7 @@ def test_what_is_left_is_one_range_within_the_quota(
 @given(manifests(), places, limits)
 @settings(max_examples=examples(300))
 def test_every_drop_has_a_reason_and_every_reason_is_followed(
-    manifest: Manifest, places: list[Place], limits: Limits
+    manifest: Manifest, places: list[ConsumerPosition], limits: Limits
 ) -> None:
     _, left = decided(manifest, places, limits)
     size = sum(segment.size for segment in manifest.segments)
@@ -96,7 +98,7 @@ def test_every_drop_has_a_reason_and_every_reason_is_followed(
 @given(manifests(), places, limits)
 @settings(max_examples=examples(300))
 def test_exactly_those_who_lack_something_of_it_are_named_with_what_they_miss(
-    manifest: Manifest, places: list[Place], limits: Limits
+    manifest: Manifest, places: list[ConsumerPosition], limits: Limits
 ) -> None:
     decision, _ = decided(manifest, places, limits)
     gone = {offset for segment in decision.drop for offset in range(segment.first, segment.next or 0)}
@@ -111,7 +113,7 @@ def test_exactly_those_who_lack_something_of_it_are_named_with_what_they_miss(
 @given(manifests(), places, limits)
 @settings(max_examples=examples(300))
 def test_every_file_is_kept_retired_or_removed_and_the_decision_is_stable(
-    manifest: Manifest, places: list[Place], limits: Limits
+    manifest: Manifest, places: list[ConsumerPosition], limits: Limits
 ) -> None:
     decision, left = decided(manifest, places, limits)
     before = [*(s.name for s in manifest.segments), *(f.name for f in manifest.retired)]

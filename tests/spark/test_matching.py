@@ -16,7 +16,7 @@ from heliograph.errors import HistoryGone, InvalidOption, NotPossible
 from heliograph.patterns.recording import INPUTS, Input
 from heliograph.runtime.ports import system_ports
 from heliograph.spark import jobs
-from heliograph.spark.jobs.table_job import Target
+from heliograph.spark.jobs.table_job import TableTarget
 from heliograph.testing import Rig
 from tests.support import examples
 
@@ -195,7 +195,7 @@ def test_a_table_of_matches_holds_what_live_delivered_as_a_list_per_key(
         for channel in (shop.orders, shop.payments)
         for event, header in everything(channel)
     }
-    with Target(table, form).opened() as there:
+    with TableTarget(table, form).opened() as there:
         files = [str(there.place.table / file.path) for file in there.table.files()]
     found = by_key([told_by_spark(row, numbers) for row in in_order(spark.read.parquet(*files))])
     assert found == by_key([told(match) for match in shop.seen[kind]])

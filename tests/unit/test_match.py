@@ -16,7 +16,7 @@ from heliograph.filters.check import check, check_value
 from heliograph.filters.index import Handle, Matcher, compiled
 from heliograph.filters.index.access import MAX_ENTRIES, MAX_GROUPS
 from heliograph.filters.index.plan import MAX_ALTERNATIVES, alternatives
-from heliograph.filters.index.ranges import CHUNK, Run
+from heliograph.filters.index.ranges import CHUNK, SortedChunks
 from heliograph.filters.parser import parse
 from heliograph.model.event import format_of
 
@@ -243,7 +243,7 @@ class Numbered:
 
 def test_a_run_of_many_chunks_keeps_its_order_through_additions_and_removals() -> None:
     chance = random.Random(7)
-    run, kept = Run(), []
+    run, kept = SortedChunks(), []
     for number in range(5 * CHUNK):
         # Few keys, so that one key fills several chunks.
         key, entry = chance.randrange(4), Numbered(number)

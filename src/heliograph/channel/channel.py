@@ -27,13 +27,13 @@ from heliograph.channel.publish.supplier import Receipt, Supplier
 from heliograph.channel.queueing.factory import QueueFactory
 from heliograph.channel.queueing.queue import EventQueue
 from heliograph.channel.receive.ack_protocol import Acking, split
-from heliograph.channel.receive.consumer import Consumer, Shared
+from heliograph.channel.receive.consumer import Consumer, GroupReceiver
 from heliograph.channel.receive.consumer_factory import ConsumerFactory, ConsumerRequest
 from heliograph.channel.receive.dead_letters import give_up, open_dead_letter_channel
 from heliograph.channel.receive.options import (
+    FilteredChannel,
     Options,
     Selection,
-    Stream,
     Wanted,
     behind,
     check_filters,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from heliograph.channel.history.positions import Point
     from heliograph.channel.history.store import Partition, Store, SupplierLease
     from heliograph.channel.observer import Observer
-    from heliograph.channel.publish.acks import Watching
+    from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.entry import Source
     from heliograph.channel.publish.options import Said, WaitingSaid
     from heliograph.channel.publish.paced import PacedSupplier
@@ -125,7 +125,7 @@ class Channel(Generic[T]):
             services.pools.check(qos.dispatch, qos.threads)  # refused here, before anything is opened
         self.next_station_seq = services.next_station_seq
         self._recording = services.observe(name, qos)
-        self.monitor: Watching | None = None
+        self.monitor: AckMonitor | None = None
         """Watches deliveries where `push` waits for them: `array()` and `stats()`."""
         if qos.ack_level == "delivered":
             self.monitor = services.open_monitor(name, qos, self._send_again, self._give_up)
@@ -590,15 +590,15 @@ class Channel(Generic[T]):
         *,
         types: Iterable[type[T]] | None = None,
         sources: Iterable[str] | None = None,
-    ) -> Stream:
+    ) -> FilteredChannel:
         """The events that a filter lets through, as a part of a pattern such as `hg.all_of(...)`."""
         options: Options = {"where": where, "params": params, "types": types, "sources": sources}
         self.select(**options)
-        return Stream(self, options)
+        return FilteredChannel(self, options)
 
-    def as_stream(self) -> Stream:
+    def as_stream(self) -> FilteredChannel:
         """All events, as a part of a pattern."""
-        return Stream(self, {})
+        return FilteredChannel(self, {})
 
     def unsubscribe(self, callback: Callable[..., object]) -> None:
         """Close every subscription of that function on this channel."""
@@ -736,7 +736,7 @@ class Channel(Generic[T]):
         with self._members.lock:
             receivers = list(self._members.receivers.values())
         for receiver in receivers:
-            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
+            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | GroupReceiver):
                 left = None if deadline is None else seconds_until(self.ports.clock, deadline)
                 if not receiver.queue.wait_empty(left):
                     return False
@@ -801,13 +801,13 @@ class Channel(Generic[T]):
         left |= self._calling.close(seconds_until(self.ports.clock, deadline))
         self.asking.close()
         for receiver in receivers:
-            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | Shared):
+            if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | GroupReceiver):
                 receiver.queue.finish()
                 receiver.queue.wait_empty(seconds_until(self.ports.clock, deadline))
                 receiver.wait_confirmed(min(CONFIRM_LIMIT, seconds_until(self.ports.clock, deadline)))
             # What another station has in hand is not left here, though it has not said yet that it took it.
             pending = receiver.queue.counts().pending if isinstance(receiver, QueuedReceiver) else 0
-            if pending and not isinstance(receiver, Consumer | Shared):
+            if pending and not isinstance(receiver, Consumer | GroupReceiver):
                 left[receiver.name] = pending
             receiver.close()
         if self.monitor is not None:

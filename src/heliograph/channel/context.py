@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heliograph.channel.history.operations import RemoteOperations
     from heliograph.channel.history.store import OnDurable, Store
     from heliograph.channel.observer import Recording
-    from heliograph.channel.publish.acks import Watching
+    from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.delayed import LaterStore
     from heliograph.channel.publish.worker_acks import Settling
     from heliograph.channel.queueing.history_merge import LateJoin
@@ -44,7 +44,7 @@ class ChannelContext(msgspec.Struct, frozen=True):
     open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable, QoS], Store] | None
     """Opens the store of a journalled channel: (name, types, what to tell, QoS); None without a folder."""
     open_desk: OpenCoordinator
-    open_monitor: Callable[[str, QoS, Callable[..., object], Callable[..., object]], Watching]
+    open_monitor: Callable[[str, QoS, Callable[..., object], Callable[..., object]], AckMonitor]
     """Makes the monitor of a channel: (channel, its QoS, how to send again, what to do when it gives up)."""
     open_channel: Callable[[str, tuple[type[Event], ...], QoS], Channel[Any]]
     """Opens another channel of the station; what is open keeps its quality of service."""

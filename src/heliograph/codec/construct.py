@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from heliograph.codec.conversion_plan import Record, Slot
-    from heliograph.runtime.codegen import Source
+    from heliograph.codec.conversion_plan import ReceiverField, RecordPlan
+    from heliograph.runtime.codegen import CodeBuilder
 
 
-def construction(source: Source, plan: Record, values: Sequence[str | None]) -> str:
+def construction(source: CodeBuilder, plan: RecordPlan, values: Sequence[str | None]) -> str:
     """Source text that builds what the plan wants from one expression per slot; None takes the default."""
     filled = [
         _default(source, slot) if value is None else value
@@ -31,7 +31,7 @@ def construction(source: Source, plan: Record, values: Sequence[str | None]) -> 
     return f"{source.bind(plan.cls)}({', '.join(positional)})"
 
 
-def _default(source: Source, slot: Slot) -> str:
+def _default(source: CodeBuilder, slot: ReceiverField) -> str:
     if slot.default_factory is not None:
         return f"{source.bind(slot.default_factory)}()"
     return source.bind(slot.default)

@@ -33,14 +33,14 @@ class Value(NamedTuple):
     """As the receiver wants it; optional only if the wire is, because a value that is there fits both."""
     enum: type[enum.Enum] | None = None
     """The receiver's class for an enum; None: the plain value."""
-    record: Record | None = None
+    record: RecordPlan | None = None
     item: Value | None = None
     """What is inside an optional or a list."""
     nullable: bool = False
     """The receiver takes None too, or anything, which this wire never sends."""
 
 
-class Slot(NamedTuple):
+class ReceiverField(NamedTuple):
     """One field of the receiver."""
 
     name: str
@@ -52,12 +52,12 @@ class Slot(NamedTuple):
     keyword_only: bool = False
 
 
-class Record(NamedTuple):
+class RecordPlan(NamedTuple):
     """How a record of the wire becomes an event, or a mapping when there is no class."""
 
     wire: Format
     cls: type[Event] | None
-    slots: tuple[Slot, ...]
+    slots: tuple[ReceiverField, ...]
 
     @property
     def used(self) -> frozenset[int]:
@@ -65,7 +65,7 @@ class Record(NamedTuple):
         return frozenset(slot.source for slot in self.slots if slot.source is not None)
 
 
-def make_plan(wire: Format, cls: type[Event] | None, missing: MissingPolicy = "default") -> Record:
+def make_plan(wire: Format, cls: type[Event] | None, missing: MissingPolicy = "default") -> RecordPlan:
     """The plan to read `wire` as `cls`; IncompatibleFormats names each field that does not fit."""
     if cls is None:
         return _mapping(wire)
@@ -73,28 +73,30 @@ def make_plan(wire: Format, cls: type[Event] | None, missing: MissingPolicy = "d
     return _event(wire, cls)
 
 
-def _mapping(wire: Format) -> Record:
+def _mapping(wire: Format) -> RecordPlan:
     slots = (
-        Slot(field.name, index, _value(field.type, field.type, None))
+        ReceiverField(field.name, index, _value(field.type, field.type, None))
         for index, field in enumerate(wire.fields)
     )
-    return Record(wire, None, tuple(slots))
+    return RecordPlan(wire, None, tuple(slots))
 
 
-def _event(wire: Format, cls: type[Event]) -> Record:
+def _event(wire: Format, cls: type[Event]) -> RecordPlan:
     positions = {field.name: index for index, field in enumerate(wire.fields)}
     own = info_of(cls).fields
-    slots: list[Slot] = []
+    slots: list[ReceiverField] = []
     for info in msgspec.structs.fields(cls):
         field = own[info.name]
         source = positions.get(info.name)
         if source is None:
             factory = None if info.default_factory is msgspec.NODEFAULT else info.default_factory
-            slots.append(Slot(info.name, None, None, info.default, factory, keyword_only=field.keyword_only))
+            slots.append(
+                ReceiverField(info.name, None, None, info.default, factory, keyword_only=field.keyword_only)
+            )
         else:
             value = _value(wire.fields[source].type, field.type, field.annotation)
-            slots.append(Slot(info.name, source, value, keyword_only=field.keyword_only))
-    return Record(wire, cls, tuple(slots))
+            slots.append(ReceiverField(info.name, source, value, keyword_only=field.keyword_only))
+    return RecordPlan(wire, cls, tuple(slots))
 
 
 def _value(wire: ft.FieldType, reader: ft.FieldType, annotation: Any) -> Value:

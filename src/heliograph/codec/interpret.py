@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from heliograph.codec.any_values import MAX_DEPTH
-from heliograph.codec.msgpack import Cursor
+from heliograph.codec.msgpack import MsgpackReader
 from heliograph.errors import ROOT, DecodeError, InvalidEvent
 from heliograph.model import field_types as ft
 from heliograph.model.annotations import bare, strip_none
@@ -149,7 +149,7 @@ def _read_packed(wire: Format, wanted: Format | None, body: memoryview) -> dict[
     if _has_arrays(wire):
         start, end = 4, 4 + int.from_bytes(body[:4], "little")
     # A body that ends too early is read as far as it goes, to learn in which field it ends.
-    cursor = Cursor(body[start:end])
+    cursor = MsgpackReader(body[start:end])
     mapping = _Packed(cursor, body[round_up(end, 8) :]).record(wire, wanted, ROOT)
     cursor.expect_end(ROOT)
     if end > len(body):
@@ -174,7 +174,7 @@ def _may_be_array(kind: ft.FieldType) -> bool:
 class _Packed:
     """A packed body that is being read: the msgpack, and the data of arrays behind it."""
 
-    def __init__(self, cursor: Cursor, arrays: memoryview) -> None:
+    def __init__(self, cursor: MsgpackReader, arrays: memoryview) -> None:
         self._cursor = cursor
         self._arrays = arrays
         self._unused = len(arrays)

@@ -30,7 +30,7 @@ _UUID: Final = re.compile(
 )
 
 
-class Cursor:
+class MsgpackReader:
     """A position in msgpack bytes. Each method reads one value, or raises DecodeError with the path given."""
 
     def __init__(self, data: memoryview) -> None:

@@ -17,12 +17,12 @@ from heliograph.codec.construct import construction
 from heliograph.errors import DecodeError
 from heliograph.model import field_types as ft
 from heliograph.model.layout import size_and_align
-from heliograph.runtime.codegen import Source
+from heliograph.runtime.codegen import CodeBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.codec.conversion_plan import Record, Value
+    from heliograph.codec.conversion_plan import RecordPlan, Value
     from heliograph.codec.failures import Explain
     from heliograph.model.event import Event
     from heliograph.model.formats import ByteOrder, Format
@@ -83,7 +83,7 @@ def _padding(size: int) -> str:
 
 def make_encoder(fmt: Format) -> tuple[Callable[[Event], bytes], Callable[[Event], list[bytes | memoryview]]]:
     """Two functions for events of a format: to one buffer, and to a list of buffers that copies no array."""
-    source = Source()
+    source = CodeBuilder()
     for name in ("encode", "encode_parts"):
         source.line(f"def {name}(event):", 0)
         writer = _Writer(source, fmt)
@@ -102,7 +102,7 @@ def make_encoder(fmt: Format) -> tuple[Callable[[Event], bytes], Callable[[Event
 class _Writer:
     """Writes the lines that take an event apart, and remembers what stands where."""
 
-    def __init__(self, source: Source, fmt: Format) -> None:
+    def __init__(self, source: CodeBuilder, fmt: Format) -> None:
         self._source = source
         self._order: ByteOrder = fmt.byte_order
         self._size = fmt.size
@@ -233,9 +233,9 @@ class _Writer:
 # Reading
 
 
-def make_decoder(plan: Record, explain: Explain) -> Callable[[Any], Any]:
+def make_decoder(plan: RecordPlan, explain: Explain) -> Callable[[Any], Any]:
     """A function from a body to what the plan says; what goes wrong in it is raised as `explain` makes it."""
-    source = Source()
+    source = CodeBuilder()
     reader = _Reader(source, plan.wire)
     built = reader.record(plan, base=0)
     values = reader.unpack_call()
@@ -275,7 +275,7 @@ class _Reference(NamedTuple):
 class _Reader:
     """Writes the expression that makes an event, and remembers what must be unpacked for it."""
 
-    def __init__(self, source: Source, wire: Format) -> None:
+    def __init__(self, source: CodeBuilder, wire: Format) -> None:
         self._source = source
         self._wire = wire
         self._packed: list[_Packed] = []
@@ -318,7 +318,7 @@ class _Reader:
             lines.append(f"if body.__class__ is not {self._source.bind(bytes)}: body = bytes(body)")
         return lines
 
-    def record(self, plan: Record, base: int) -> str:
+    def record(self, plan: RecordPlan, base: int) -> str:
         values: list[str | None] = []
         for slot in plan.slots:
             if slot.value is None or slot.source is None:

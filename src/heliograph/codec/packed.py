@@ -34,13 +34,13 @@ from heliograph.codec.construct import construction
 from heliograph.codec.containers import MAX_CONTAINERS, check_containers, is_counted
 from heliograph.errors import DecodeError, InvalidEvent
 from heliograph.model import field_types as ft
-from heliograph.runtime.codegen import Source
+from heliograph.runtime.codegen import CodeBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.codec.arrays import ArrayData
-    from heliograph.codec.conversion_plan import Record, Value
+    from heliograph.codec.conversion_plan import RecordPlan, Value
     from heliograph.codec.failures import Explain
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
@@ -64,7 +64,7 @@ def make_encoder(fmt: Format) -> tuple[Callable[[Event], bytes], Callable[[Event
         return write, lambda event: [write(event)]
     from heliograph.codec.arrays import Parts  # noqa: PLC0415 - numpy is for formats that have arrays
 
-    source = Source()
+    source = CodeBuilder()
     record = _Writer(source).record(fmt)
     source.line("def encode_parts(event):", 0)
     source.line(f"arrays = {source.bind(Parts)}()")
@@ -103,7 +103,7 @@ def _assemble(main: bytes, arrays: list[bytes | memoryview]) -> list[bytes | mem
 class _Writer:
     """Writes, for each record that has arrays inside, a function from the event to what msgspec encodes."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: CodeBuilder) -> None:
         self._source = source
 
     def record(self, fmt: Format) -> str:
@@ -137,11 +137,11 @@ class _Writer:
 # Reading
 
 
-def make_decoder(plan: Record, explain: Explain) -> Callable[[Any], Any]:
+def make_decoder(plan: RecordPlan, explain: Explain) -> Callable[[Any], Any]:
     """A function from a body to what the plan says; what goes wrong in it is raised as `explain` makes it."""
     if plan.cls is not None and reads_directly(plan):
         return _direct(plan.wire, plan, explain)
-    source = Source()
+    source = CodeBuilder()
     arrays = format_holds(plan.wire, ft.Array)
     build = _Reader(source, arrays=arrays).record(plan)
     source.line("def decode(body):", 0)
@@ -160,12 +160,12 @@ def make_decoder(plan: Record, explain: Explain) -> Callable[[Any], Any]:
     return decode
 
 
-def _direct(wire: Format, plan: Record, explain: Explain) -> Callable[[Any], Any]:
+def _direct(wire: Format, plan: RecordPlan, explain: Explain) -> Callable[[Any], Any]:
     """msgspec's own decoder. Where it would fill in missing fields, their count is looked at first."""
     count = len(wire.fields)
     assert plan.cls is not None
     read = msgspec.msgpack.Decoder(plan.cls).decode
-    source = Source()
+    source = CodeBuilder()
     source.line("def decode(body):", 0)
     source.line("try:")
     if not _is_required(plan.cls):
@@ -191,7 +191,7 @@ def _is_required(cls: type[Event]) -> bool:
     return all(info.required for info in msgspec.structs.fields(cls))
 
 
-def reads_directly(plan: Record) -> bool:
+def reads_directly(plan: RecordPlan) -> bool:
     """Whether msgspec, told to decode the receiver's class, would do exactly what the plan says.
 
     It takes fields by position, so the wire's must be the receiver's first ones; the rest take defaults.
@@ -243,7 +243,7 @@ def _has_same_members(value: Value) -> bool:
     )
 
 
-def packed_type(plan: Record) -> Any:
+def packed_type(plan: RecordPlan) -> Any:
     """The Python type that makes msgspec decode a record of the wire, passing over what is not used."""
     by_source = {slot.source: slot.value for slot in plan.slots if slot.value is not None}
     items = tuple(
@@ -302,11 +302,11 @@ _SCALARS: Final[dict[str, Any]] = {
 class _Reader:
     """Writes, for each record of a plan, a function from the decoded tuple to the event or mapping."""
 
-    def __init__(self, source: Source, *, arrays: bool) -> None:
+    def __init__(self, source: CodeBuilder, *, arrays: bool) -> None:
         self._source = source
         self._data = ", data" if arrays else ""
 
-    def record(self, plan: Record) -> str:
+    def record(self, plan: RecordPlan) -> str:
         source = self._source
         count = len(plan.wire.fields)
         names = [f"v{index}" if index in plan.used else "_" for index in range(count)]

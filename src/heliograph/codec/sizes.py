@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from heliograph.model import field_types as ft
 from heliograph.model.event import Event, info_of
 from heliograph.model.layout import SCALAR_SIZES
-from heliograph.runtime.codegen import Source
+from heliograph.runtime.codegen import CodeBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -127,7 +127,7 @@ _fixed_sizes: Final = _FixedSizes()
 
 def size_function(cls: type[Event]) -> Callable[[Any], int]:
     """What `size_of` calls for events of a class."""
-    source = Source()
+    source = CodeBuilder()
     fixed, *terms = _terms(source, cls)
     # An event may be changed after its push, and hold anything by then: it must harm nobody who counts it.
     source.line("def size(event):", 0)
@@ -139,14 +139,14 @@ def size_function(cls: type[Event]) -> Callable[[Any], int]:
     return function
 
 
-def size_text(source: Source, cls: type[Event]) -> str | None:
+def size_text(source: CodeBuilder, cls: type[Event]) -> str | None:
     """The text that measures `event`; None for a class whose events have one size."""
     terms = _terms(source, cls)
     return " + ".join(terms) if len(terms) > 1 else None
 
 
 def _small_check(cls: type[Event]) -> Callable[[Sequence[Any]], bool]:
-    source = Source()
+    source = CodeBuilder()
     fixed, *terms = _terms(source, cls)
     source.line("def are_small(events):", 0)
     source.line("for event in events:")
@@ -156,7 +156,7 @@ def _small_check(cls: type[Event]) -> Callable[[Sequence[Any]], bool]:
     return function
 
 
-def _terms(source: Source, cls: type[Event]) -> list[str]:
+def _terms(source: CodeBuilder, cls: type[Event]) -> list[str]:
     """What to add up for `event`: first what each of its class takes, then what differs."""
     fixed, terms = 0, []
     for name, kind in info_of(cls).types.items():
@@ -168,7 +168,7 @@ def _terms(source: Source, cls: type[Event]) -> list[str]:
     return [str(fixed), *terms]
 
 
-def _term(source: Source, kind: ft.FieldType, value: str) -> str:
+def _term(source: CodeBuilder, kind: ft.FieldType, value: str) -> str:
     match kind:
         case ft.Scalar():
             return f"{source.bind(len)}({value})"

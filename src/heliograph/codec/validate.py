@@ -25,7 +25,7 @@ from heliograph.codec.coerce import anything_fits, coerce_event, is_encodable
 from heliograph.model import field_types as ft
 from heliograph.model.annotations import bare, strip_none
 from heliograph.model.event import Event, EventInfo, info_of
-from heliograph.runtime.codegen import Source
+from heliograph.runtime.codegen import CodeBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,7 +77,7 @@ _validators: Final = _Validators()
 _validators_of_many: Final[dict[type, Callable[[Sequence[Any]], bool]]] = {}
 
 
-def fits(source: Source, info: EventInfo) -> str:
+def fits(source: CodeBuilder, info: EventInfo) -> str:
     """An expression for a function in the making: true of an `event` that need not be looked at again.
 
     One that it is false of goes to `heliograph.codec.coerce.coerce_event`.
@@ -86,7 +86,7 @@ def fits(source: Source, info: EventInfo) -> str:
 
 
 def _make_validator(info: EventInfo) -> Callable[[Any], None]:
-    source = Source()
+    source = CodeBuilder()
     condition = fits(source, info)
     source.line("def check(event):", 0)
     source.line(f"if {condition}: return")
@@ -96,7 +96,7 @@ def _make_validator(info: EventInfo) -> Callable[[Any], None]:
 
 
 def _make_validator_of_many(info: EventInfo) -> Callable[[Sequence[Any]], bool]:
-    source = Source()
+    source = CodeBuilder()
     condition = fits(source, info)
     source.line("def check(events):", 0)
     source.line("for event in events:")
@@ -111,7 +111,7 @@ def _make_validator_of_many(info: EventInfo) -> Callable[[Sequence[Any]], bool]:
 class _Conditions:
     """Writes what is true of a value that needs no second look."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: CodeBuilder) -> None:
         self._source = source
 
     def record(self, info: EventInfo, text: str) -> list[str]:

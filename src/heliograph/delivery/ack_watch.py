@@ -72,7 +72,7 @@ class EventRow(NamedTuple):
 
 
 class Watching:
-    """See the module; `heliograph.channel.publish.acks.Watching` says what for.
+    """See the module; `heliograph.channel.publish.acks.AckMonitor` says what for.
 
     Args:
         timeout: seconds for all acknowledgements of an event.

@@ -141,7 +141,7 @@ class _Checker:
             self._enums[column] = place.type
         return column
 
-    def _place(self, tree: t.Tree) -> schema.Place:
+    def _place(self, tree: t.Tree) -> schema.PathStep:
         match tree:
             case t.Name(header=False):
                 return self._step(tree.at, lambda: schema.field(self._format, tree.name))
@@ -159,7 +159,7 @@ class _Checker:
             case _:
                 raise self.error("only a field has parts", tree.at)
 
-    def _step(self, at: t.At, take: Callable[[], schema.Place]) -> schema.Place:
+    def _step(self, at: t.At, take: Callable[[], schema.PathStep]) -> schema.PathStep:
         try:
             return take()
         except schema.NoSuchColumn as problem:
@@ -435,5 +435,5 @@ def _convert(node: k.Node, kind: k.Kind) -> k.Node:
     return k.Convert(node, kind, node.nullable or kind == "int")
 
 
-def _written(place: schema.Place) -> str:
+def _written(place: schema.PathStep) -> str:
     return k.Column(place.steps, "other", nullable=True).path

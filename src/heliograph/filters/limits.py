@@ -6,7 +6,7 @@ from heliograph.errors import ExpressionError
 from heliograph.filters import tree as t
 
 
-class Measure:
+class DepthLimit:
     """Knows the depth of every node made so far; `made` refuses the one that goes too far."""
 
     def __init__(self, text: str) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, cast
 from heliograph.errors import ExpressionError
 from heliograph.filters import tree as t
 from heliograph.filters.lexer import Token, tokens
-from heliograph.filters.limits import Measure
+from heliograph.filters.limits import DepthLimit
 from heliograph.filters.params import bind, bind_projection, kind_of
 from heliograph.model.formats import MAX_FIELDS
 
@@ -91,7 +91,7 @@ class _Parser:
         self._tokens = tokens(text)
         self._next = 0
         self._level = 0
-        self._measure = Measure(text)
+        self._measure = DepthLimit(text)
 
     # Tokens
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from heliograph.filters.tree import Comparison
-    from heliograph.runtime.codegen import Source
+    from heliograph.runtime.codegen import CodeBuilder
 
 Form: TypeAlias = Literal["value", "raw", "true", "false"]
 """How a node is asked for: its value; a number before it is made a float; whether it is TRUE or FALSE."""
@@ -142,7 +142,7 @@ class Emitter:
         for node, form, slot in self._roots:
             slot.fill(f"({self._use(node, form)})")
 
-    def write_into(self, source: Source, depth: int) -> None:
+    def write_into(self, source: CodeBuilder, depth: int) -> None:
         """Add the lines to another function in the making, instead of compiling them by themselves."""
         source.include({**_RUNTIME, **self._namespace}, self._attributes)
         for line in self.lines:

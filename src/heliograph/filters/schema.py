@@ -102,7 +102,7 @@ class NoSuchColumn(LookupError):
     """A name or position that leads nowhere; the checker adds the column."""
 
 
-class Place(NamedTuple):
+class PathStep(NamedTuple):
     """Where a path has come to: the steps so far, the type there, and whether NULL can be.
 
     `any_rank` is for an item of an array of free shape, which may have more dimensions than positions so far.
@@ -114,28 +114,28 @@ class Place(NamedTuple):
     any_rank: bool = False
 
 
-def field(fmt: Format, name: str) -> Place:
+def field(fmt: Format, name: str) -> PathStep:
     """A field of the event."""
     return _field_of(fmt, name, (), nullable=False)
 
 
-def member(place: Place, name: str, written: str) -> Place:
+def member(place: PathStep, name: str, written: str) -> PathStep:
     """A field of the nested event that `place` holds."""
     if not isinstance(place.type, ft.Record):
         raise NoSuchColumn(f"{written} is {describe(place.type)} and has no fields; only nested events have")
     return _field_of(place.type.format, name, place.steps, nullable=place.nullable)
 
 
-def _field_of(fmt: Format, name: str, steps: tuple[Step, ...], *, nullable: bool) -> Place:
+def _field_of(fmt: Format, name: str, steps: tuple[Step, ...], *, nullable: bool) -> PathStep:
     found = fmt.by_name.get(name)
     if found is None or (name.startswith("__") and name.endswith("__")):
         raise NoSuchColumn(f"{fmt.name} has no field {name[:60]!r}; {_suggest(name, fmt.by_name)}")
     optional = isinstance(found.type, ft.Optional)
     inner = found.type.item if isinstance(found.type, ft.Optional) else found.type
-    return Place((*steps, Step(name, "field", optional)), inner, nullable or optional)
+    return PathStep((*steps, Step(name, "field", optional)), inner, nullable or optional)
 
 
-def element(place: Place, position: int, written: str) -> Place:
+def element(place: PathStep, position: int, written: str) -> PathStep:
     """One element of the list or array that `place` holds."""
     if position < 0:
         raise NoSuchColumn("positions count from 0; there are no negative ones")
@@ -145,11 +145,11 @@ def element(place: Place, position: int, written: str) -> Place:
             optional = isinstance(item, ft.Optional)
             step = Step(position, "item", optional or length is None)
             inner = item.item if isinstance(item, ft.Optional) else item
-            return Place((*place.steps, step), inner, place.nullable or step.nullable)
+            return PathStep((*place.steps, step), inner, place.nullable or step.nullable)
         case ft.Array(item=item, shape=(size,)) if place.steps[-1].how != "tensor":
             _check_position(position, size, written)
             step = Step((position,), "array", nullable=size is None)
-            return Place((*place.steps, step), ft.Scalar(item), place.nullable or step.nullable)
+            return PathStep((*place.steps, step), ft.Scalar(item), place.nullable or step.nullable)
         case ft.Array():
             return _tensor_element(place, place.type, position, written)
         case _ if place.any_rank:
@@ -164,7 +164,7 @@ def _check_position(position: int, length: int | None, written: str) -> None:
         raise NoSuchColumn(f"{written} has {known} elements, counted from 0")
 
 
-def _tensor_element(place: Place, kind: ft.FieldType, position: int, written: str) -> Place:
+def _tensor_element(place: PathStep, kind: ft.FieldType, position: int, written: str) -> PathStep:
     """A further position in an array that has several dimensions, or an unknown number of them.
 
     Where the shape is free, the positions given are taken for all there are, and an array of another rank
@@ -188,10 +188,10 @@ def _tensor_element(place: Place, kind: ft.FieldType, position: int, written: st
             sure, inner = False, kind
     step = Step(positions, "tensor", nullable=not sure)
     any_rank = place.any_rank or (isinstance(kind, ft.Array) and kind.shape is None)
-    return Place((*before, step), inner, place.nullable or not sure, any_rank)
+    return PathStep((*before, step), inner, place.nullable or not sure, any_rank)
 
 
-def column(place: Place) -> Column:
+def column(place: PathStep) -> Column:
     """The value at the end of a path."""
     if isinstance(place.type, ft.Array) and place.steps[-1].how == "tensor":
         missing = len(place.type.shape or ())

@@ -30,13 +30,13 @@ from heliograph.journal.format.channel_config import (
 )
 from heliograph.journal.format.identity import own_partition
 from heliograph.journal.inbox import staging
-from heliograph.journal.inbox.adoption import Inbox, Target
+from heliograph.journal.inbox.adoption import Inbox, OpenPartition
 from heliograph.journal.inbox.staging import BATCH, READY
 from heliograph.journal.limits import DAY, Limits
 from heliograph.journal.names import ACTIVITY, CHANNELS, CONSUMERS, DELAYED, escaped
 from heliograph.journal.published.publisher import Publisher
 from heliograph.journal.store import JournalStore
-from heliograph.journal.writing.shared_threads import Shared
+from heliograph.journal.writing.shared_threads import SharedThreads
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.model.formats import FormatRegistry
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.history.store import OnDurable
-    from heliograph.journal.inbox.staging import Batch
-    from heliograph.journal.maintenance.retention import Place
+    from heliograph.journal.inbox.staging import StagedBatch
+    from heliograph.journal.maintenance.retention import ConsumerPosition
     from heliograph.journal.published.publication import Store
     from heliograph.model.event import Event
     from heliograph.qos.policies import QoS
@@ -115,7 +115,7 @@ class Keeping:
         except BaseException:
             self._lock.release()
             raise
-        self._shared = Shared(ports, publisher)
+        self._shared = SharedThreads(ports, publisher)
         # Guards which partitions are open; held while one is opened.
         self._opening = ports.tasks.lock("partitions")
         self._charters = ports.tasks.lock("charters")
@@ -123,7 +123,7 @@ class Keeping:
         self._stores: dict[str, JournalStore] = {}
         self._owners: dict[str, str | None] = {}
         """Of channels that are being opened: who has suspended them."""
-        self._unclaimed: dict[str, Target] = {}
+        self._unclaimed: dict[str, OpenPartition] = {}
         """Partitions that are open for batches from outside only."""
         self._stopping = False
         self._bell = ports.tasks.signal("inbox")
@@ -258,7 +258,7 @@ class Keeping:
         with self._charters:
             return keep_charter(self._disk, channel, qos, types(), sync=sync, anew=anew)
 
-    def _target(self, batch: Batch) -> Target:
+    def _target(self, batch: StagedBatch) -> OpenPartition:
         """The open partition of a batch's channel; BatchRefused while that is suspended."""
         channel = batch.channel
         owner = read_charter(self._disk, channel).suspended
@@ -278,7 +278,7 @@ class Keeping:
                 self._unclaimed[channel] = self._unclaimed_partition(channel)
             return self._unclaimed[channel]
 
-    def _unclaimed_partition(self, channel: str) -> Target:
+    def _unclaimed_partition(self, channel: str) -> OpenPartition:
         formats = FormatRegistry()
         with suppress(FileExists):
             self._disk.make_folder(f"{CHANNELS}/{escaped(channel)}")
@@ -293,7 +293,7 @@ class Keeping:
             shared=self._shared,
         )
         carried = tuple(fmt.name for fmt in read_charter(self._disk, channel).known_formats())
-        return Target(writer, formats, self._station_seq, carried)
+        return OpenPartition(writer, formats, self._station_seq, carried)
 
     def _limits_of(self, channel: str) -> Limits:
         """The participants of a channel follow from the whole log of activity: retention leaves it alone."""
@@ -302,7 +302,7 @@ class Keeping:
             return limits
         return replace(limits, keep_bytes=None, keep_seconds=None, drop_read=False)
 
-    def _places(self, channel: str) -> tuple[Place, ...]:
+    def _places(self, channel: str) -> tuple[ConsumerPosition, ...]:
         """How far the durable consumers of a channel are that is not open: they hold what they lack."""
         folder = f"{CONSUMERS}/{escaped(channel)}"
         if not self._disk.exists(folder):
@@ -362,7 +362,7 @@ def _seal_ripe(writer: PartitionWriter) -> None:
         log.exception("what the batches left was not sealed; the next one tries again")
 
 
-def wait_until_taken_in(ports: Ports, batch: Batch, timeout: float) -> None:
+def wait_until_taken_in(ports: Ports, batch: StagedBatch, timeout: float) -> None:
     """Wait until the station that has the folder has taken a batch in; where none has it, do that here.
 
     Raises BatchRefused with the reason, and AdoptionTimeout when a station has the folder and does nothing.

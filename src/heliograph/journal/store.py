@@ -25,8 +25,8 @@ from heliograph.errors import (
 )
 from heliograph.journal.consumers.cursors import CursorStore
 from heliograph.journal.format.keys import KeyReader, key_bytes
-from heliograph.journal.format.records import EVENT, TOMBSTONE, JournalRecord, Record, Run
-from heliograph.journal.inbox.adoption import Target
+from heliograph.journal.format.records import EVENT, TOMBSTONE, JournalRecord, Record, RecordRun
+from heliograph.journal.inbox.adoption import OpenPartition
 from heliograph.journal.names import escaped
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.writing.dedup_window import WINDOW, DedupWindow
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
     from heliograph.channel.history.store import Level, OnDurable, StoreReceipt, Tombstone
     from heliograph.channel.queueing.queue import Item
-    from heliograph.journal.consumers.cursors import Cursor, State
+    from heliograph.journal.consumers.cursors import Cursor, CursorState
     from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.limits import Limits
-    from heliograph.journal.maintenance.retention import Place
+    from heliograph.journal.maintenance.retention import ConsumerPosition
     from heliograph.journal.writing.producer_leases import SupplierLease
     from heliograph.journal.writing.receipt import Receipt
-    from heliograph.journal.writing.shared_threads import Shared
+    from heliograph.journal.writing.shared_threads import SharedThreads
     from heliograph.journal.writing.writer import WriterStats
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
@@ -152,7 +152,7 @@ class JournalStore:
         limits: Limits | None = None,
         missing: Missing = "default",
         settle: Callable[[], object] | None = None,
-        shared: Shared,
+        shared: SharedThreads,
     ) -> None:
         assert ports.disk is not None
         self.partition = partition
@@ -370,7 +370,7 @@ class JournalStore:
                 return
             start = reached
 
-    def _rows_of(self, batch: OutgoingBatch) -> Sequence[Record] | Run:
+    def _rows_of(self, batch: OutgoingBatch) -> Sequence[Record] | RecordRun:
         if batch.given is not None:
             return list(map(self._record, batch.given))
         shared, places, cls = batch.shared, batch.places, batch.events[0].__class__
@@ -385,7 +385,7 @@ class JournalStore:
             return (Record(*first, encode(batch.events[0]), shared.priority, places[0], *said),)
         in_order = places[-1] - places[0] == len(places) - 1
         bodies = list(map(encode, batch.events))
-        return Run(*first, bodies, shared.priority, places[0] if in_order else list(places), *said)
+        return RecordRun(*first, bodies, shared.priority, places[0] if in_order else list(places), *said)
 
     def _format_id(self, cls: type[Event]) -> bytes:
         """The format that events of a class are written in; its description goes before the first of them."""
@@ -516,7 +516,7 @@ class JournalStore:
         cursors = self._cursors
         return () if cursors is None else cursors.names()
 
-    def cursor_states(self) -> tuple[State, ...]:
+    def cursor_states(self) -> tuple[CursorState, ...]:
         """What is kept of each of these consumers."""
         cursors = self._cursors
         return () if cursors is None else tuple(cursors.state(name) for name in cursors.names())
@@ -537,7 +537,7 @@ class JournalStore:
         with self._known_cursors().open(name, OPERATOR) as cursor:
             cursor.seek(self.partition, offset)
 
-    def known_consumers(self) -> tuple[State, ...]:
+    def known_consumers(self) -> tuple[CursorState, ...]:
         """What is kept of each durable consumer and group, whether the cursors are open or not."""
         cursors = self._known_cursors()
         return tuple(cursors.state(name) for name in cursors.names())
@@ -571,14 +571,14 @@ class JournalStore:
                 self._cursors.close()
                 self._cursors = None
 
-    def _places(self) -> tuple[Place, ...]:
+    def _places(self) -> tuple[ConsumerPosition, ...]:
         cursors = self._cursors
         return () if cursors is None else cursors.places(self.partition)
 
-    def target(self, station_seq: Callable[[], int]) -> Target:
+    def target(self, station_seq: Callable[[], int]) -> OpenPartition:
         """Where batches from outside go in."""
         carried = tuple(info_of(cls).name for cls in self._types())
-        return Target(self._writer, self._formats, station_seq, carried)
+        return OpenPartition(self._writer, self._formats, station_seq, carried)
 
     def _on_durable(self, receipts: list[Receipt]) -> None:
         last = receipts[-1]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph._version import __version__
-from heliograph.channel.receive.consumer import Consumer, Shared
+from heliograph.channel.receive.consumer import Consumer, GroupReceiver
 from heliograph.channel.receive.subscription import (
     AsyncSubscription,
     InlineSubscription,
@@ -370,7 +370,7 @@ def _kind(receiver: Receiver, durable: frozenset[str]) -> str:
         return "gateway"
     if isinstance(receiver, InlineSubscription):
         return "inline"
-    if receiver.group is not None or isinstance(receiver, Shared):
+    if receiver.group is not None or isinstance(receiver, GroupReceiver):
         return "group"
     if receiver.name in durable:
         return "durable"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.ledger import QueueCounts
     from heliograph.channel.publish.supplier import Receipt
-    from heliograph.channel.receive.options import Options, Stream
+    from heliograph.channel.receive.options import FilteredChannel, Options
     from heliograph.channel.receive.subscription import Receiver
     from heliograph.configuration import Bounds
     from heliograph.model.event import Header
@@ -261,7 +261,7 @@ class PatternSubscription:
 
     # From streams and timers into the machine
 
-    def _joined(self, number: int, stream: Stream, priority: int | None) -> Receiver:
+    def _joined(self, number: int, stream: FilteredChannel, priority: int | None) -> Receiver:
         field = self._keys.get(number)
 
         def take(event: Any, header: Header) -> None:

@@ -39,7 +39,7 @@ class ReaderSeen(NamedTuple):
     behind: int
 
 
-class Rows:
+class ReaderTable:
     """All rows of one ring."""
 
     def __init__(self, segment: Segment) -> None:

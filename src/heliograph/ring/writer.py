@@ -52,7 +52,7 @@ from heliograph.ring.layout import (
     largest_event,
     slots_for,
 )
-from heliograph.ring.reader_table import ReaderSeen, Rows
+from heliograph.ring.reader_table import ReaderSeen, ReaderTable
 from heliograph.ring.waiting import FOREVER, Waiter, WaitMode, deadline, ring_bell
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class RingWriter:
         self._memory = segment.memory
         self._words = segment.words
         self._mask = segment.slots - 1
-        self._rows = Rows(segment)
+        self._rows = ReaderTable(segment)
         self._clock = ports.clock
         self._lock = ports.tasks.lock("ring writer")
         self._waiter = Waiter(segment, WAITING, ROOM_BELL, ports.clock, wait)

@@ -97,7 +97,7 @@ def _with_attribute_names(code: CodeType, attributes: Mapping[str, str]) -> Code
     return code.replace(co_names=names, co_consts=cast("Any", constants))
 
 
-class Source:
+class CodeBuilder:
     """The lines of functions in the making, and the values and attribute names that they use."""
 
     def __init__(self) -> None:

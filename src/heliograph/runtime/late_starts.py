@@ -29,7 +29,7 @@ FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 1.0
 
 
-class Stalls:
+class StartStalls:
     """What could not be started at once: counted by name, and the first of each row told."""
 
     def __init__(self, lock: Lock) -> None:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeAlias, Typ
 from weakref import ref
 
 from heliograph.errors import NoThreadLeft, NotReentrant, QueueClosed
-from heliograph.runtime.late_starts import LATE_STARTS, Stalls
+from heliograph.runtime.late_starts import LATE_STARTS, StartStalls
 from heliograph.runtime.local_disk import LocalDisk, LocalFile, LocalLock
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ class Tasks(Protocol):
     caller gets the error; everything else is started by `spawn_soon`.
     """
 
-    stalls: Stalls
+    stalls: StartStalls
     """What `spawn_soon` could not start at once."""
 
     def spawn(self, name: str, run: Callable[[], object]) -> Task:
@@ -775,7 +775,7 @@ class ThreadTasks:
     def __init__(self) -> None:
         self._locks: list[ref[ThreadLock]] = []
         self._clear_at = CLEAR_AT
-        self.stalls = Stalls(self.lock("stalls"))
+        self.stalls = StartStalls(self.lock("stalls"))
 
     def spawn(self, name: str, run: Callable[[], object]) -> ThreadTask:
         self.prepare()

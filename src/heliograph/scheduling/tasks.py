@@ -113,7 +113,7 @@ class Seen(msgspec.Struct, frozen=True):
         return f"{self.name:<20}{self.runs:>9}{text}{self.overruns:>9}{self.missed:>9}"
 
 
-class Report(tuple[Seen, ...]):
+class ScheduleReport(tuple[Seen, ...]):
     """All tasks, in the order of priority; those on trial last. Prints as a table."""
 
     __slots__ = ()
@@ -225,13 +225,13 @@ class Schedule:
             self._take(tasks)
             return self.proof
 
-    def compare(self) -> Report:
+    def compare(self) -> ScheduleReport:
         """What was proved of each task beside what was seen."""
         with self._lock:
             self._forget_closed()
             order = {admitted.task.name: admitted.order for admitted in self.proof.tasks}
             members = sorted(self._members.values(), key=lambda m: order.get(m.name, len(order)))
-            return Report(self._seen(member) for member in members)
+            return ScheduleReport(self._seen(member) for member in members)
 
     # Inside
 

@@ -12,11 +12,10 @@ from heliograph.sim.crashes import Explored, Scenario, explore_crashes
 from heliograph.sim.disk import Keep, SimDisk, SimFile
 from heliograph.sim.faults import Fails, Fault, Flips, PowerCut, PowerLoss
 from heliograph.sim.medium import Decide, Medium
-from heliograph.sim.scheduler import Call, Killed, Trace
+from heliograph.sim.scheduler import Killed, PortCall, Trace
 from heliograph.sim.world import Process, SimClock, SimRandom, Simulation
 
 __all__ = [
-    "Call",
     "Decide",
     "Explored",
     "Fails",
@@ -25,6 +24,7 @@ __all__ = [
     "Keep",
     "Killed",
     "Medium",
+    "PortCall",
     "PowerCut",
     "PowerLoss",
     "Process",

@@ -39,7 +39,7 @@ class Killed(BaseException):
     """Ends a task of a simulated process that died. No port answers a task that was killed."""
 
 
-class Call(NamedTuple):
+class PortCall(NamedTuple):
     """One port call, as the trace keeps it."""
 
     at_ns: int
@@ -52,11 +52,11 @@ class Trace:
     """Which task called which port when: the last calls, and a digest and count of all of them."""
 
     def __init__(self) -> None:
-        self.last: deque[Call] = deque(maxlen=CALLS_KEPT)
+        self.last: deque[PortCall] = deque(maxlen=CALLS_KEPT)
         self.count = 0
         self.digest = 0
 
-    def add(self, call: Call) -> None:
+    def add(self, call: PortCall) -> None:
         self.count += 1
         self.digest = zlib.crc32(repr(call).encode(), self.digest)
         self.last.append(call)
@@ -145,7 +145,7 @@ class Scheduler:
         task = self._running()
         if task is None:
             return
-        self.trace.add(Call(self.now_ns, task.name, operation, subject))
+        self.trace.add(PortCall(self.now_ns, task.name, operation, subject))
         self._steps_at_instant += 1
         if self._steps_at_instant > STEPS_AT_ONE_INSTANT:
             self._outcome = SimStuck(task.name, STEPS_AT_ONE_INSTANT, seed=self.seed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from heliograph.errors import NoThreadLeft
-from heliograph.runtime.late_starts import FIRST_PAUSE, LONGEST_PAUSE, Stalls, starts
+from heliograph.runtime.late_starts import FIRST_PAUSE, LONGEST_PAUSE, StartStalls, starts
 from heliograph.runtime.ports import BoundedQueue
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class SimTasks:
         self._process = process
         self.refused: Container[int] = ()
         self.attempts = 0
-        self.stalls = Stalls(self.lock("stalls"))
+        self.stalls = StartStalls(self.lock("stalls"))
 
     def spawn(self, name: str, run: Callable[[], object]) -> SimTask:
         self._scheduler.step("spawn", name)

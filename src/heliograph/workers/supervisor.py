@@ -44,7 +44,7 @@ from heliograph.errors import (
     WorkerHung,
 )
 from heliograph.links import Carrier  # noqa: TC001 - msgspec looks it up when it reads an order
-from heliograph.links.mesh.worker_redelivery import Handed
+from heliograph.links.mesh.worker_redelivery import WorkerRedelivery
 from heliograph.model.event import EventId
 from heliograph.qos.policies import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from heliograph.runtime.child_process import import_path_for, python_command
@@ -207,7 +207,7 @@ class BandWorker:
         self._clock = ports.clock
         self._gates = gates
         self._report = Reports(ports.tasks, on_error).tell
-        self._handed = Handed(order.name, gates.lock, on_lost=self._report, retell=gates.retell)
+        self._handed = WorkerRedelivery(order.name, gates.lock, on_lost=self._report, retell=gates.retell)
         self._meet = meet
         self._start_limit = start_limit
         self._restarts_hung = restarts_hung

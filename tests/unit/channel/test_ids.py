@@ -21,7 +21,7 @@ from heliograph.testing import Rig
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from heliograph.journal.format.records import Record, Run
+    from heliograph.journal.format.records import Record, RecordRun
 
 PERSISTENT = hg.QoS(durability="persistent")
 LIMIT = 10.0
@@ -309,7 +309,7 @@ def test_an_append_that_its_holder_began_before_it_was_replaced_is_refused(
     assert isinstance(store, JournalStore)
     rows, taken_over = store._rows_of, []
 
-    def held_up(batch: OutgoingBatch) -> Sequence[Record] | Run:
+    def held_up(batch: OutgoingBatch) -> Sequence[Record] | RecordRun:
         """Between the first look at the lease and the place in line."""
         helio.clock.advance(31)
         taken_over.append(store.supplier("radar-1", "somebody else"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from heliograph.journal.format.records import Record, Run, encode_rows
+from heliograph.journal.format.records import Record, RecordRun, encode_rows
 from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.seal import seal
 from heliograph.journal.reading.reader import PartitionReader
@@ -68,7 +68,7 @@ def chunk(records: Sequence[Record]) -> Chunk:
     return Chunk(len(records), encode_rows(records), frozenset(r.format_id for r in records))
 
 
-def run_chunk(run: Run) -> Chunk:
+def run_chunk(run: RecordRun) -> Chunk:
     return Chunk(len(run), encode_rows([run]), frozenset({run.format_id}), is_run=True)
 
 

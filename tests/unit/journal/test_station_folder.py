@@ -17,9 +17,9 @@ from heliograph.errors import BatchRefused, DiskError, FolderInUse
 from heliograph.journal import station_folder as keepings
 from heliograph.journal.format.folder import StationFolder
 from heliograph.journal.inbox.adoption import Inbox
-from heliograph.journal.inbox.staging import READY, Batch, Stage, hand_over, key_of, make_inbox
+from heliograph.journal.inbox.staging import READY, StagedBatch, StageWriter, hand_over, key_of, make_inbox
 from heliograph.journal.limits import Limits
-from heliograph.journal.maintenance.maintenance import Keeper
+from heliograph.journal.maintenance.maintenance import Maintenance
 from heliograph.journal.station_folder import FOR_A_MOMENT, Keeping, wait_until_taken_in
 from heliograph.model.event import format_of
 from heliograph.runtime.ports import system_ports
@@ -43,10 +43,10 @@ def write(
     ports = system_ports(folder)
     assert ports.disk is not None
     make_inbox(ports.disk)
-    with Stage(ports, key_of(channel, "w", "c"), number, "p0") as stage:
+    with StageWriter(ports, key_of(channel, "w", "c"), number, "p0") as stage:
         stage.add(format_of(Total), [encoder(Total).encode(Total(n)) for n in ids], priority)
         files = (stage.finish(),)
-    batch = Batch(channel=channel, writer="w", nonce="c", number=number, files=files, creates=creates)
+    batch = StagedBatch(channel=channel, writer="w", nonce="c", number=number, files=files, creates=creates)
     hand_over(ports, batch)
 
 
@@ -232,7 +232,7 @@ def test_a_batch_for_a_suspended_channel_is_refused_with_the_reason_and_can_be_w
 
     def hand_over_batch() -> None:
         write(tmp_path, 0, 1, 2)
-        batch = Batch(channel="totals", writer="w", nonce="c", number=0, files=())
+        batch = StagedBatch(channel="totals", writer="w", nonce="c", number=0, files=())
         wait_until_taken_in(system_ports(tmp_path), batch, 10.0)
 
     with hg.Station(tmp_path) as station:
@@ -261,11 +261,11 @@ def test_a_history_that_only_batches_write_is_sealed_as_they_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No station ever has the folder; a batch is taken in before maintenance comes to the partition."""
-    monkeypatch.setattr(Keeper, "look", lambda _: None)
+    monkeypatch.setattr(Maintenance, "look", lambda _: None)
     monkeypatch.setattr(keepings, "KEEP_ALL", replace(keepings.KEEP_ALL, head_events=8))
     for number in range(9):
         write(tmp_path, number, 2 * number, 2 * number + 1, creates=True)
-        batch = Batch(channel="totals", writer="w", nonce="c", number=number, files=())
+        batch = StagedBatch(channel="totals", writer="w", nonce="c", number=number, files=())
         wait_until_taken_in(system_ports(tmp_path), batch, 30.0)
     folder = StationFolder(tmp_path)
     (partition,) = folder.partitions("totals")
@@ -292,7 +292,7 @@ def test_an_inbox_that_cannot_be_looked_through_is_tried_again_ever_later_and_to
         totals = station.channel("totals", Total, qos=hg.QoS(durability="persistent"))
         write(tmp_path, 0, 1, 2)
         assert wait_until(lambda: "after 3 attempts that failed" in caplog.text)
-        batch = Batch(channel="totals", writer="w", nonce="c", number=0, files=())
+        batch = StagedBatch(channel="totals", writer="w", nonce="c", number=0, files=())
         wait_until_taken_in(system_ports(tmp_path), batch, 10.0)
         assert [total.id for total in totals.consumer(until="now", start="earliest")] == [1, 2]
     told = [line for line in caplog.messages if "could not be looked through" in line]

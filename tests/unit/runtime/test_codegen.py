@@ -20,7 +20,7 @@ from heliograph.model import field_types as ft
 from heliograph.model.event import EventMeta
 from heliograph.model.formats import Field
 from heliograph.model.layout import native_format
-from heliograph.runtime.codegen import Source, text_of
+from heliograph.runtime.codegen import CodeBuilder, text_of
 from tests.random_formats import Case
 
 HOSTILE = [
@@ -46,13 +46,13 @@ class Boom(str):
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The text of everything that is compiled from now on."""
     texts: list[str] = []
-    compiled = Source.functions
+    compiled = CodeBuilder.functions
 
-    def functions(self: Source) -> dict[str, Any]:
+    def functions(self: CodeBuilder) -> dict[str, Any]:
         texts.append(self.text())
         return compiled(self)
 
-    monkeypatch.setattr(Source, "functions", functions)
+    monkeypatch.setattr(CodeBuilder, "functions", functions)
     return texts
 
 
@@ -123,7 +123,7 @@ def test_an_attribute_may_have_the_name_of_a_bound_value() -> None:
     class Thing:
         c_1 = "attribute"
 
-    source = Source()
+    source = CodeBuilder()
     value = source.bind("value")
     attribute = source.attribute(value)
     source.line("def both(thing):", 0)
@@ -135,7 +135,7 @@ def test_an_attribute_may_have_the_name_of_a_bound_value() -> None:
 
 def boom_of(name: str) -> tuple[Any, str]:
     """A generated function that fails in its second line, and the placeholder of its attribute."""
-    source = Source()
+    source = CodeBuilder()
     attribute = source.attribute(name)
     source.line("def boom(event):", 0)
     source.line(f"return event.{attribute} // 0")

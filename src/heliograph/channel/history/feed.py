@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
-from heliograph.channel.history.positions import TURNS, FairQueue, Place
+from heliograph.channel.history.positions import TURNS, FairQueue, PartitionPosition
 from heliograph.channel.queueing.queue import BATCH, EventQueue, Item
 from heliograph.channel.routing.compiler import Matches, changes_of
 from heliograph.channel.routing.conditions import Condition
@@ -314,7 +314,7 @@ class JournalQueue(EventQueue):
         self,
         name: str,
         *,
-        places: Iterable[Place],
+        places: Iterable[PartitionPosition],
         ends: bool = False,
         feed: Feed,
         conditions: Mapping[type[Event], Condition | AnyOf],
@@ -427,7 +427,7 @@ class JournalQueue(EventQueue):
         with self._lock:
             if self._begin is None or partition.partition in self._places or self.closed:
                 return
-            place = Place(partition, None, behind=True, met=watermark)
+            place = PartitionPosition(partition, None, behind=True, met=watermark)
             self._places[partition.partition] = place
             self._turns.append(place)
             self._share()
@@ -502,7 +502,7 @@ class JournalQueue(EventQueue):
                 self._watch(rings)
         return taken
 
-    def _takes_all(self, items: Sequence[Item], place: Place) -> bool:
+    def _takes_all(self, items: Sequence[Item], place: PartitionPosition) -> bool:
         """Under the lock: whether it wants all of these, if it has room for them, in one line."""
         first, last = items[0][1], items[-1][1]
         return (
@@ -591,7 +591,7 @@ class JournalQueue(EventQueue):
         with self._lock:
             return self._counts(self._from_history)
 
-    def _next_to_read(self) -> Place | None:
+    def _next_to_read(self) -> PartitionPosition | None:
         """Under the lock: the next place, in turns, that is behind."""
         if self.closed:
             return None
@@ -602,7 +602,7 @@ class JournalQueue(EventQueue):
                 return place
         return None
 
-    def _look_at(self, place: Place) -> None:
+    def _look_at(self, place: PartitionPosition) -> None:
         """See to it that it is read on in a partition."""
         if not place.partition.kept_here:
             self._have_read_on(place)
@@ -611,7 +611,7 @@ class JournalQueue(EventQueue):
                 place.pausing = True
             self._feed.readers.submit(partial(self._resume, place, READ_AGAIN))
 
-    def _have_read_on(self, place: Place) -> None:
+    def _have_read_on(self, place: PartitionPosition) -> None:
         """Read on in another task, and wait for it a moment, unless it has kept others waiting."""
         done = self._tasks.event(f"page for {self.name}")
         is_slow = place.slow
@@ -635,7 +635,7 @@ class JournalQueue(EventQueue):
         if not is_slow:
             done.wait(MOMENT)
 
-    def _read_on(self, place: Place) -> bool:
+    def _read_on(self, place: PartitionPosition) -> bool:
         """Read the journal, or rejoin the feed when there is nothing more to read; one task at a time does.
 
         False when it cannot be read for now.
@@ -681,14 +681,14 @@ class JournalQueue(EventQueue):
             self._rejoin(place)
         return True
 
-    def _find(self, place: Place) -> None:
+    def _find(self, place: PartitionPosition) -> None:
         """Where to begin in a partition that was met after this queue was opened."""
         assert self._begin is not None
         position = self._begin(place.partition, place.met)
         with self._lock:
             place.position = position
 
-    def _rejoin(self, place: Place) -> None:
+    def _rejoin(self, place: PartitionPosition) -> None:
         """Be live again, unless more has come since it was read."""
         name = place.partition.partition
         with self._feed.lock, self._lock:
@@ -697,7 +697,7 @@ class JournalQueue(EventQueue):
                 if place.until is not None:
                     self._feed.watch(self, name)
 
-    def _say_failing(self, place: Place, error: HeliographError) -> None:
+    def _say_failing(self, place: PartitionPosition, error: HeliographError) -> None:
         """It stays behind, and is looked at again in a while; said once, however often it fails."""
         if not place.failing:
             log.warning("%s cannot read history now, and tries until it can: %s", self.name, error)
@@ -705,7 +705,7 @@ class JournalQueue(EventQueue):
                 self._on_gap(error)
         place.failing = True
 
-    def _resume(self, place: Place, seconds: float = 0.0) -> None:
+    def _resume(self, place: PartitionPosition, seconds: float = 0.0) -> None:
         """It may be read again, after so long."""
         if seconds:
             self._tasks.sleep(seconds)

@@ -12,7 +12,7 @@ from weakref import WeakSet
 import msgspec
 
 from heliograph.channel.history.feed import Feed, JournalQueue
-from heliograph.channel.history.positions import NOW, Cursors, OffsetRange, Place, Point
+from heliograph.channel.history.positions import NOW, Cursors, OffsetRange, PartitionPosition, Point
 from heliograph.channel.receive.options import for_version
 from heliograph.errors import NotPossible, QueryFailed
 
@@ -163,15 +163,19 @@ class Journalled:
             on_ready=on_ready,
         )
 
-    def _place(self, partition: Partition, span: OffsetRange) -> Place | None:
+    def _place(self, partition: Partition, span: OffsetRange) -> PartitionPosition | None:
         """Where a queue is in a partition; None: it does not want it, or finds out when it has met it."""
         name = partition.partition
         if span.ends is not None and name not in span.ends:
             return None
         until = None if span.ends is None else span.ends[name]
         if name in span.begins:
-            return Place(partition, span.begins[name], behind=True, until=until)
-        return Place(partition, until=until) if partition is self.store and span.start in NOW else None
+            return PartitionPosition(partition, span.begins[name], behind=True, until=until)
+        return (
+            PartitionPosition(partition, until=until)
+            if partition is self.store and span.start in NOW
+            else None
+        )
 
     def _begins(self, partitions: Iterable[Partition], start: Point, *, all_of_them: bool) -> dict[str, int]:
         """The first offset wanted, per partition. One whose keeper does not answer is asked again later."""

@@ -46,7 +46,7 @@ class OffsetRange(msgspec.Struct, frozen=True):
     """Finds where it begins in partitions that are met later; None: it wants none of those."""
 
 
-class Place:
+class PartitionPosition:
     """Where a queue is in one partition.
 
     Args:

@@ -1,6 +1,6 @@
 """When a push is acknowledged: from memory, by the journal, on disk, or by every receiver; and its receipt.
 
-At the ack level "delivered" an event is watched by a monitor (`heliograph.delivery` fulfils `Watching`). A
+At the ack level "delivered" an event is watched by a monitor (`heliograph.delivery` fulfils `AckMonitor`). A
 ticket is opened for it before anybody can have it, the channel says to whom it passes it, each receiver's
 watch says what became of it there, and in the end the ticket says whether everybody has acknowledged it.
 """
@@ -44,7 +44,7 @@ class Ticket(Protocol):
         ...
 
 
-class Watching(Protocol):
+class AckMonitor(Protocol):
     """The monitor of one channel, for all its suppliers."""
 
     trace: Callable[[str, EventId, str], object] | None
@@ -94,7 +94,7 @@ class AckStep(NamedTuple):
 class AckTrace:
     """What the monitor of a channel does, step by step, until closed; the latest `MAX_STEPS` are kept."""
 
-    def __init__(self, watching: Watching) -> None:
+    def __init__(self, watching: AckMonitor) -> None:
         self._watching = watching
         self._steps: deque[AckStep] = deque(maxlen=MAX_STEPS)
         self._add = lambda *step: self._steps.append(AckStep(*step))
@@ -126,7 +126,7 @@ class Ack(NamedTuple):
 
     level: Level
     waits_for_store: bool
-    watching: Watching | None
+    watching: AckMonitor | None
 
     def check(self, channel: Channel[Any]) -> None:
         """WouldDeadlock when this thread is inside a callback of the channel that it would wait for."""
@@ -153,7 +153,7 @@ class Ack(NamedTuple):
             raise NotPossible(channel, "id= with ack='delivered': a push is watched only once")
 
 
-def ack_of(qos: QoS, watching: Watching | None) -> Ack:
+def ack_of(qos: QoS, watching: AckMonitor | None) -> Ack:
     """The ack level of a channel."""
     level: Level = "journal" if qos.ack_level == "journal" else "synced"
     return Ack(level, watching is not None or qos.ack_level in ("journal", "synced"), watching)
@@ -216,7 +216,7 @@ def outcome(ticket: Ticket, header: Callable[[], Header], timeout: float | None)
     return delivered
 
 
-def passing(watching: Watching) -> Entering:
+def passing(watching: AckMonitor) -> Entering:
     """Tells a monitor which receivers' queues an event enters."""
 
     def entering(item: Item, queues: Sequence[EventQueue]) -> None:
@@ -225,7 +225,7 @@ def passing(watching: Watching) -> Entering:
     return entering
 
 
-def passing_from_elsewhere(watching: Watching, tell: Callable[[EventId], object]) -> Entering:
+def passing_from_elsewhere(watching: AckMonitor, tell: Callable[[EventId], object]) -> Entering:
     """The same of events of another station, which is told when all receivers here have acknowledged one."""
 
     def entering(item: Item, queues: Sequence[EventQueue]) -> None:
@@ -235,7 +235,7 @@ def passing_from_elsewhere(watching: Watching, tell: Callable[[EventId], object]
     return entering
 
 
-def expect_for(watching: Watching, item: Item, tell: Callable[[EventId], object]) -> Ticket:
+def expect_for(watching: AckMonitor, item: Item, tell: Callable[[EventId], object]) -> Ticket:
     """Watch an event for the station where it was pushed."""
     event = item[1].id
     return watching.expect(event, lambda: tell(event))

@@ -70,7 +70,7 @@ from heliograph.codec.coerce import coerce_event
 from heliograph.codec.sizes import size_text
 from heliograph.codec.validate import fits
 from heliograph.model.event import EventInfo, Header, info_of
-from heliograph.runtime.codegen import Source
+from heliograph.runtime.codegen import CodeBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -137,7 +137,7 @@ class Stamping:
         self._key = info.key
         self._lifetime_ns = lifetime_ns
 
-    def call(self, source: Source, sequence: str, source_ts: str, station_seq: str) -> str:
+    def call(self, source: CodeBuilder, sequence: str, source_ts: str, station_seq: str) -> str:
         header, channel, kind, fmt, priority = map(source.bind, self._shared)
         key = "".join(f"event.{source.attribute(name)}, " for name in self._key)
         rest = "" if self._lifetime_ns is None else f", None, None, None, {source.bind(self._lifetime_ns)}"
@@ -152,7 +152,7 @@ class Stamping:
         return header(channel, kind, supplier, epoch, 0, 0, fmt, priority, lifetime_ns=self._lifetime_ns)
 
     def function(self) -> Callable[[Any, str, int, int, int, int], Header]:
-        source = Source()
+        source = CodeBuilder()
         source.line("def stamp(event, supplier, epoch, sequence, source_ts, station_seq):", 0)
         source.line(f"return {self.call(source, 'sequence', 'source_ts', 'station_seq')}")
         function: Callable[[Any, str, int, int, int, int], Header] = source.functions()["stamp"]
@@ -161,7 +161,7 @@ class Stamping:
 
 def compile_push(route: Route) -> WayIn:
     """See the module."""
-    source = Source()
+    source = CodeBuilder()
     header = route.stamping.call(source, "next_sequence()", "now()", "next_station_seq()")
     source.line(f"def way({', '.join(PushContext._fields)}):", 0)
     if route.find_needs_header:
@@ -183,11 +183,11 @@ def compile_push(route: Route) -> WayIn:
     return way
 
 
-def _check(source: Source, route: Route) -> None:
+def _check(source: CodeBuilder, route: Route) -> None:
     source.line(f"if not ({fits(source, info_of(route.cls))}): {source.bind(coerce_event)}(event)", 2)
 
 
-def _add_rows(source: Source, route: Route) -> None:
+def _add_rows(source: CodeBuilder, route: Route) -> None:
     """In front of the push that makes a header, one that makes none; see
     `heliograph.channel.publish.fast_path`.
 
@@ -244,13 +244,13 @@ def _add_rows(source: Source, route: Route) -> None:
     source.line("return with_header(event, said, max_blocking)", 2)
 
 
-def _stamped(source: Source, header: str, depth: int) -> None:
+def _stamped(source: CodeBuilder, header: str, depth: int) -> None:
     """Give the event its place."""
     source.line(f"header = {header}", depth)
     source.line(f"if said is not {source.bind(PLAIN)}: header = said.on(header)", depth)
 
 
-def _queue(source: Source, route: Route, header: str) -> None:
+def _queue(source: CodeBuilder, route: Route, header: str) -> None:
     deadline = "0"
     if route.lifetime_ns is not None:
         deadline = f"monotonic() + {source.bind(route.lifetime_ns)}"
@@ -285,7 +285,7 @@ def _queue(source: Source, route: Route, header: str) -> None:
     source.line("if not passed: return slowly(event, said, max_blocking)", 2)
 
 
-def _put_by_name(source: Source, route: Route, header: str, item: str) -> str:
+def _put_by_name(source: CodeBuilder, route: Route, header: str, item: str) -> str:
     """Returns the text that says which queues these are, as the others do."""
     assert route.always is not None
     queues = tuple(route.always)
@@ -302,11 +302,11 @@ def _put_by_name(source: Source, route: Route, header: str, item: str) -> str:
     return source.bind(queues)
 
 
-def _puts(source: Source, queue: EventQueue) -> tuple[str, str, str]:
+def _puts(source: CodeBuilder, queue: EventQueue) -> tuple[str, str, str]:
     return source.bind(queue), source.bind(queue.put_small), source.bind(queue.put)
 
 
-def _put(source: Source, route: Route, queues: Sequence[tuple[str, str, str]], depth: int) -> None:
+def _put(source: CodeBuilder, route: Route, queues: Sequence[tuple[str, str, str]], depth: int) -> None:
     """Put the event, which is measured once for all, into queues: their names, `put_small` and `put`."""
     size = size_text(source, route.cls)
     if size is None:
@@ -319,7 +319,7 @@ def _put(source: Source, route: Route, queues: Sequence[tuple[str, str, str]], d
         source.line(f"else: {put}(item)", depth)
 
 
-def _find(source: Source, route: Route) -> str:
+def _find(source: CodeBuilder, route: Route) -> str:
     """Have filters evaluated; the text that says, under the lock, whether what they said still holds."""
     known = "None"
     if route.find_needs_header:
@@ -337,7 +337,7 @@ def _find(source: Source, route: Route) -> str:
     return f"not barred and {index}.changes == changes"
 
 
-def _put_if_wanted(source: Source, route: Route, header: str, item: str) -> str:
+def _put_if_wanted(source: CodeBuilder, route: Route, header: str, item: str) -> str:
     assert route.sole is not None
     queue = route.sole[0]
     name, has_room = source.bind(queue), "if"
@@ -358,7 +358,7 @@ def _put_if_wanted(source: Source, route: Route, header: str, item: str) -> str:
     return source.bind((queue,))
 
 
-def _put_by_loop(source: Source, route: Route, header: str, item: str) -> str:
+def _put_by_loop(source: CodeBuilder, route: Route, header: str, item: str) -> str:
     source.line("for queue in queues:", 4)
     source.line("if queue.waiting >= queue.blocks_at or queue.mine(): break", 5)
     source.line("else:", 4)
@@ -374,7 +374,7 @@ def _put_by_loop(source: Source, route: Route, header: str, item: str) -> str:
     return "queues"
 
 
-def _call_inline(source: Source, route: Route) -> None:
+def _call_inline(source: CodeBuilder, route: Route) -> None:
     """One callback without a filter stands in the push itself; others are called through their function."""
     if route.sole_inline is None:
         source.line(f"{source.bind(route.inline)}(event, header)", 2)

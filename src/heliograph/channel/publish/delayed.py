@@ -65,7 +65,7 @@ class Later(NamedTuple):
 
 
 class LaterStore(Protocol):
-    """Where durable events wait; each row is a `Waiting`."""
+    """Where durable events wait; each row is a `DelayedRow`."""
 
     def append_once(
         self,
@@ -87,7 +87,7 @@ class LaterStore(Protocol):
     def close(self) -> None: ...
 
 
-class Elsewhere(Protocol):
+class RemoteDelays(Protocol):
     """A store whose rows are in another station."""
 
     def append_later(self, item: Item, later: Later, level: Level) -> StoreReceipt: ...
@@ -95,7 +95,7 @@ class Elsewhere(Protocol):
     def cancel_later(self, push_id: str) -> bool: ...
 
 
-class Waiting(Event, name="helio.waiting", key="push_id"):
+class DelayedRow(Event, name="helio.waiting", key="push_id"):
     """A row of what waits. What the event's header says stands in the header of the row."""
 
     push_id: str
@@ -307,7 +307,7 @@ class DurableDelayed(Delayed):
         self._store = store
         self._later: LaterStore | None = None
         self._keeping = services.ports.tasks.lock(f"journal of delayed events of {channel.name}")
-        self._unread: list[tuple[Waiting, Header]] = []
+        self._unread: list[tuple[DelayedRow, Header]] = []
         """Of types that the channel does not carry, yet."""
         self._held: list[_Entry] = []
         """Due while the channel is suspended: handed on when it goes on."""
@@ -318,7 +318,7 @@ class DurableDelayed(Delayed):
         self._later = self._open(create=False)
         if self._later is not None:
             standing = self._later.standing(self._damaged)
-            rows = [(row, header) for row, header, _ in standing if isinstance(row, Waiting)]
+            rows = [(row, header) for row, header, _ in standing if isinstance(row, DelayedRow)]
             self._unread = sorted(rows, key=lambda pair: pair[0].due_ns)
             self.meet_types()
 
@@ -337,7 +337,7 @@ class DurableDelayed(Delayed):
             if cls is None or not self._restored(row, header, cls):
                 self._unread.append((row, header))
 
-    def _restored(self, row: Waiting, header: Header, cls: type[Event]) -> bool:
+    def _restored(self, row: DelayedRow, header: Header, cls: type[Event]) -> bool:
         """Have one row wait again, as it was pushed; False when it cannot be read: it stays where it is."""
         from heliograph.codec.dynamic.classes import is_made, version_class  # noqa: PLC0415 - rarely does anything wait so long
 
@@ -364,8 +364,8 @@ class DurableDelayed(Delayed):
         check()
         info = info_of(type(event))
         body = encoder(type(event)).encode(event)
-        waiting = Waiting(later.push_id, later.due_ns, info.name, info.format.description, body)
-        whole = msgspec.structs.replace(header, format_id=info_of(Waiting).format.id)
+        waiting = DelayedRow(later.push_id, later.due_ns, info.name, info.format.description, body)
+        whole = msgspec.structs.replace(header, format_id=info_of(DelayedRow).format.id)
         row = OutgoingBatch.of([(waiting, whole, 0)])
         with self._keeping:
             if self._closed:
@@ -423,7 +423,7 @@ class DurableDelayed(Delayed):
 
     def _open(self, *, create: bool) -> LaterStore | None:
         assert self._services.open_later is not None, "who keeps the history keeps this too"
-        return self._services.open_later(self._channel.name, (Waiting,), create)
+        return self._services.open_later(self._channel.name, (DelayedRow,), create)
 
     def _hand_on(self, items: list[Any]) -> None:
         self._rounds += 1
@@ -497,7 +497,7 @@ class DurableDelayed(Delayed):
         """Says that it waits no more."""
         header = entry.header
         return Tombstone(
-            Waiting,
+            DelayedRow,
             (entry.push_id,),
             header.supplier,
             header.epoch,
@@ -510,7 +510,7 @@ class DurableDelayed(Delayed):
 class DelayedElsewhere(Delayed):
     """See the module."""
 
-    def __init__(self, channel: Channel[Any], services: ChannelContext, store: Elsewhere) -> None:
+    def __init__(self, channel: Channel[Any], services: ChannelContext, store: RemoteDelays) -> None:
         super().__init__(channel, services)
         self._store = store
 

@@ -31,7 +31,7 @@ class Line(Protocol):
     written, and 0 when something came back since."""
 
 
-class Rows(Protocol):
+class PendingRows(Protocol):
     """What one supplier has waiting in a queue. Whoever adds holds the lock of the channel's entry."""
 
     rows: list[Any]
@@ -42,7 +42,7 @@ class Rows(Protocol):
     write_one: Callable[[Any, int, int, int], bool]
     """Writes the event of a row by itself; False when that is not possible at once. For when no rows wait."""
 
-    def calls(self) -> tuple[Callable[[Rows], bool], Callable[[], None], Callable[[], None]]:
+    def calls(self) -> tuple[Callable[[PendingRows], bool], Callable[[], None], Callable[[], None]]:
         """What writes these rows, if that is possible without waiting; what to call if it was not, so that
         somebody will; and what to call to have it done soon."""
         ...
@@ -54,6 +54,6 @@ class RowQueue(Protocol):
     line: Line
     waiting: int
 
-    def rows_of(self, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader) -> Rows:
+    def rows_of(self, supplier: str, epoch: int, cls: type[Event], make_header: MakeHeader) -> PendingRows:
         """What a supplier has waiting here; the same for as long as the queue is there."""
         ...

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.history.feed import Feed
-    from heliograph.channel.publish.acks import Ticket, Watching
+    from heliograph.channel.publish.acks import AckMonitor, Ticket
     from heliograph.channel.publish.entry import Entering
     from heliograph.channel.publish.worker_acks import Settling
     from heliograph.channel.queueing.queue import EventQueue, Item
@@ -63,7 +63,7 @@ class RemotePersistentSupplier:
     def __init__(
         self,
         feed: Feed,
-        watching: Watching | None = None,
+        watching: AckMonitor | None = None,
         tell: Callable[[EventId], object] = lambda _: None,
     ) -> None:
         self._feed = feed

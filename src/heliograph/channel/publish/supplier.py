@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.explain import Explanation, GeneratedCode
     from heliograph.channel.history.store import Store, SupplierLease
-    from heliograph.channel.publish.acks import Watching
+    from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.codegen import Push
     from heliograph.channel.publish.periodic import Periodic
     from heliograph.channel.routing.compiler import Route
@@ -93,7 +93,7 @@ class Supplier(Source, Generic[T]):
         *,
         store: Store | None = None,
         lease: SupplierLease | None = None,
-        watching: Watching | None = None,
+        watching: AckMonitor | None = None,
     ) -> None:
         # What is kept waits for no queue, so suppliers of a persistent channel need not take turns.
         lock = None if store is None else channel.ports.tasks.lock(f"supplier {name}")

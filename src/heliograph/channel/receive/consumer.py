@@ -346,7 +346,7 @@ class Consumer(QueuedReceiver, Generic[T]):
             self._wake()
 
 
-class Shared(QueuedReceiver):
+class GroupReceiver(QueuedReceiver):
     """The receiver of a group that acknowledges: its members are consumers with a seat at one desk."""
 
     def __init__(

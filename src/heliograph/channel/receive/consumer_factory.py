@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from heliograph.channel.receive.ack_protocol import Acking, AckOptions, JoinRequest, agree
-from heliograph.channel.receive.consumer import Consumer, Shared
+from heliograph.channel.receive.consumer import Consumer, GroupReceiver
 from heliograph.channel.receive.coordinator_failover import FailoverCoordinator, Found
 from heliograph.channel.receive.dead_letters import give_up, open_dead_letter_channel
 from heliograph.errors import CursorHeld, NotPossible, QueryFailed
@@ -68,7 +68,7 @@ class ConsumerFactory(Generic[T]):
         self._services = services
         # Comes before the channel's own lock.
         self._lock = services.ports.tasks.lock(f"consumers of {channel.name}")
-        self._groups: dict[str, Shared] = {}
+        self._groups: dict[str, GroupReceiver] = {}
         self._acknowledges = journal is not None or channel.monitor is not None
         """Whether groups of this channel always do."""
         self._seated_members: dict[str, Consumer[T]] = {}
@@ -118,7 +118,7 @@ class ConsumerFactory(Generic[T]):
         ring: Callable[[], object],
         *,
         raises_gaps: bool,
-    ) -> tuple[Shared, HostMembership]:
+    ) -> tuple[GroupReceiver, HostMembership]:
         """A place at a group's desk for a member in another station; `one_left` says that it has left."""
         how = ConsumerRequest(member, None, ends=selection.span.ends is not None, raises_gaps=raises_gaps)
         with self._lock:
@@ -233,7 +233,7 @@ class ConsumerFactory(Generic[T]):
             shared=(queue, desk),
         )
 
-    def _shared(self, how: ConsumerRequest, selection: Selection, acking: Acking) -> Shared:
+    def _shared(self, how: ConsumerRequest, selection: Selection, acking: Acking) -> GroupReceiver:
         """The group, opened if need be, if a member may be in it that wants this. Under the lock."""
         assert selection.group is not None
         shared = self._groups.get(selection.group)
@@ -256,7 +256,7 @@ class ConsumerFactory(Generic[T]):
             )
         return shared
 
-    def _open_group(self, how: ConsumerRequest, selection: Selection, terms: AckOptions) -> Shared:
+    def _open_group(self, how: ConsumerRequest, selection: Selection, terms: AckOptions) -> GroupReceiver:
         group = selection.group
         assert group is not None
         if self._members.has_group(group):
@@ -268,7 +268,7 @@ class ConsumerFactory(Generic[T]):
         if self._journal is not None:
             selection, cursors = self._journal.resume(selection, f"{GROUP}{group}")
         # The group is one receiver: to the channel it is a consumer like any other.
-        shared = Shared(
+        shared = GroupReceiver(
             self._channel,
             self._members.claim_name(f"group {group}"),
             msgspec.structs.replace(selection, group=None),
@@ -284,7 +284,7 @@ class ConsumerFactory(Generic[T]):
         self._groups[group] = shared
         return shared
 
-    def _give_way(self, shared: Shared, partition: str) -> None:
+    def _give_way(self, shared: GroupReceiver, partition: str) -> None:
         """Two keepers that could not reach each other have opened a group, each without what the other keeps.
 
         The one that comes later in their order closes its desk: members find the other when they ask next.
@@ -293,7 +293,7 @@ class ConsumerFactory(Generic[T]):
         if store is not None and partition < store.partition:
             self._channel.ports.tasks.spawn_soon(f"gives way: {shared.name}", partial(self._dissolve, shared))
 
-    def _dissolve(self, shared: Shared) -> None:
+    def _dissolve(self, shared: GroupReceiver) -> None:
         with self._lock:
             mine = [group for group, open_group in self._groups.items() if open_group is shared]
             for group in mine:

@@ -43,13 +43,13 @@ QUEUE_OPTIONS: Final = (
 """Those that only a receiver with a queue may have."""
 
 
-class Stream(msgspec.Struct, frozen=True, eq=False):
+class FilteredChannel(msgspec.Struct, frozen=True, eq=False):
     """Events of a channel that a filter lets through; made by `channel.where(...)`."""
 
     channel: Channel[Any]
     options: Options
 
-    def as_stream(self) -> Stream:
+    def as_stream(self) -> FilteredChannel:
         return self
 
     def __str__(self) -> str:

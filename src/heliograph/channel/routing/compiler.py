@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from heliograph.channel.routing.filter_index import Index
     from heliograph.channel.routing.groups import Group
     from heliograph.qos.policies import QoS
-    from heliograph.runtime.codegen import Source
+    from heliograph.runtime.codegen import CodeBuilder
 
 Find: TypeAlias = "Callable[[Any, Header], list[EventQueue]]"
 """Of an event and what is known of its header, the queues that it is for."""
@@ -171,7 +171,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
         assert self.sole is not None
         return _test_function(self.sole[1].split[0])
 
-    def test_in(self, source: Source, depth: int) -> str:
+    def test_in(self, source: CodeBuilder, depth: int) -> str:
         """A test, in another function in the making, of whether the sole queue wants `event`; empty: always.
 
         Only for a filter that asks for nothing of the header.
@@ -322,7 +322,7 @@ class _Function:
             function = self._emitter.function("route", source, self._values)
         return function
 
-    def write_into(self, source: Source, depth: int) -> None:
+    def write_into(self, source: CodeBuilder, depth: int) -> None:
         """Add what tests need to another function in the making, where `event` and `header` are known."""
         source.include(self._values, {})
         if self._emitter is not None:

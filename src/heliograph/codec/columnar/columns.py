@@ -47,7 +47,7 @@ import pyarrow as pa
 
 from heliograph.codec.columnar.unify import unified
 from heliograph.codec.dynamic.json import anything_from_json, anything_to_json
-from heliograph.codec.dynamic.plain import Place, check_record, item_dtype, shape_fits, shaped
+from heliograph.codec.dynamic.plain import ValuePath, check_record, item_dtype, shape_fits, shaped
 from heliograph.codec.dynamic.reflect import event_to_mapping, to_plain
 from heliograph.errors import FormatError, InvalidEvent
 from heliograph.errors.sentences import listed
@@ -130,12 +130,12 @@ def from_batch(fmt: Format, batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
     Arrays of numbers are views into the batch where its items have the type of the field.
     """
-    return _records(fmt, batch.to_struct_array(), Place(fmt.name))
+    return _records(fmt, batch.to_struct_array(), ValuePath(fmt.name))
 
 
 def columns_from_batch(fmt: Format, batch: pa.RecordBatch) -> list[Sequence[Any]]:
     """As `from_batch`, with one sequence of values per field of the format."""
-    return _field_columns(fmt, batch.to_struct_array(), Place(fmt.name))
+    return _field_columns(fmt, batch.to_struct_array(), ValuePath(fmt.name))
 
 
 def arrow_type(kind: ft.FieldType, *, spark_safe: bool = False) -> pa.DataType:
@@ -184,7 +184,7 @@ def _checked_batch(fmt: Format, rows: Sequence[Any], spark_safe: bool) -> pa.Rec
     """Find the value that is wrong, or bring all to the types of their fields, as numpy scalars need it."""
     plain = []
     for i, row in enumerate(rows):
-        at = Place(fmt.name, f"$[{i}]")
+        at = ValuePath(fmt.name, f"$[{i}]")
         plain.append(check_record(fmt, _plain_record(fmt, row, at), at))
     return _batch(fmt, _columns(fmt, plain), len(plain), spark_safe)
 
@@ -256,7 +256,7 @@ def _column(kind: ft.FieldType, values: Sequence[Any], spark_safe: bool) -> pa.A
         case ft.Array():
             return _array_column(item, values, spark_safe)
         case _:
-            at = Place("any")
+            at = ValuePath("any")
             return pa.array([anything_to_json(_plain(item, value, at), at) for value in values], pa.string())
 
 
@@ -335,7 +335,7 @@ def _lists(lengths: Sequence[int], items: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items)
 
 
-def _plain_record(fmt: Format, row: Any, at: Place) -> dict[str, Any]:
+def _plain_record(fmt: Format, row: Any, at: ValuePath) -> dict[str, Any]:
     """The fields of the format out of an event or a mapping; what is missing but optional is None."""
     if not isinstance(row, Event | Mapping):
         raise at.expected(f"an event or a mapping with the fields of {fmt.name}", row)
@@ -350,7 +350,7 @@ def _plain_record(fmt: Format, row: Any, at: Place) -> dict[str, Any]:
     return plain
 
 
-def _plain(kind: ft.FieldType, value: Any, at: Place) -> Any:
+def _plain(kind: ft.FieldType, value: Any, at: ValuePath) -> Any:
     kind = split_optional(kind)[0]
     match kind, value:
         case ft.Record(), Event() | Mapping():
@@ -366,7 +366,7 @@ def _plain(kind: ft.FieldType, value: Any, at: Place) -> Any:
 # Columns to rows.
 
 
-def _records(fmt: Format, array: pa.StructArray, at: Place) -> list[dict[str, Any]]:
+def _records(fmt: Format, array: pa.StructArray, at: ValuePath) -> list[dict[str, Any]]:
     names = [field.name for field in fmt.fields]
     if not names:
         return [{} for _ in range(len(array))]
@@ -374,12 +374,12 @@ def _records(fmt: Format, array: pa.StructArray, at: Place) -> list[dict[str, An
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def _field_columns(fmt: Format, array: pa.StructArray, at: Place) -> list[Sequence[Any]]:
+def _field_columns(fmt: Format, array: pa.StructArray, at: ValuePath) -> list[Sequence[Any]]:
     children = dict(zip((f.name for f in array.type), array.flatten(), strict=True))
     return [_field_values(field, children.get(field.name), len(array), at) for field in fmt.fields]
 
 
-def _field_values(field: Field, array: pa.Array | None, count: int, at: Place) -> Sequence[Any]:
+def _field_values(field: Field, array: pa.Array | None, count: int, at: ValuePath) -> Sequence[Any]:
     if array is not None:
         return _values(field.type, array, at.inside(field.name))
     if _takes_none(field.type):
@@ -387,7 +387,7 @@ def _field_values(field: Field, array: pa.Array | None, count: int, at: Place) -
     raise at.inside(field.name).refuse(f"has no column in this batch; needs {field.type}")
 
 
-def _values(kind: ft.FieldType, array: pa.Array, at: Place) -> list[Any]:
+def _values(kind: ft.FieldType, array: pa.Array, at: ValuePath) -> list[Any]:
     """The plain values of a column."""
     item = split_optional(kind)[0]
     if array.null_count:
@@ -415,14 +415,14 @@ def _values(kind: ft.FieldType, array: pa.Array, at: Place) -> list[Any]:
 
 
 def _of_type(
-    array: pa.Array, is_type: Callable[[pa.DataType], bool], kind: ft.FieldType, at: Place
+    array: pa.Array, is_type: Callable[[pa.DataType], bool], kind: ft.FieldType, at: ValuePath
 ) -> pa.Array:
     if not is_type(array.type):
         raise at.refuse(f"has a column of {array.type}; {kind} needs {arrow_type(kind, spark_safe=False)}")
     return array
 
 
-def _scalar_values(name: ft.ScalarName, array: pa.Array, at: Place) -> list[Any]:
+def _scalar_values(name: ft.ScalarName, array: pa.Array, at: ValuePath) -> list[Any]:
     array = _scalar_array(name, array, at)
     if name == "datetime":
         try:
@@ -444,7 +444,7 @@ def _scalar_values(name: ft.ScalarName, array: pa.Array, at: Place) -> list[Any]
     return array.to_pylist()  # type: ignore[no-any-return]
 
 
-def _scalar_array(name: ft.ScalarName, array: pa.Array, at: Place) -> pa.Array:
+def _scalar_array(name: ft.ScalarName, array: pa.Array, at: ValuePath) -> pa.Array:
     """The array in the Arrow type of a scalar, also from Spark-safe types and numbers of other widths.
 
     What is cast is checked: no integer loses a digit on its way into a float.
@@ -460,7 +460,7 @@ def _scalar_array(name: ft.ScalarName, array: pa.Array, at: Place) -> pa.Array:
         raise at.refuse(f"has values out of the range of {name}: {error}") from None
 
 
-def _list_values(kind: ft.List, array: pa.ListArray, at: Place) -> list[Any]:
+def _list_values(kind: ft.List, array: pa.ListArray, at: ValuePath) -> list[Any]:
     items = _values(kind.item, array.flatten(), at)
     rows = [items[start:end] for start, end in pairwise(_ends(array))]
     if kind.length is not None and any(len(row) != kind.length for row in rows):
@@ -473,7 +473,7 @@ def _ends(array: pa.ListArray) -> list[int]:
     return [0, *np.cumsum(array.value_lengths().to_numpy(zero_copy_only=False)).tolist()]
 
 
-def _array_values(kind: ft.Array, array: pa.Array, at: Place) -> list[Any]:
+def _array_values(kind: ft.Array, array: pa.Array, at: ValuePath) -> list[Any]:
     if is_list_of_items(kind):
         data = _of_type(array, pa.types.is_list, kind, at)
         shapes = [(int(n),) for n in data.value_lengths().to_pylist()]

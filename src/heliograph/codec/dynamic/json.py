@@ -31,7 +31,7 @@ import msgspec
 from heliograph.codec.any_values import MAX_DEPTH as MAX_ANYTHING_DEPTH
 from heliograph.codec.dynamic.plain import (
     Leaves,
-    Place,
+    ValuePath,
     check_anything,
     check_array,
     check_record,
@@ -57,26 +57,26 @@ MAX_SIZE: Final = (1 << 31) - 1
 
 def mapping_to_json(fmt: Format, mapping: Mapping[str, Any]) -> bytes:
     """One JSON object for the plain data of a record; InvalidEvent when the data does not fit the format."""
-    return msgspec.json.encode(record_to_tree(fmt, mapping, Place(fmt.name)))
+    return msgspec.json.encode(record_to_tree(fmt, mapping, ValuePath(fmt.name)))
 
 
 def json_to_mapping(fmt: Format, data: bytes | str) -> dict[str, Any]:
     """The plain data that a JSON object holds; all fields must be there, and no others."""
-    at = Place(fmt.name)
+    at = ValuePath(fmt.name)
     return check_record(fmt, record_from_tree(fmt, parse(data, at), at), at)
 
 
-def anything_to_json(value: Any, at: Place) -> str:
+def anything_to_json(value: Any, at: ValuePath) -> str:
     """Schema-less data alone as JSON."""
     return msgspec.json.encode(_write_anything(value, at)).decode()
 
 
-def anything_from_json(text: str, at: Place) -> Any:
+def anything_from_json(text: str, at: ValuePath) -> Any:
     """The schema-less data that `anything_to_json` wrote."""
     return _read_anything(parse(text, at), at)
 
 
-def parse(data: bytes | str, at: Place) -> Any:
+def parse(data: bytes | str, at: ValuePath) -> Any:
     """JSON text as a tree; InvalidEvent when it is none."""
     try:
         return msgspec.json.decode(data)
@@ -84,17 +84,17 @@ def parse(data: bytes | str, at: Place) -> Any:
         raise at.refuse(f"this is no JSON: {error}") from None
 
 
-def record_to_tree(fmt: Format, data: Mapping[str, Any], at: Place) -> dict[str, Any]:
+def record_to_tree(fmt: Format, data: Mapping[str, Any], at: ValuePath) -> dict[str, Any]:
     """What JSON can hold, for the plain data of a record."""
     return walk_record(fmt, data, at, _WRITTEN)
 
 
-def record_from_tree(fmt: Format, tree: object, at: Place) -> dict[str, Any]:
+def record_from_tree(fmt: Format, tree: object, at: ValuePath) -> dict[str, Any]:
     """The plain data of a record, out of what JSON holds; fields may be missing, for a class has defaults."""
     return walk_record(fmt, tree, at, _READ)
 
 
-def _write_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
+def _write_scalar(name: ft.ScalarName, value: Any, at: ValuePath) -> Any:
     value = check_scalar(name, value, at)
     if name == "bytes":
         return _bytes_text(value)
@@ -107,7 +107,7 @@ def _write_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
     return value
 
 
-def _read_scalar(name: ft.ScalarName, tree: Any, at: Place) -> Any:
+def _read_scalar(name: ft.ScalarName, tree: Any, at: ValuePath) -> Any:
     if name == "bytes":
         return _read_bytes(tree, at)
     if name == "datetime":
@@ -121,11 +121,11 @@ def _read_scalar(name: ft.ScalarName, tree: Any, at: Place) -> Any:
     return check_scalar(name, tree, at)
 
 
-def _write_anything(value: Any, at: Place) -> Any:
+def _write_anything(value: Any, at: ValuePath) -> Any:
     return _anything_to_tree(check_anything(value, at))
 
 
-def _read_anything(tree: Any, at: Place) -> Any:
+def _read_anything(tree: Any, at: ValuePath) -> Any:
     return check_anything(_anything_from_tree(tree, at, MAX_ANYTHING_DEPTH), at)
 
 
@@ -148,7 +148,7 @@ def _anything_to_tree(value: Any) -> Any:
             return value
 
 
-def _anything_from_tree(tree: Any, at: Place, depth: int) -> Any:
+def _anything_from_tree(tree: Any, at: ValuePath, depth: int) -> Any:
     match tree:
         case {"$bytes": text, **rest} if not rest:
             return _read_bytes(text, at)
@@ -169,7 +169,7 @@ def _anything_from_tree(tree: Any, at: Place, depth: int) -> Any:
             return tree
 
 
-def _unescape(name: str, at: Place) -> str:
+def _unescape(name: str, at: ValuePath) -> str:
     if not name.startswith("$"):
         return name
     if not name.startswith("$$"):
@@ -177,7 +177,7 @@ def _unescape(name: str, at: Place) -> str:
     return name[1:]
 
 
-def _write_array(kind: ft.Array, value: Any, at: Place) -> Any:
+def _write_array(kind: ft.Array, value: Any, at: ValuePath) -> Any:
     value = check_array(kind, value, at)
     tree = value.tolist()
     if value.dtype.kind == "f" and not _all_finite(value):
@@ -199,7 +199,7 @@ def _floats_tree(tree: Any) -> Any:
     return [_floats_tree(item) for item in tree] if isinstance(tree, list) else _float_tree(tree)
 
 
-def _read_array(kind: ft.Array, tree: Any, at: Place) -> NDArray[Any]:
+def _read_array(kind: ft.Array, tree: Any, at: ValuePath) -> NDArray[Any]:
     import numpy as np  # noqa: PLC0415 - only records with arrays need numpy
 
     match tree:
@@ -220,7 +220,7 @@ _WRITTEN: Final = Leaves(_write_scalar, _write_array, _write_anything)
 _READ: Final = Leaves(_read_scalar, _read_array, _read_anything, partial=True)
 
 
-def _nested_shape(tree: Any, at: Place) -> list[int]:
+def _nested_shape(tree: Any, at: ValuePath) -> list[int]:
     shape: list[int] = []
     while isinstance(tree, list):
         shape.append(len(tree))
@@ -230,7 +230,7 @@ def _nested_shape(tree: Any, at: Place) -> list[int]:
     return shape
 
 
-def _flatten(tree: list[Any], shape: list[int], at: Place) -> list[Any]:
+def _flatten(tree: list[Any], shape: list[int], at: ValuePath) -> list[Any]:
     for size in shape[1:]:
         if not all(isinstance(row, list) and len(row) == size for row in tree):
             raise at.refuse("the nested lists have different lengths")
@@ -244,7 +244,7 @@ def _float_tree(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _read_not_finite(text: Any, at: Place) -> float:
+def _read_not_finite(text: Any, at: ValuePath) -> float:
     if not isinstance(text, str) or text not in _NOT_FINITE:
         raise at.expected("a number, or 'NaN', 'Infinity' or '-Infinity'", text)
     return _NOT_FINITE[text]
@@ -254,7 +254,7 @@ def _bytes_text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _read_bytes(text: Any, at: Place) -> bytes:
+def _read_bytes(text: Any, at: ValuePath) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, TypeError, ValueError):
@@ -265,7 +265,7 @@ def _datetime_text(value: datetime) -> str:
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def _read_datetime(text: Any, at: Place) -> datetime:
+def _read_datetime(text: Any, at: ValuePath) -> datetime:
     try:
         moment: datetime = msgspec.convert(text, Annotated[datetime, msgspec.Meta(tz=True)])
         return moment.astimezone(UTC)
@@ -273,14 +273,14 @@ def _read_datetime(text: Any, at: Place) -> datetime:
         raise at.expected("a time as in 2026-11-05T10:00:00.000000Z", text) from None
 
 
-def _read_date(text: Any, at: Place) -> date:
+def _read_date(text: Any, at: ValuePath) -> date:
     try:
         return msgspec.convert(text, date)
     except msgspec.ValidationError:
         raise at.expected("a date as in 2026-11-05", text) from None
 
 
-def _read_uuid(text: Any, at: Place) -> UUID:
+def _read_uuid(text: Any, at: ValuePath) -> UUID:
     try:
         return msgspec.convert(text, UUID)
     except msgspec.ValidationError:

@@ -47,16 +47,16 @@ _NUMPY_NAMES: Final = {
 }  # fmt: skip
 
 
-Checker: TypeAlias = Callable[[Any, "Place", str | int], Any]
+Checker: TypeAlias = Callable[[Any, "ValuePath", str | int], Any]
 """Takes a value, the place that holds it and the step to it; returns what stands for it in its field."""
 
 
-class Place:
+class ValuePath:
     """Where in which event a value stands. Its path is put together only when there is an error to tell."""
 
     __slots__ = ("_parent", "_step", "event")
 
-    def __init__(self, event: str, step: str | int = ROOT, parent: Place | None = None) -> None:
+    def __init__(self, event: str, step: str | int = ROOT, parent: ValuePath | None = None) -> None:
         self.event = event
         self._step = step
         self._parent = parent
@@ -68,9 +68,9 @@ class Place:
         step = f"[{self._step}]" if isinstance(self._step, int) else f".{self._step}"
         return self._parent.path + step
 
-    def inside(self, step: str | int) -> Place:
+    def inside(self, step: str | int) -> ValuePath:
         """The place of a field, by name, or of an item, by index."""
-        return Place(self.event, step, self)
+        return ValuePath(self.event, step, self)
 
     def refuse(self, reason: str) -> InvalidEvent:
         return InvalidEvent(self.event, reason, path=self.path)
@@ -86,13 +86,13 @@ class Leaves(NamedTuple):
         partial: whether records may lack fields.
     """
 
-    scalar: Callable[[ft.ScalarName, Any, Place], Any]
-    array: Callable[[ft.Array, Any, Place], Any]
-    anything: Callable[[Any, Place], Any]
+    scalar: Callable[[ft.ScalarName, Any, ValuePath], Any]
+    array: Callable[[ft.Array, Any, ValuePath], Any]
+    anything: Callable[[Any, ValuePath], Any]
     partial: bool = False
 
 
-def walk(kind: ft.FieldType, value: Any, at: Place, leaves: Leaves) -> Any:
+def walk(kind: ft.FieldType, value: Any, at: ValuePath, leaves: Leaves) -> Any:
     """A value of this type in another form: records, lists and enums are checked, leaves are made anew."""
     match kind:
         case ft.Scalar(name=name):
@@ -111,7 +111,7 @@ def walk(kind: ft.FieldType, value: Any, at: Place, leaves: Leaves) -> Any:
             return leaves.anything(value, at)
 
 
-def walk_record(fmt: Format, data: object, at: Place, leaves: Leaves) -> dict[str, Any]:
+def walk_record(fmt: Format, data: object, at: ValuePath, leaves: Leaves) -> dict[str, Any]:
     """`walk` for the fields of a record; there may be no others."""
     given = check_names(fmt, data, at, may_miss=fmt.by_name if leaves.partial else ())
     return {
@@ -121,17 +121,19 @@ def walk_record(fmt: Format, data: object, at: Place, leaves: Leaves) -> dict[st
     }
 
 
-def check_record(fmt: Format, data: object, at: Place) -> dict[str, Any]:
+def check_record(fmt: Format, data: object, at: ValuePath) -> dict[str, Any]:
     """The plain form of a record of this format, complete and with nothing else in it."""
     return walk_record(fmt, data, at, _CHECKED)
 
 
-def check_value(kind: ft.FieldType, value: Any, at: Place) -> Any:
+def check_value(kind: ft.FieldType, value: Any, at: ValuePath) -> Any:
     """The plain form of a value of this type."""
     return walk(kind, value, at, _CHECKED)
 
 
-def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] = ()) -> Mapping[str, Any]:
+def check_names(
+    fmt: Format, data: object, at: ValuePath, may_miss: Collection[str] = ()
+) -> Mapping[str, Any]:
     """The data as a mapping that has all fields but those that may be missing, and no others."""
     if not isinstance(data, Mapping):
         raise at.expected(f"a mapping with the fields of {fmt.name}", data)
@@ -145,7 +147,7 @@ def check_names(fmt: Format, data: object, at: Place, may_miss: Collection[str] 
     return data
 
 
-def _check_missing(missing: list[Field], at: Place) -> None:
+def _check_missing(missing: list[Field], at: ValuePath) -> None:
     """All of them at once: a user who writes an event by hand corrects it once."""
     if len(missing) == 1:
         name, kind = missing[0].name, missing[0].type
@@ -155,7 +157,7 @@ def _check_missing(missing: list[Field], at: Place) -> None:
         raise at.refuse(f"fields are missing that have no default: {fields}")
 
 
-def check_scalar(name: ft.ScalarName, value: Any, at: Place) -> Any:
+def check_scalar(name: ft.ScalarName, value: Any, at: ValuePath) -> Any:
     if type(value) is _COMPLETE.get(name):
         return value
     if name in ft.INTEGER_RANGES:
@@ -193,7 +195,7 @@ def scalar_checker(name: ft.ScalarName) -> Checker:
     if name in ft.INTEGER_RANGES:
         low, high = ft.INTEGER_RANGES[name]
 
-        def check(value: Any, at: Place, step: str | int) -> Any:
+        def check(value: Any, at: ValuePath, step: str | int) -> Any:
             if type(value) is int and low <= value <= high:
                 return value
             return check_scalar(name, value, at.inside(step))
@@ -201,13 +203,13 @@ def scalar_checker(name: ft.ScalarName) -> Checker:
     else:
         complete = _COMPLETE.get(name)
 
-        def check(value: Any, at: Place, step: str | int) -> Any:
+        def check(value: Any, at: ValuePath, step: str | int) -> Any:
             return value if type(value) is complete else check_scalar(name, value, at.inside(step))
 
     return check
 
 
-def check_enum(kind: ft.Enum, value: Any, at: Place) -> int | str:
+def check_enum(kind: ft.Enum, value: Any, at: ValuePath) -> int | str:
     # By type too, because True == 1.
     if type(value) not in (int, str) or value not in kind.values:
         allowed = listed([brief(member) for _, member in kind.members])
@@ -215,14 +217,14 @@ def check_enum(kind: ft.Enum, value: Any, at: Place) -> int | str:
     return value  # type: ignore[no-any-return]
 
 
-def check_list(kind: ft.List, value: Any, at: Place) -> list[Any]:
+def check_list(kind: ft.List, value: Any, at: ValuePath) -> list[Any]:
     """The list itself, of the right length; its items are not looked at."""
     if not isinstance(value, list) or kind.length not in (None, len(value)):
         raise at.expected(kind, value)
     return value
 
 
-def check_array(kind: ft.Array, value: Any, at: Place) -> NDArray[Any]:
+def check_array(kind: ft.Array, value: Any, at: ValuePath) -> NDArray[Any]:
     dtype = getattr(value, "dtype", None)
     if (
         dtype is None
@@ -235,7 +237,7 @@ def check_array(kind: ft.Array, value: Any, at: Place) -> NDArray[Any]:
     return value  # type: ignore[no-any-return]
 
 
-def check_anything(value: Any, at: Place, depth: int = MAX_DEPTH) -> Any:
+def check_anything(value: Any, at: ValuePath, depth: int = MAX_DEPTH) -> Any:
     if anything_fits(value, depth):
         return value
     match value:
@@ -261,7 +263,7 @@ def check_anything(value: Any, at: Place, depth: int = MAX_DEPTH) -> Any:
 _CHECKED: Final = Leaves(check_scalar, check_array, check_anything)
 
 
-def shaped(flat: NDArray[Any], shape: tuple[int, ...], at: Place) -> NDArray[Any]:
+def shaped(flat: NDArray[Any], shape: tuple[int, ...], at: ValuePath) -> NDArray[Any]:
     """The items in a shape that comes from outside, and that may be none that numpy has."""
     if math.prod(shape) == flat.size:
         # With a zero among them the sizes may still be negative, or too large together.
@@ -290,7 +292,7 @@ def _integer(value: Any) -> int | None:
     return value if type(value) is int else int(value.__index__())
 
 
-def _float(name: str, value: Any, at: Place) -> float:
+def _float(name: str, value: Any, at: ValuePath) -> float:
     if isinstance(value, bool | enum.Enum) or not (isinstance(value, float | int) or hasattr(value, "dtype")):
         raise at.expected(name, value)
     try:
@@ -305,7 +307,7 @@ def _float(name: str, value: Any, at: Place) -> float:
     return rounded
 
 
-def _text(value: Any, at: Place) -> str:
+def _text(value: Any, at: ValuePath) -> str:
     if isinstance(value, enum.Enum) or not isinstance(value, str):
         raise at.expected("str", value)
     if not is_encodable(value):
@@ -313,7 +315,7 @@ def _text(value: Any, at: Place) -> str:
     return str(value)
 
 
-def _moment(value: Any, at: Place) -> datetime:
+def _moment(value: Any, at: ValuePath) -> datetime:
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise at.expected("datetime with a time zone", value)
     if not anything_fits(value):

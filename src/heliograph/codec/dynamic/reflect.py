@@ -27,7 +27,7 @@ from heliograph.codec.any_values import MAX_DEPTH as MAX_ANYTHING_DEPTH
 from heliograph.codec.dynamic.json import json_to_mapping, mapping_to_json, parse, record_from_tree
 from heliograph.codec.dynamic.plain import (
     Checker,
-    Place,
+    ValuePath,
     check_enum,
     check_list,
     check_names,
@@ -82,7 +82,7 @@ def describe(fmt: Format) -> list[FieldRow]:
 
 def event_to_mapping(event: Event) -> dict[str, Any]:
     """The event as plain nested data. Values are taken as they are; they are checked when pushed."""
-    at = Place(info_of(type(event)).name)
+    at = ValuePath(info_of(type(event)).name)
     return {
         name: value if type(value) in _ATOMS else to_plain(value, at.inside(name))
         for name, value in ((name, getattr(event, name)) for name in event.__struct_fields__)
@@ -91,7 +91,7 @@ def event_to_mapping(event: Event) -> dict[str, Any]:
 
 def event_from_mapping(cls: type[E], data: Mapping[str, Any]) -> E:
     """An event from plain nested data; InvalidEvent names the path of what does not fit."""
-    return _build_event(cls, data, Place(info_of(cls).name))
+    return _build_event(cls, data, ValuePath(info_of(cls).name))
 
 
 def event_to_json(event: Event) -> bytes:
@@ -101,7 +101,7 @@ def event_to_json(event: Event) -> bytes:
 
 def event_from_json(cls: type[E], data: bytes | str) -> E:
     """An event from one JSON object; InvalidEvent names the path of what does not fit."""
-    at = Place(info_of(cls).name)
+    at = ValuePath(info_of(cls).name)
     return _build_event(cls, record_from_tree(format_of(cls), parse(data, at), at), at)
 
 
@@ -122,7 +122,7 @@ def _rows(fmt: Format, path: str, base: int, key: tuple[str, ...] = ()) -> Itera
             yield from _rows(kind.format, where, offset or 0)
 
 
-def to_plain(value: Any, at: Place) -> Any:
+def to_plain(value: Any, at: ValuePath) -> Any:
     """Any value of a field without its classes: events as dicts, enum members by value, also in lists.
 
     InvalidEvent for a list that is deeper than any field can be, such as one that holds itself.
@@ -173,7 +173,7 @@ def _builders_of(cls: type[Event]) -> _Builders:
     )
 
 
-def _build_event(cls: type[E], data: object, at: Place) -> E:
+def _build_event(cls: type[E], data: object, at: ValuePath) -> E:
     fmt, has_default, builders = _builders_of(cls)
     given = check_names(fmt, data, at, has_default)
     return cls(**{name: builders[name](value, at, name) for name, value in given.items()})
@@ -200,7 +200,7 @@ def _builder(kind: ft.FieldType, cls: Any) -> Checker:
 def _list_builder(kind: ft.List, cls: Any) -> Checker:
     build_item = _builder(kind.item, cls)
 
-    def build(value: Any, at: Place, step: str | int) -> list[Any]:
+    def build(value: Any, at: ValuePath, step: str | int) -> list[Any]:
         here = at.inside(step)
         return [build_item(item, here, i) for i, item in enumerate(check_list(kind, value, here))]
 

@@ -49,7 +49,7 @@ class Numbered(Protocol):
 _number = attrgetter("number")
 
 
-class Run:
+class SortedChunks:
     """Entries in order of their keys, in chunks that are never changed, only replaced."""
 
     __slots__ = ("_parts",)
@@ -124,8 +124,8 @@ class _Fork:
     __slots__ = ("highs", "lows")
 
     def __init__(self) -> None:
-        self.lows = Run()
-        self.highs = Run()
+        self.lows = SortedChunks()
+        self.highs = SortedChunks()
 
 
 class _Segments:
@@ -192,8 +192,8 @@ class _Stratum:
     def __init__(self) -> None:
         self._few = _Segments()
         # None while empty, because asking an empty run costs as much as asking a full one.
-        self._from: Run | None = None
-        self._below: Run | None = None
+        self._from: SortedChunks | None = None
+        self._below: SortedChunks | None = None
         self._levels: tuple[tuple[int, dict[int, _Fork]], ...] = ()
         # By the next part of a beginning that both ends of an interval share.
         self.deeper: dict[bytes, _Stratum] = {}
@@ -237,10 +237,10 @@ class _Stratum:
         if not self._few.is_full:
             self._few.add(low, high, entry)
         elif high is None:
-            self._from = self._from or Run()
+            self._from = self._from or SortedChunks()
             self._from.add(low, entry)
         elif low is None:
-            self._below = self._below or Run()
+            self._below = self._below or SortedChunks()
             self._below.add(high, entry)
         else:
             level, prefix = _fork_of(low, high)

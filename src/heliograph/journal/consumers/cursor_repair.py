@@ -25,8 +25,8 @@ from heliograph.journal.consumers.cursors import (
     MAGIC,
     MAX_EPOCH,
     VERSION,
-    Position,
-    State,
+    CursorPosition,
+    CursorState,
     frame,
     state_at,
 )
@@ -43,10 +43,10 @@ EPOCHS: Final = 1 << 16
 """Openings that are left out where some may be lost."""
 
 
-class Kept(NamedTuple):
+class KeptCursor(NamedTuple):
     """What is left of the cursor of one name."""
 
-    state: State
+    state: CursorState
     is_exact: bool
     """Whether nothing of it can be lost."""
 
@@ -58,7 +58,7 @@ class CursorReport:
     file: str
     damaged: tuple[tuple[int, int], ...]
     """Bytes that were durable and cannot be read: from, up to and not including."""
-    places: tuple[Kept, ...]
+    places: tuple[KeptCursor, ...]
     """By name."""
 
     @property
@@ -98,7 +98,7 @@ def inspect_cursors(disk: Disk, folder: str) -> CursorReport | None:
     damaged += [(first, end) for first, end in _gaps(data, found) if first < durable]
     last = max((end for _, end in damaged), default=0)
     latest = {state.name: (at, state) for at, _, state in found}
-    places = (Kept(state, is_exact=at >= last) for _, (at, state) in sorted(latest.items()))
+    places = (KeptCursor(state, is_exact=at >= last) for _, (at, state) in sorted(latest.items()))
     return CursorReport(name, tuple(damaged), tuple(places))
 
 
@@ -125,7 +125,7 @@ def repair_cursors(ports: Ports, folder: str, watermarks: Mapping[str, int]) -> 
     return report
 
 
-def _states(data: bytes) -> Iterator[tuple[int, int, State]]:
+def _states(data: bytes) -> Iterator[tuple[int, int, CursorState]]:
     """Every state that can be read: from where, to where, and what it says."""
     at = HEADER.size
     while at < len(data):
@@ -137,7 +137,7 @@ def _states(data: bytes) -> Iterator[tuple[int, int, State]]:
             at = found[1]
 
 
-def _gaps(data: bytes, found: list[tuple[int, int, State]]) -> Iterator[tuple[int, int]]:
+def _gaps(data: bytes, found: list[tuple[int, int, CursorState]]) -> Iterator[tuple[int, int]]:
     """What lies between them."""
     end = HEADER.size
     for at, after, _ in found:
@@ -148,17 +148,19 @@ def _gaps(data: bytes, found: list[tuple[int, int, State]]) -> Iterator[tuple[in
         yield end, len(data)
 
 
-def _mended(state: State, is_exact: bool, watermarks: Mapping[str, int]) -> State:
+def _mended(state: CursorState, is_exact: bool, watermarks: Mapping[str, int]) -> CursorState:
     if is_exact:
         return state
     positions = {
-        partition: Position(p.low, p.acks, max(p.reach, watermarks.get(partition, 0)), p.attempts)
+        partition: CursorPosition(p.low, p.acks, max(p.reach, watermarks.get(partition, 0)), p.attempts)
         for partition, p in state.positions.items()
     }
-    return State(state.name, min(state.epoch + EPOCHS, MAX_EPOCH - 1), state.owner, positions, state.seen_ts)
+    return CursorState(
+        state.name, min(state.epoch + EPOCHS, MAX_EPOCH - 1), state.owner, positions, state.seen_ts
+    )
 
 
-def _consequence(state: State, is_exact: bool, watermarks: Mapping[str, int]) -> str:
+def _consequence(state: CursorState, is_exact: bool, watermarks: Mapping[str, int]) -> str:
     if state.name.startswith(PREFIX):
         who = f"supplier {state.name.removeprefix(PREFIX)!r}"
         return (
@@ -188,7 +190,7 @@ def _set_aside(disk: Disk, folder: str) -> None:
     disk.sync_folder(folder)
 
 
-def _write_anew(disk: Disk, folder: str, states: list[State]) -> None:
+def _write_anew(disk: Disk, folder: str, states: list[CursorState]) -> None:
     temporary = f"{folder}/{FILE}{TEMPORARY}"
     with suppress(NoSuchFile):
         disk.remove(temporary)

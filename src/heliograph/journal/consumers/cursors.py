@@ -41,7 +41,7 @@ from heliograph.errors import (
 )
 from heliograph.journal.folders import make_folder
 from heliograph.journal.format.frames import checksum
-from heliograph.journal.maintenance.retention import Place
+from heliograph.journal.maintenance.retention import ConsumerPosition
 from heliograph.journal.names import LOCK, TEMPORARY
 from heliograph.model.event import Count, Instant  # noqa: TC001 - msgspec reads them at run time
 
@@ -67,7 +67,7 @@ MAX_EPOCH: Final = 1 << 62
 """Openings of one cursor that are told apart."""
 
 
-class Position(msgspec.Struct, array_like=True):
+class CursorPosition(msgspec.Struct, array_like=True):
     """How far a consumer is in one partition."""
 
     low: Count = 0
@@ -80,7 +80,7 @@ class Position(msgspec.Struct, array_like=True):
 
     def advance(
         self, low: int, acks: Iterable[int], reach: int = 0, attempts: Mapping[int, int] | None = None
-    ) -> Position:
+    ) -> CursorPosition:
         """With more acknowledged; what is adjacent to the low watermark raises it."""
         low = max(self.low, low)
         above = {offset for offset in (*self.acks, *acks) if offset >= low}
@@ -89,23 +89,23 @@ class Position(msgspec.Struct, array_like=True):
             low += 1
         counted = self.attempts if attempts is None else attempts
         left = {offset: times for offset, times in counted.items() if offset >= low and offset not in above}
-        return Position(low, above, max(self.reach, reach), left)
+        return CursorPosition(low, above, max(self.reach, reach), left)
 
 
-class State(msgspec.Struct, array_like=True):
+class CursorState(msgspec.Struct, array_like=True):
     """All that is kept of a named consumer."""
 
     name: str
     epoch: Annotated[int, msgspec.Meta(ge=0, le=MAX_EPOCH)] = 0
     owner: str = ""
-    positions: dict[str, Position] = {}
+    positions: dict[str, CursorPosition] = {}
     seen_ts: Instant = 0
     """When its owner was last heard of, in ns since 1970."""
     durable: Count = 0
     """How many bytes of the file were durable when it was written."""
 
 
-_decode: Final = msgspec.msgpack.Decoder(State).decode
+_decode: Final = msgspec.msgpack.Decoder(CursorState).decode
 
 
 class Cursor:
@@ -178,7 +178,7 @@ class _Change:
 
     __slots__ = ("is_written", "make", "name", "refused")
 
-    def __init__(self, name: str, make: Callable[[State], State | None]) -> None:
+    def __init__(self, name: str, make: Callable[[CursorState], CursorState | None]) -> None:
         self.name = name
         self.make = make
         self.is_written = False
@@ -196,7 +196,7 @@ class CursorStore:
         self._lease_ns = round(lease_seconds * 1e9)
         self._lock = ports.tasks.lock("cursors")
         self._writing = ports.tasks.lock("cursor file")
-        self._states: dict[str, State] = {}
+        self._states: dict[str, CursorState] = {}
         """As they are on disk."""
         self._leases: dict[str, int] = {}
         """Until when, on the monotonic clock, a name is held."""
@@ -217,11 +217,11 @@ class CursorStore:
     def open(self, name: str, owner: str) -> Cursor:
         """Take over a consumer's cursor. CursorHeld while another owner's lease runs."""
 
-        def taken_over(state: State) -> State:
+        def taken_over(state: CursorState) -> CursorState:
             if state.owner != owner and self._is_leased(name):
                 raise CursorHeld(name, state.owner)
             self._extend(name)
-            return State(name, state.epoch + 1, owner, state.positions, self._clock.time_ns())
+            return CursorState(name, state.epoch + 1, owner, state.positions, self._clock.time_ns())
 
         state = self._change(name, taken_over)
         return Cursor(self, name, state.epoch)
@@ -235,15 +235,15 @@ class CursorStore:
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._states))
 
-    def state(self, name: str) -> State:
+    def state(self, name: str) -> CursorState:
         """What is kept of a consumer; an empty state for one that never was."""
-        return self._states.get(name, State(name))
+        return self._states.get(name, CursorState(name))
 
-    def places(self, partition: str) -> tuple[Place, ...]:
+    def places(self, partition: str) -> tuple[ConsumerPosition, ...]:
         """How far everybody is in a partition, for its retention."""
         with self._lock:
             return tuple(
-                Place(state.name, state.positions[partition].low, state.seen_ts)
+                ConsumerPosition(state.name, state.positions[partition].low, state.seen_ts)
                 for state in self._states.values()
                 if partition in state.positions
             )
@@ -251,17 +251,17 @@ class CursorStore:
     def begin(self, name: str, partition: str, offset: int) -> None:
         """Give a consumer a cursor where it has none, before it is first opened: retention knows of it."""
 
-        def begun(state: State) -> State:
+        def begun(state: CursorState) -> CursorState:
             if partition in state.positions:
                 return state
-            return self._moved(state, {**state.positions, partition: Position(offset)})
+            return self._moved(state, {**state.positions, partition: CursorPosition(offset)})
 
         self._change(name, begun)
 
     def forget(self, name: str) -> None:
         """Drop a consumer's cursor for good. CursorHeld while a lease runs."""
 
-        def gone(state: State) -> None:
+        def gone(state: CursorState) -> None:
             if self._is_leased(name):
                 raise CursorHeld(name, state.owner)
 
@@ -277,11 +277,11 @@ class CursorStore:
     ) -> None:
         """See `Cursor.commit`."""
 
-        def advanced(state: State) -> State:
+        def advanced(state: CursorState) -> CursorState:
             self._insist_on_owner(cursor, state)
             positions = dict(state.positions)
             for partition in {**lows, **acks, **reach}:
-                new = positions.get(partition, Position()).advance(
+                new = positions.get(partition, CursorPosition()).advance(
                     lows.get(partition, 0),
                     acks.get(partition, ()),
                     reach.get(partition, 0),
@@ -298,10 +298,10 @@ class CursorStore:
     def withdraw(self, cursor: Cursor, partition: str, low: int, acks: Iterable[int]) -> None:
         """See `Cursor.withdraw`."""
 
-        def set_back(state: State) -> State:
+        def set_back(state: CursorState) -> CursorState:
             self._insist_on_owner(cursor, state)
-            old = state.positions.get(partition, Position())
-            back = Position(min(low, old.low)).advance(low, acks, old.reach, old.attempts)
+            old = state.positions.get(partition, CursorPosition())
+            back = CursorPosition(min(low, old.low)).advance(low, acks, old.reach, old.attempts)
             return self._moved(state, {**state.positions, partition: back})
 
         self._change(cursor.name, set_back)
@@ -309,9 +309,9 @@ class CursorStore:
     def seek(self, cursor: Cursor, partition: str, offset: int) -> None:
         """See `Cursor.seek`."""
 
-        def moved(state: State) -> State:
+        def moved(state: CursorState) -> CursorState:
             self._insist_on_owner(cursor, state)
-            return self._moved(state, {**state.positions, partition: Position(offset)})
+            return self._moved(state, {**state.positions, partition: CursorPosition(offset)})
 
         self._change(cursor.name, moved)
 
@@ -344,12 +344,12 @@ class CursorStore:
         self.close()
 
     @staticmethod
-    def _insist_on_owner(cursor: Cursor, state: State) -> None:
+    def _insist_on_owner(cursor: Cursor, state: CursorState) -> None:
         if state.epoch != cursor.epoch:
             raise CursorFenced(cursor.name, cursor.epoch, state.epoch)
 
-    def _moved(self, state: State, positions: dict[str, Position]) -> State:
-        return State(state.name, state.epoch, state.owner, positions, self._clock.time_ns())
+    def _moved(self, state: CursorState, positions: dict[str, CursorPosition]) -> CursorState:
+        return CursorState(state.name, state.epoch, state.owner, positions, self._clock.time_ns())
 
     def _is_leased(self, name: str) -> bool:
         return self._leases.get(name, 0) > self._clock.monotonic_ns()
@@ -357,7 +357,7 @@ class CursorStore:
     def _extend(self, name: str) -> None:
         self._leases[name] = self._clock.monotonic_ns() + self._lease_ns
 
-    def _change(self, name: str, make: Callable[[State], State | None]) -> State:
+    def _change(self, name: str, make: Callable[[CursorState], CursorState | None]) -> CursorState:
         """Return when a change is durable, whichever thread wrote it; one that raises was not made."""
         change = _Change(name, make)
         with self._lock:
@@ -382,11 +382,11 @@ class CursorStore:
         """
         with self._lock:
             changes, leases = list(self._waiting), dict(self._leases)
-        made: dict[str, State | None] = {}
+        made: dict[str, CursorState | None] = {}
         try:
             with self._lock:
                 for change in changes:
-                    before = made.get(change.name, self.state(change.name)) or State(change.name)
+                    before = made.get(change.name, self.state(change.name)) or CursorState(change.name)
                     try:
                         after = change.make(before)
                     except HeliographError as error:
@@ -414,11 +414,11 @@ class CursorStore:
                 change.is_written = True
             self._waiting = self._waiting[len(changes) :]
 
-    def _after(self, made: Mapping[str, State | None]) -> dict[str, State]:
+    def _after(self, made: Mapping[str, CursorState | None]) -> dict[str, CursorState]:
         """All states, with these in place of the old ones; None is one that is forgotten."""
         return {name: state for name, state in {**self._states, **made}.items() if state is not None}
 
-    def _write(self, made: Mapping[str, State | None]) -> None:
+    def _write(self, made: Mapping[str, CursorState | None]) -> None:
         if self._file is None or self._size > REWRITE_BYTES or None in made.values():
             self._rewrite(self._after(made))
             return
@@ -438,7 +438,7 @@ class CursorStore:
             raise
         self._size += len(data)
 
-    def _rewrite(self, states: Mapping[str, State]) -> None:
+    def _rewrite(self, states: Mapping[str, CursorState]) -> None:
         """Put all states into a new file and replace the old one by it.
 
         The old one is let go of first: if this fails half-way, its name may already be the new one's.
@@ -498,14 +498,14 @@ class CursorStore:
             log.warning("%s: %d bytes were dropped; cursors may repeat events", self.folder, len(data) - at)
 
 
-def frame(state: State, durable: int) -> bytes:
+def frame(state: CursorState, durable: int) -> bytes:
     """A state as it stands in the file, which was durable up to there when it was written."""
     state.durable = durable
     body = msgspec.msgpack.encode(state)
     return _FRAME.pack(len(body), checksum(body)) + body
 
 
-def state_at(data: bytes, at: int) -> tuple[State, int] | None:
+def state_at(data: bytes, at: int) -> tuple[CursorState, int] | None:
     """The state there and the position behind it; None when there is none, or not all of it."""
     begin = at + _FRAME.size
     if begin > len(data):

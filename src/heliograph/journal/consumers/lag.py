@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import BadJournalFile, HistoryDamaged, HistoryGone
 from heliograph.journal.consumers.cursor_repair import inspect_cursors
-from heliograph.journal.consumers.cursors import Position, State
+from heliograph.journal.consumers.cursors import CursorPosition, CursorState
 from heliograph.journal.consumers.outside_readers import noted
 from heliograph.journal.format.folder import StationFolder, cursor_folder
 from heliograph.journal.names import GROUP_PLACE
@@ -89,12 +89,12 @@ def _of_channel(station: StationFolder, channel: str) -> Iterator[ConsumerLag]:
                     yield _place(channel, partition, reader, state, state.positions[partition])
             for one in outside:
                 if partition in one.positions:
-                    state = State(one.name, owner=OUTSIDE, seen_ts=one.seen_ts)
-                    yield _place(channel, partition, reader, state, Position(one.positions[partition]))
+                    state = CursorState(one.name, owner=OUTSIDE, seen_ts=one.seen_ts)
+                    yield _place(channel, partition, reader, state, CursorPosition(one.positions[partition]))
 
 
 def _place(
-    channel: str, partition: str, reader: PartitionReader, state: State, position: Position
+    channel: str, partition: str, reader: PartitionReader, state: CursorState, position: CursorPosition
 ) -> ConsumerLag:
     end, begin = reader.watermark, max(position.low, reader.earliest)
     acknowledged = sum(begin <= offset < end for offset in position.acks)

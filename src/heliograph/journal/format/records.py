@@ -5,7 +5,7 @@ elsewhere; channel, event type and key fields follow from the folder, the format
 
 On disk a row is a msgpack array of the fields below, in this order. New fields go to the end with a default:
 older rows then read as if they had it, and older programs skip what they do not know. Events that a supplier
-pushed together may share one row, a `Run`, in which only what differs stands once for each.
+pushed together may share one row, a `RecordRun`, in which only what differs stands once for each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Of a tombstone: the key as a msgpack array. An event's key is in its body."""
 
 
-class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class RecordRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A row for events that a supplier pushed together; the fields are those of a `Record`.
 
     Sequence numbers count up, and the rest is the same for all of them. In a frame with runs a row with only
@@ -112,8 +112,8 @@ class Rows(NamedTuple):
     records: list[Record]
 
 
-Row: TypeAlias = Record | Run
-StoredRows: TypeAlias = "Sequence[Record] | Sequence[Run]"
+Row: TypeAlias = Record | RecordRun
+StoredRows: TypeAlias = "Sequence[Record] | Sequence[RecordRun]"
 Piece: TypeAlias = "tuple[int, int, StoredRows]"
 """Rows of one frame as they stand there: the offset of the first event, the time of all, and the rows."""
 
@@ -166,7 +166,7 @@ def without_first(rows: StoredRows, events: int) -> StoredRows:
     return kept
 
 
-def _part_of(run: Run, first: int, end: int) -> Run:
+def _part_of(run: RecordRun, first: int, end: int) -> RecordRun:
     """Some of the events of a run."""
     if isinstance(run.body, bytes) or (first == 0 and end >= len(run.body)):
         return run
@@ -192,10 +192,10 @@ def decode_large(rows: Iterable[Row]) -> list[Record]:
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
-_run_decoder = msgspec.msgpack.Decoder(list[Run])
+_run_decoder = msgspec.msgpack.Decoder(list[RecordRun])
 
 
-def encode_rows(rows: Sequence[Record | Run]) -> bytes:
+def encode_rows(rows: Sequence[Record | RecordRun]) -> bytes:
     """The rows one behind the other, without the array around them: `rows_payload` joins many of these."""
     length = len(rows)
     if length == 1:
@@ -214,6 +214,6 @@ def decode_rows(payload: bytes | memoryview) -> list[Record]:
     return _decoder.decode(payload)
 
 
-def decode_runs(payload: bytes | memoryview) -> list[Run]:
+def decode_runs(payload: bytes | memoryview) -> list[RecordRun]:
     """The rows of a payload that may have runs among them; raises msgspec.MsgspecError likewise."""
     return _run_decoder.decode(payload)

@@ -34,9 +34,9 @@ from heliograph.errors import (
 )
 from heliograph.journal.format.batch_marks import MAX_PAST, Mark
 from heliograph.journal.format.frames import HEAD_SIZE, BadFrame, Frame, HeadFile, HeadHeader
-from heliograph.journal.format.records import Run, decode_runs, encode_rows
+from heliograph.journal.format.records import RecordRun, decode_runs, encode_rows
 from heliograph.journal.inbox import staging
-from heliograph.journal.inbox.staging import BATCH, READY, REFUSED, STAGED, Batch, Refusal
+from heliograph.journal.inbox.staging import BATCH, READY, REFUSED, STAGED, Refusal, StagedBatch
 from heliograph.journal.names import TEMPORARY
 from heliograph.journal.writing.partition import Chunk
 from heliograph.journal.writing.writer import FRAME_TARGET, MAX_WAITING, PartitionWriter
@@ -54,7 +54,7 @@ ABANDONED_SECONDS: Final = 7 * 86_400.0
 """Files of a batch that was not handed over after so long are leftovers of a program that is gone."""
 
 
-class Target(NamedTuple):
+class OpenPartition(NamedTuple):
     """The open partition of a channel."""
 
     writer: PartitionWriter
@@ -84,7 +84,7 @@ class Inbox:
             return []
         return [name.removesuffix(BATCH) for name in found if name.endswith(BATCH)]
 
-    def take_in(self, name: str, into: Callable[[Batch], Target]) -> bool:
+    def take_in(self, name: str, into: Callable[[StagedBatch], OpenPartition]) -> bool:
         """Take a batch in, or refuse it; False when it has to wait, because the disk or the channel does, or
         because an earlier one of its writer was refused.
 
@@ -140,7 +140,7 @@ class Inbox:
             staging.remove_quietly(self._disk, f"{READY}/{name}")
         return [f"{READY}/{name}" for name in left]
 
-    def _adopt(self, batch: Batch, target: Target) -> None:
+    def _adopt(self, batch: StagedBatch, target: OpenPartition) -> None:
         mark = judged(target.writer.marks.get(batch.writer), batch)  # 2
         if mark is None:
             return
@@ -152,7 +152,7 @@ class Inbox:
         target.writer.adopt(frames, batch.rows, mark).result()  # 3
         reach("after-adoption")
 
-    def _tidy(self, batch: Batch) -> None:
+    def _tidy(self, batch: StagedBatch) -> None:
         """Nothing of the batch, or of earlier ones of its writer, is needed any more."""
         self._disk.remove(f"{READY}/{batch.name}{BATCH}")
         self._disk.sync_folder(READY)  # 4
@@ -215,7 +215,7 @@ def _may_pass(error: HeliographError) -> bool:
     return isinstance(error, JournalClosed) or (error.retriable and not isinstance(error, NoSuchFile))
 
 
-def judged(known: Mark | None, batch: Batch) -> Mark | None:
+def judged(known: Mark | None, batch: StagedBatch) -> Mark | None:
     """The mark with which a batch is to be taken in; None when it was before. BatchRefused says why not."""
     if known is None:
         return Mark(batch.writer, batch.nonce, batch.number, rows=batch.rows, once=batch.once)
@@ -248,7 +248,7 @@ def judged(known: Mark | None, batch: Batch) -> Mark | None:
     )
 
 
-def _learn_formats(disk: Disk, batch: Batch, target: Target) -> None:
+def _learn_formats(disk: Disk, batch: StagedBatch, target: OpenPartition) -> None:
     """Look at every byte before the first is appended, and register the formats on the way.
 
     WrongEventType for events of a type that the channel does not carry, as when they are pushed.
@@ -266,7 +266,7 @@ def _learn_formats(disk: Disk, batch: Batch, target: Target) -> None:
             raise BadJournalFile(file.name, f"it has {rows} rows, and should have {file.rows}")
 
 
-def _frames(disk: Disk, batch: Batch, name: str) -> Iterator[Frame]:
+def _frames(disk: Disk, batch: StagedBatch, name: str) -> Iterator[Frame]:
     """The frames of a file of rows; BadJournalFile when one is damaged."""
     path = f"{STAGED}/{batch.key}/{name}"
     with closing(disk.open(path, readonly=True)) as file:
@@ -276,7 +276,9 @@ def _frames(disk: Disk, batch: Batch, name: str) -> Iterator[Frame]:
             yield frame
 
 
-def _to_append(disk: Disk, batch: Batch, mark: Mark, station_seq: Callable[[], int]) -> Iterator[list[Chunk]]:
+def _to_append(
+    disk: Disk, batch: StagedBatch, mark: Mark, station_seq: Callable[[], int]
+) -> Iterator[list[Chunk]]:
     """The rows as they will stand in the journal, in as few frames as readers like."""
     sequence = mark.rows - batch.rows + 1
     waiting: list[Chunk] = []
@@ -300,7 +302,7 @@ def _to_append(disk: Disk, batch: Batch, mark: Mark, station_seq: Callable[[], i
     yield waiting
 
 
-def _runs(frame: Frame) -> list[Run]:
+def _runs(frame: Frame) -> list[RecordRun]:
     try:
         return decode_runs(frame.payload)
     except msgspec.MsgspecError as error:

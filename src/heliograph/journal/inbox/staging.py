@@ -28,7 +28,7 @@ from heliograph.errors import BadJournalFile, BatchRefused, BatchTooLarge, DiskE
 from heliograph.journal.folders import make_folder
 from heliograph.journal.format import checksummed_file as wholefile
 from heliograph.journal.format.frames import RUNS, FrameMeta, HeadHeader, encode_frame
-from heliograph.journal.format.records import Run, encode_rows, rows_payload
+from heliograph.journal.format.records import RecordRun, encode_rows, rows_payload
 from heliograph.journal.names import TEMPORARY
 from heliograph.journal.writing.writer import MAX_APPEND_BYTES
 from heliograph.runtime.fault_points import reach
@@ -64,7 +64,7 @@ class StagedFile(msgspec.Struct, array_like=True, frozen=True):
     size: int
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class StagedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What is handed over at once; written as a map, so that fields can be added."""
 
     channel: str
@@ -131,7 +131,7 @@ def make_inbox(disk: Disk) -> None:
         make_folder(disk, folder)
 
 
-class Stage:
+class StageWriter:
     """Writes one file of rows; left by an exception, it removes it.
 
     Args:
@@ -165,9 +165,9 @@ class Stage:
 
     def add(self, fmt: Format, bodies: list[bytes], priority: int = 3) -> None:
         """Append events of one format as one frame."""
-        self.add_runs(fmt, [Run("", 0, 0, self._now(), fmt.id, bodies, priority)])
+        self.add_runs(fmt, [RecordRun("", 0, 0, self._now(), fmt.id, bodies, priority)])
 
-    def add_runs(self, fmt: Format, runs: Sequence[Run]) -> None:
+    def add_runs(self, fmt: Format, runs: Sequence[RecordRun]) -> None:
         """The same for events that do not all have one time, priority and headers."""
         now, events = self._now(), sum(map(len, runs))
         payload = rows_payload(len(runs), [encode_rows(runs)])
@@ -207,7 +207,7 @@ def check_size(rows: int, size: int) -> None:
         raise BatchTooLarge(size, MAX_BATCH_BYTES, "bytes")
 
 
-def hand_over(ports: Ports, batch: Batch) -> None:
+def hand_over(ports: Ports, batch: StagedBatch) -> None:
     """Publish a batch. One that is there whole under the same number stays: it holds the same rows.
 
     Raises BatchRefused when an earlier one of its writer was refused, and has not been handed over again.
@@ -240,10 +240,10 @@ def hand_over(ports: Ports, batch: Batch) -> None:
     reach("after-manifest")
 
 
-def load(disk: Disk, name: str) -> Batch:
+def load(disk: Disk, name: str) -> StagedBatch:
     """The batch of that name; NoSuchFile when it is not, or no longer, there."""
     path = f"{READY}/{name}{BATCH}"
-    batch = wholefile.load(_KIND, disk, path, Batch)
+    batch = wholefile.load(_KIND, disk, path, StagedBatch)
     if batch.name != name:
         raise BadJournalFile(path, f"it belongs under the name {batch.name}")
     return batch
@@ -258,7 +258,7 @@ def _is_whole(disk: Disk, name: str) -> bool:
     return all(disk.exists(f"{STAGED}/{batch.key}/{file.name}") for file in batch.files)
 
 
-def withdraw(disk: Disk, batch: Batch) -> None:
+def withdraw(disk: Disk, batch: StagedBatch) -> None:
     """Remove the files of an attempt at a batch, except those that have been handed over: these are no longer
     their writer's to remove, whatever it was told.
     """
@@ -272,7 +272,7 @@ def withdraw(disk: Disk, batch: Batch) -> None:
     discard(disk, msgspec.structs.replace(batch, files=ours))
 
 
-def discard(disk: Disk, batch: Batch) -> None:
+def discard(disk: Disk, batch: StagedBatch) -> None:
     """Remove the files of a batch that will not be taken in."""
     for file in batch.files:
         remove_quietly(disk, f"{STAGED}/{batch.key}/{file.name}")

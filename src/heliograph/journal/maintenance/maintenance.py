@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from heliograph.journal.maintenance.retention import Place
+from heliograph.journal.maintenance.retention import ConsumerPosition
 from heliograph.journal.maintenance.seal import end_process
 from heliograph.journal.names import CHANNELS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heliograph.journal.format.manifest import Segment
     from heliograph.journal.maintenance.compaction_policy import RewriteJob, SealJob
     from heliograph.journal.writing.partition import Partition
-    from heliograph.journal.writing.shared_threads import Shared
+    from heliograph.journal.writing.shared_threads import SharedThreads
     from heliograph.runtime.ports import Disk, Lock, Ports
     from heliograph.runtime.timers import Timer
 
@@ -42,7 +42,7 @@ def _is_published(place: str) -> bool:
     return place.startswith(f"{CHANNELS}/") and not place.startswith(f"{CHANNELS}/_helio.")
 
 
-class Keeper:
+class Maintenance:
     """Maintenance beside the writer. Without a sealer nothing is sealed, and heads are kept as they are."""
 
     def __init__(
@@ -51,10 +51,10 @@ class Keeper:
         partition: Partition,
         files: Lock,
         sealer: Sealer | None,
-        shared: Shared,
+        shared: SharedThreads,
         *,
         rewriter: Rewriter | None = None,
-        places: Callable[[], Sequence[Place]] = tuple,
+        places: Callable[[], Sequence[ConsumerPosition]] = tuple,
     ) -> None:
         assert ports.disk is not None
         self._disk: Disk = ports.disk
@@ -173,13 +173,13 @@ class Keeper:
         if publisher is not None and _is_published(place):
             publisher.tell(self._disk, place, self._partition.manifest)
 
-    def _unpublished(self) -> list[Place]:
+    def _unpublished(self) -> list[ConsumerPosition]:
         """The store as a consumer that lacks what was not uploaded yet."""
         publisher, place = self._shared.publisher, self._partition.folder
         if publisher is None or not _is_published(place):
             return []
         low = publisher.held_from(place, self._partition.manifest)
-        return [Place("the store of published segments", low, self._clock.time_ns())]
+        return [ConsumerPosition("the store of published segments", low, self._clock.time_ns())]
 
     def _arrange(self, busy: bool) -> None:
         """Under the lock of the turn: when to look next. A partition without files is looked at when told."""

@@ -36,7 +36,7 @@ RESERVE: Final = 8
 """One part in so many of the quota is set aside for files in their grace."""
 
 
-class Place(NamedTuple):
+class ConsumerPosition(NamedTuple):
     """Where a durable consumer is in a partition."""
 
     consumer: str
@@ -66,7 +66,9 @@ class Decision(NamedTuple):
     """Consumers that lose something by `drop`."""
 
 
-def decide(manifest: Manifest, places: Sequence[Place], limits: Limits, *, now: int, size: int) -> Decision:
+def decide(
+    manifest: Manifest, places: Sequence[ConsumerPosition], limits: Limits, *, now: int, size: int
+) -> Decision:
     """See the module. `size` is that of all files that the manifest lists; times are in ns."""
     drop = _droppable(manifest, places, limits, now, size)
     earliest = drop[-1].next or 0 if drop else 0
@@ -117,7 +119,7 @@ def retire(
 
 
 def _droppable(
-    manifest: Manifest, places: Iterable[Place], limits: Limits, now: int, size: int
+    manifest: Manifest, places: Iterable[ConsumerPosition], limits: Limits, now: int, size: int
 ) -> list[Segment | Head]:
     heard_of = now - round(limits.hold_seconds * 1e9)
     slowest = min((place.low for place in places if place.seen_ts >= heard_of), default=None)

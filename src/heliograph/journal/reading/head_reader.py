@@ -38,7 +38,7 @@ INDEX_STEP: Final = 64 << 10
 _DECODERS: Final[dict[int, Callable[[memoryview], StoredRows]]] = {ROWS: decode_rows, RUNS: decode_runs}
 
 
-class Mark(NamedTuple):
+class FrameMark(NamedTuple):
     """A position in the file: the frame there begins with this offset and time."""
 
     base: int
@@ -66,7 +66,7 @@ class HeadReader:
         except BadJournalFile:
             self._file.close()
             raise
-        self._index: list[Mark] = []
+        self._index: list[FrameMark] = []
         self._position = HEAD_SIZE
         """Behind the last frame that was looked at; `_next` is the offset expected there."""
         self._next = entry.first
@@ -100,7 +100,7 @@ class HeadReader:
         for _ in self._good_frames(self._position, below, self._next):
             pass  # until all is in the index
         at = bisect_right(self._index, append_ts - 1, key=lambda mark: mark.append_ts)
-        mark = self._index[max(0, at - 1)] if self._index else Mark(self._next, 0, self._position)
+        mark = self._index[max(0, at - 1)] if self._index else FrameMark(self._next, 0, self._position)
         for frame in self._good_frames(mark.position, below, mark.base):
             if frame.append_ts >= append_ts:
                 return frame.base
@@ -146,7 +146,7 @@ class HeadReader:
         for description in frame.descriptions():
             self._formats.register(Format.from_description(description))
         if not self._index or frame.position - self._index[-1].position >= INDEX_STEP:
-            self._index.append(Mark(frame.base, frame.append_ts, frame.position))
+            self._index.append(FrameMark(frame.base, frame.append_ts, frame.position))
         self._position, self._next = frame.end, frame.next
 
     def _records(self, frame: Frame) -> list[Record]:

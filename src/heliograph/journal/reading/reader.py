@@ -47,7 +47,7 @@ LONGEST_PAUSE: Final = 0.005
 _BODY_OF: Final = attrgetter("body")
 
 
-class Source(Protocol):
+class RowFile(Protocol):
     """A file with rows, head or sealed."""
 
     dense: bool

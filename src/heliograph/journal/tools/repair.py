@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from heliograph.journal.format.records import Rows
-    from heliograph.journal.reading.reader import Source
+    from heliograph.journal.reading.reader import RowFile
     from heliograph.runtime.ports import Disk, Ports, Random
 
 log = logging.getLogger(__name__)
@@ -268,13 +268,13 @@ def _surveyed(disk: Disk, folder: str, manifest: Manifest, head: Head, watermark
 
 def _source(
     disk: Disk, folder: str, partition: bytes, entry: Head | Segment, formats: FormatRegistry
-) -> Source:
+) -> RowFile:
     if isinstance(entry, Head):
         return HeadReader(disk, folder, entry, partition, formats)
     return SegmentReader(disk, folder, entry, formats)
 
 
-def _parts(folder: str, source: Source, entry: Head | Segment) -> Iterator[Rows | Range]:
+def _parts(folder: str, source: RowFile, entry: Head | Segment) -> Iterator[Rows | Range]:
     """All rows of a file, and where there are none that there should be, which."""
     position, end = entry.first, entry.next or 0
     while position < end:

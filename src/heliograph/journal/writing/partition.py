@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from heliograph.journal.limits import Limits
-    from heliograph.journal.maintenance.retention import Decision, Place
+    from heliograph.journal.maintenance.retention import ConsumerPosition, Decision
     from heliograph.model.formats import FormatRegistry
     from heliograph.runtime.ports import Clock, Disk, File, FileLock, Ports
 
@@ -453,7 +453,7 @@ class Partition:
             self._garbage += new - old
             raise
 
-    def retain(self, places: Sequence[Place] = ()) -> None:
+    def retain(self, places: Sequence[ConsumerPosition] = ()) -> None:
         """Drop what exceeds the limits, given how far the durable consumers are, and what had its grace."""
         now = self._clock.time_ns()
         self._drop(decide(self.manifest, places, self.limits, now=now, size=self.size))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.journal.format.batch_marks import Mark
-    from heliograph.journal.format.records import Record, Run
+    from heliograph.journal.format.records import Record, RecordRun
     from heliograph.journal.writing.partition import Chunk
     from heliograph.runtime.ports import Event, Tasks
 
@@ -58,7 +58,7 @@ class Receipt:
 
     def __init__(
         self,
-        records: Sequence[Record] | Run,
+        records: Sequence[Record] | RecordRun,
         chunk: Chunk,
         level: Level,
         attachment: Any,

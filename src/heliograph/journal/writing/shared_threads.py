@@ -64,7 +64,7 @@ class OpenFiles:
             self._holders.pop(let_go, None)
 
 
-class Shared:
+class SharedThreads:
     """See the module."""
 
     def __init__(self, ports: Ports, publisher: Publisher | None = None) -> None:

@@ -34,13 +34,13 @@ from heliograph.errors import (
     PartitionInUse,
 )
 from heliograph.journal.format.frames import MAX_BODY
-from heliograph.journal.format.records import Run, encode_rows
+from heliograph.journal.format.records import RecordRun, encode_rows
 from heliograph.journal.limits import Limits
-from heliograph.journal.maintenance.maintenance import Keeper
+from heliograph.journal.maintenance.maintenance import Maintenance
 from heliograph.journal.maintenance.seal import rewrite_in_process, seal_in_process
 from heliograph.journal.writing.partition import Chunk, Partition
 from heliograph.journal.writing.receipt import Adoption, Level, Receipt
-from heliograph.journal.writing.shared_threads import Shared
+from heliograph.journal.writing.shared_threads import SharedThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from heliograph.journal.format.batch_marks import Mark
     from heliograph.journal.format.records import Record
     from heliograph.journal.maintenance.maintenance import Rewriter, Sealer
-    from heliograph.journal.maintenance.retention import Place
+    from heliograph.journal.maintenance.retention import ConsumerPosition
     from heliograph.journal.writing.recovery import Recovery
     from heliograph.model.formats import FormatRegistry
     from heliograph.model.history_epochs import Epochs
@@ -119,16 +119,16 @@ class PartitionWriter:
         on_durable: Callable[[list[Receipt]], object] | None = None,
         sealer: Sealer | None = seal_in_process,
         rewriter: Rewriter | None = rewrite_in_process,
-        places: Callable[[], Sequence[Place]] = tuple,
+        places: Callable[[], Sequence[ConsumerPosition]] = tuple,
         note: str = "",
         settle: Callable[[], object] | None = None,
-        shared: Shared | None = None,
+        shared: SharedThreads | None = None,
     ) -> None:
         self._tasks = ports.tasks
         self._folder = folder
         self._formats = formats
         self._owns_shared = shared is None
-        self._shared = shared or Shared(ports)
+        self._shared = shared or SharedThreads(ports)
         self._shared.start()
         # Guards the files; held while they are written.
         self._files = ports.tasks.lock("journal files")
@@ -165,7 +165,7 @@ class PartitionWriter:
         """The thread that commits; 0 while none does."""
         self._ended = ports.tasks.event("journal end")
         self._rotation: Timer | None = None
-        self._keeper = Keeper(
+        self._keeper = Maintenance(
             ports, self._partition, self._files, sealer, self._shared, rewriter=rewriter, places=places
         )
 
@@ -205,7 +205,7 @@ class PartitionWriter:
 
     def append(
         self,
-        records: Sequence[Record] | Run,
+        records: Sequence[Record] | RecordRun,
         *,
         level: Level = "synced",
         attachment: Any = None,
@@ -350,17 +350,17 @@ class PartitionWriter:
         finally:
             self._files.release()
 
-    def _encoded(self, records: Sequence[Record] | Run) -> Chunk:
+    def _encoded(self, records: Sequence[Record] | RecordRun) -> Chunk:
         if not 1 <= len(records) <= MAX_APPEND_EVENTS:
             raise BatchTooLarge(len(records), MAX_APPEND_EVENTS, "events")
-        rows: Sequence[Record | Run] = (records,) if isinstance(records, Run) else records
+        rows: Sequence[Record | RecordRun] = (records,) if isinstance(records, RecordRun) else records
         formats = self._formats_of(rows)
         data = encode_rows(rows)
         if len(data) > MAX_APPEND_BYTES:
             raise BatchTooLarge(len(data), MAX_APPEND_BYTES, "bytes")
-        return Chunk(len(records), data, formats, isinstance(records, Run))
+        return Chunk(len(records), data, formats, isinstance(records, RecordRun))
 
-    def _formats_of(self, rows: Sequence[Record | Run]) -> frozenset[bytes]:
+    def _formats_of(self, rows: Sequence[Record | RecordRun]) -> frozenset[bytes]:
         """The ids of the formats of the rows; UnknownFormat while nothing has been promised."""
         alone = self._alone.get(rows[0].format_id) if len(rows) == 1 else None
         if alone is not None:

@@ -71,7 +71,7 @@ class RowWriter(Protocol):
 
 
 class PendingBatch:
-    """See `heliograph.channel.publish.fast_path.Rows`."""
+    """See `heliograph.channel.publish.fast_path.PendingRows`."""
 
     __slots__ = (
         "_arm_rows",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.receive.ack_protocol import Handed, HostMembership
-    from heliograph.channel.receive.consumer import Shared
+    from heliograph.channel.receive.consumer import GroupReceiver
     from heliograph.links.session.rpc import Reply, Rpc
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class _Member:
     """A member of another station, as the keeper knows it."""
 
-    shared: Shared
+    shared: GroupReceiver
     seat: HostMembership
 
     def __init__(self, channel: Channel[Any], group: str, tasks: Tasks) -> None:

@@ -42,7 +42,7 @@ KEPT_AT_ONCE: Final = 1_024
 """Events of one page of it."""
 
 
-class Kept(msgspec.Struct, array_like=True):
+class KeptAnswer(msgspec.Struct, array_like=True):
     """A page of what a station has kept."""
 
     page: Page
@@ -57,11 +57,11 @@ class KeptAsk(msgspec.Struct, array_like=True):
     rest: Count = 0
 
 
-_kept: Final = msgspec.msgpack.Decoder(Kept).decode
+_kept: Final = msgspec.msgpack.Decoder(KeptAnswer).decode
 _kept_ask: Final = msgspec.msgpack.Decoder(KeptAsk).decode
 
 
-class Elsewhere:
+class LateJoinFetcher:
     """See the module. Both sides of it.
 
     Args:
@@ -119,7 +119,7 @@ class Elsewhere:
         if len(taken) < len(items):
             rest = next(self._numbers)
             self._rests[station, rest] = items[len(taken) :]
-        reply(Kept(page, [(*supplier, last) for supplier, last in floors.items()], rest))
+        reply(KeptAnswer(page, [(*supplier, last) for supplier, last in floors.items()], rest))
 
     # In the station where somebody joins
 

@@ -93,7 +93,7 @@ Wanted: TypeAlias = "Callable[[int, str], Mapping[type[Event], Condition | AnyOf
 """What a station's consumers want of a channel, per type; None when that is not known."""
 
 
-class Keeper:
+class HistoryServer:
     """Answers for the channels whose history this station keeps.
 
     Args:

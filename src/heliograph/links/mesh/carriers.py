@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heliograph.links.broadcast.gateway import BroadcastGateway
     from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
     from heliograph.links.mesh.peer import Peer
-    from heliograph.links.mesh.worker_redelivery import Handed, RedeliveringGateway
+    from heliograph.links.mesh.worker_redelivery import RedeliveringGateway, WorkerRedelivery
     from heliograph.links.session import messages as m
     from heliograph.model.event import Event
 
@@ -157,7 +157,7 @@ class WorkerCarrier:
 
     def __init__(
         self,
-        handed: Handed,
+        handed: WorkerRedelivery,
         peer: Peer,
         channel: Channel[Any],
         conditions: dict[type[Event], Any],

@@ -28,7 +28,7 @@ from heliograph.links.interest.filters import condition_for
 from heliograph.links.interest.matching import not_coming, unmet, unreadable
 from heliograph.links.mesh.carriers import LinkCarrier, RingCarrier, WorkerCarrier
 from heliograph.links.mesh.ingress import Ingress
-from heliograph.links.mesh.worker_redelivery import Settled
+from heliograph.links.mesh.worker_redelivery import AckSender
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import PEER_LOST, Reports
 from heliograph.model.event import info_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
     from heliograph.links.mesh.carriers import Carrier
     from heliograph.links.mesh.peer import Peer
-    from heliograph.links.mesh.worker_redelivery import Handed
+    from heliograph.links.mesh.worker_redelivery import WorkerRedelivery
     from heliograph.links.session.confirmation import Owed
     from heliograph.model.event import Event, EventId
     from heliograph.qos.policies import QoS
@@ -69,7 +69,7 @@ class Egress:
         self._tasks = tasks
         self._peer_of = peer_of
         self.lock = tasks.lock("gateways")
-        self._supervised: dict[int, Handed] = {}
+        self._supervised: dict[int, WorkerRedelivery] = {}
         self.supervisor = 0
         """The station that is told of what is settled here; 0: none."""
         self.is_relayed = False
@@ -81,7 +81,7 @@ class Egress:
         """Tells it that an event that came again is begun or settled, though this process die right then."""
         self._settling = Settling(tasks)
 
-    def supervise(self, process: int, handed: Handed | None) -> None:
+    def supervise(self, process: int, handed: WorkerRedelivery | None) -> None:
         """Keep what is handed to the station of a process until it is settled there; None: no longer."""
         with self.lock:
             if handed is None:
@@ -319,12 +319,12 @@ class Egress:
         if carrier is not None:
             carrier.forget()
 
-    def _told_by(self, peer: Peer, channel: Channel[Any]) -> Settled | None:
+    def _told_by(self, peer: Peer, channel: Channel[Any]) -> AckSender | None:
         """Who tells a station of what is settled; None unless it is the one that supervises this one."""
         if channel.settling is None or peer.link.station != self.supervisor:
             return None
         if peer.settled is None:
-            peer.settled = Settled(self._tasks, peer.link.post, self.tell_supervisor)
+            peer.settled = AckSender(self._tasks, peer.link.post, self.tell_supervisor)
         return peer.settled
 
     def _is_settled(self, peer: Peer, channel: Channel[Any]) -> bool:

@@ -38,8 +38,8 @@ from heliograph.links.contract import KNOCK, NETWORK
 from heliograph.links.groups.server import GroupHost
 from heliograph.links.history.client import RemotePartition, RemoteStore, ToKeepers
 from heliograph.links.history.directory import check_state, find_keepers, recorded
-from heliograph.links.history.late_join import Elsewhere
-from heliograph.links.history.server import Keeper
+from heliograph.links.history.late_join import LateJoinFetcher
+from heliograph.links.history.server import HistoryServer
 from heliograph.links.interest.advertisement import RemoteStation, describe
 from heliograph.links.interest.filters import from_data
 from heliograph.links.mesh.egress import Egress
@@ -154,7 +154,7 @@ class Mesh:
         self._questions = Rpc(ports)
         self._questions.answer("here", lambda _, __, reply: reply(None))
         self._questions.answer("links", lambda _, __, reply: reply(self._carried()))
-        self.keeper = Keeper(
+        self.keeper = HistoryServer(
             self._questions,
             channel,
             self._writer,
@@ -163,7 +163,7 @@ class Mesh:
             own=station_text(identity.station, identity.name),
         )
         self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
-        self._elsewhere = Elsewhere(
+        self._elsewhere = LateJoinFetcher(
             self._questions,
             channel,
             self._writer,

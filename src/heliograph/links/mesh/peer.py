@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from heliograph.links.broadcast.reader import BroadcastReader
     from heliograph.links.mesh.carriers import Carrier
     from heliograph.links.mesh.ingress import Ingress
-    from heliograph.links.mesh.worker_redelivery import Handed, Settled
+    from heliograph.links.mesh.worker_redelivery import AckSender, WorkerRedelivery
     from heliograph.links.session.link import Link
     from heliograph.model.formats import Format
     from heliograph.runtime.ports import Tasks
@@ -192,9 +192,9 @@ class Peer:
         self.carriers: dict[str, Carrier] = {}
         self.rings = PeerRings()
         self.reports = Reports(tasks)
-        self.worker: Handed | None = None
+        self.worker: WorkerRedelivery | None = None
         """What supervises it, if it is a band worker of this station."""
-        self.settled: Settled | None = None
+        self.settled: AckSender | None = None
         """Acknowledges its events to it, if it is the station that supervises this one."""
 
     @property

@@ -13,15 +13,16 @@ when it begins and when it has settled each: at once, and not by the link, whose
 So it is known with which one a process died. After `MOST_HANDED` processes, the first that had it included,
 an event is given up.
 
-    handed = Handed("alarms", gates.lock, ...)  of one worker, over all its processes
+    handed = WorkerRedelivery("alarms", gates.lock, ...)  of one worker, over all its processes
     gates.supervise(process, handed)            before that process can have dialled
     handed.resume(station)                      it has subscribed to all that it wants
     handed.begun(channel, event, now)           it has said so, see above
     handed.settled(channel, event)
     handed.end(is_lost=True)                    no process follows
 
-`Settled` is the other side: it says, many at a time, which events are settled. Persistent channels take care
-of themselves. On those whose pushes wait for acknowledgements a process that dies has left, as any receiver.
+`AckSender` is the other side: it says, many at a time, which events are settled. Persistent channels take
+care of themselves. On those whose pushes wait for acknowledgements a process that dies has left, as any
+receiver.
 """
 
 from __future__ import annotations
@@ -126,7 +127,9 @@ class RedeliveringGateway(Gateway):
 
     queue_kind = UnackedQueue
 
-    def __init__(self, channel: Channel[Any], home: Handed, selection: Selection, link: Link) -> None:
+    def __init__(
+        self, channel: Channel[Any], home: WorkerRedelivery, selection: Selection, link: Link
+    ) -> None:
         self._link = link
         super().__init__(channel, home.worker, selection, link)
         self.name = self.queue.name = f"band worker {home.worker} ({link.name})"
@@ -200,7 +203,7 @@ class RedeliveringGateway(Gateway):
         return again
 
 
-class Handed:
+class WorkerRedelivery:
     """See the module.
 
     Args:
@@ -375,7 +378,7 @@ class Handed:
         return again
 
 
-class Settled:
+class AckSender:
     """Tells the supervising station which of its events are settled here.
 
     Args:

@@ -30,7 +30,7 @@ from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.arguments import at_least, insist_on_filter, is_datetime, one_of, size
 from heliograph.spark.jobs.following import Passes, RunOptions
 from heliograph.spark.jobs.ranges import Ranges
-from heliograph.spark.jobs.table_job import Target
+from heliograph.spark.jobs.table_job import TableTarget
 from heliograph.spark.source.partitions import Key
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class AlignJob:
     events_per_stretch: int = EVENTS_PER_STRETCH
 
     def __post_init__(self) -> None:
-        Target(self.to, self.format).insist()
+        TableTarget(self.to, self.format).insist()
         size("file_size", self.file_size)
         at_least("compact_after", self.compact_after, 0)
         at_least("late", self.late, 0)
@@ -150,7 +150,7 @@ class AlignJob:
         passes = Passes(done, **options)
         with ExitStack() as stack:
             ranges = self._opened(stack)
-            table = stack.enter_context(Target(self.to, self.format).opened())
+            table = stack.enter_context(TableTarget(self.to, self.format).opened())
             for _ in passes:
                 left = self._pass(spark, table, ranges, done, follow=follow)
                 passes.tell(left)

@@ -20,8 +20,8 @@ from heliograph.errors import InvalidOption
 from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.arguments import at_least, insist_on_filter, is_datetime, one_of, size
 from heliograph.spark.jobs.following import Passes, RunOptions
-from heliograph.spark.jobs.ranges import Plan
-from heliograph.spark.jobs.table_job import Target
+from heliograph.spark.jobs.ranges import RangePlan
+from heliograph.spark.jobs.table_job import TableTarget
 
 if TYPE_CHECKING:
     import threading
@@ -83,7 +83,7 @@ class ArchiveJob:
     fail_on_data_loss: bool = True
 
     def __post_init__(self) -> None:
-        Target(self.to, self.format).insist()
+        TableTarget(self.to, self.format).insist()
         one_of("by", self.by, ("day", "hour"))
         at_least("compact_after", self.compact_after, 0)
         at_least("events_per_commit", self.events_per_commit, 1)
@@ -97,14 +97,14 @@ class ArchiveJob:
         """Archive what is there now; with `follow` again and again until `stop` is set, or Ctrl-C."""
         done = Archived(self.channel, os.fspath(self.to), self.format)
         passes = Passes(done, **options)
-        with self._plan.ranges() as ranges, Target(self.to, self.format).opened() as table:
+        with self._plan.ranges() as ranges, TableTarget(self.to, self.format).opened() as table:
             for batch in table.batches(ranges, passes):
                 self._write(spark, table, batch, ranges.bytes_of(batch), done)
         return done
 
     @property
-    def _plan(self) -> Plan:
-        return Plan(self.folder, self.channel, self.events_per_commit, self.fail_on_data_loss)
+    def _plan(self) -> RangePlan:
+        return RangePlan(self.folder, self.channel, self.events_per_commit, self.fail_on_data_loss)
 
     def _write(
         self, spark: SparkSession, target: OpenTable, batch: Range, weight: int, done: Archived

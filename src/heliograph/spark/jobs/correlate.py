@@ -21,8 +21,8 @@ from heliograph.patterns.recording import INPUTS, check_streams
 from heliograph.patterns.replay import to_text
 from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.following import Passes, RunOptions
-from heliograph.spark.jobs.ranges import Plan
-from heliograph.spark.jobs.table_job import Target
+from heliograph.spark.jobs.ranges import RangePlan
+from heliograph.spark.jobs.table_job import TableTarget
 
 if TYPE_CHECKING:
     import threading
@@ -69,7 +69,7 @@ class CorrelateJob:
     def __post_init__(self) -> None:
         from heliograph.spark.patterns.recording import no_record  # noqa: PLC0415 - Spark and Arrow load with it
 
-        Target(self.to, self.format).insist()
+        TableTarget(self.to, self.format).insist()
         if self.pattern is not None:
             check_streams(self.name, self.pattern)
         try:
@@ -81,22 +81,22 @@ class CorrelateJob:
         """Find what is there now; with `follow` again and again until `stop` is set."""
         done = Correlated(self.name, os.fspath(self.to), self.format)
         passes = Passes(done, **options)
-        with self._plan.ranges() as ranges, Target(self.to, self.format).opened() as table:
+        with self._plan.ranges() as ranges, TableTarget(self.to, self.format).opened() as table:
             for batch in table.batches(ranges, passes):
                 self._write(spark, table, batch, done)
         return done
 
     @property
-    def _plan(self) -> Plan:
-        return Plan(self.folder, INPUTS + self.name, self.inputs_at_once)
+    def _plan(self) -> RangePlan:
+        return RangePlan(self.folder, INPUTS + self.name, self.inputs_at_once)
 
     def _write(self, spark: SparkSession, target: OpenTable, batch: Range, done: Correlated) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - Spark loads with it
 
-        from heliograph.spark.patterns.recording import Record  # noqa: PLC0415 - as above
+        from heliograph.spark.patterns.recording import StoredRecording  # noqa: PLC0415 - as above
 
         until = {name: at["offset"] for name, at in batch.positions[batch.channel].items()}
-        record = Record(spark, batch.folder, self.name, until)
+        record = StoredRecording(spark, batch.folder, self.name, until)
         found = record.matches(None if self.pattern is None else to_text(self.pattern), batch.start)
         new = _without(found, self._there(spark, target))
         # Sorting also separates the tasks that look for matches from the one that writes.

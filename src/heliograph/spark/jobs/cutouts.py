@@ -20,7 +20,7 @@ from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.arguments import at_least, insist_on_filter, is_datetime, one_of
 from heliograph.spark.jobs.following import Passes, RunOptions
 from heliograph.spark.jobs.ranges import Ranges
-from heliograph.spark.jobs.table_job import Target
+from heliograph.spark.jobs.table_job import TableTarget
 
 if TYPE_CHECKING:
     import threading
@@ -81,7 +81,7 @@ class CutOutJob:
     format: str = "parquet"
 
     def __post_init__(self) -> None:
-        Target(self.to, self.format).insist()
+        TableTarget(self.to, self.format).insist()
         at_least("before", self.before, 0)
         at_least("after", self.after, 0)
         if self.thin is not None:
@@ -121,7 +121,7 @@ class CutOutJob:
         names = [self.channel] if self.pattern is None else [self.channel, INPUTS + self.pattern]
         opened = [Ranges(os.fspath(self.folder), name) for name in names]
         try:
-            with Target(self.to, self.format).opened() as table:
+            with TableTarget(self.to, self.format).opened() as table:
                 for _ in passes:
                     part = self._part(table, opened)
                     if part is not None:
@@ -224,14 +224,14 @@ class CutOutJob:
     def _matches(self, spark: SparkSession, ends: dict[str, Any]) -> DataFrame:
         from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
-        from heliograph.spark.patterns.recording import Record  # noqa: PLC0415 - as above
+        from heliograph.spark.patterns.recording import StoredRecording  # noqa: PLC0415 - as above
 
         assert self.pattern is not None
         places = ends.get(INPUTS + self.pattern, {})
         if not places:
             return spark.createDataFrame([], "_t bigint")
         until = {partition: at["offset"] for partition, at in places.items()}
-        record = Record(spark, os.fspath(self.folder), self.pattern, until)
+        record = StoredRecording(spark, os.fspath(self.folder), self.pattern, until)
         return record.matches(None).select(f.col("at_ns").alias("_t"))
 
     def _cuts(self, triggers: DataFrame) -> DataFrame:

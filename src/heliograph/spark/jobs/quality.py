@@ -21,7 +21,7 @@ from heliograph.errors import ExpectationFailed, NoHistory
 from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.arguments import at_least, insist_on_filter, one_of
 from heliograph.spark.jobs.following import Passes, RunOptions
-from heliograph.spark.jobs.ranges import Plan, Range, Ranges
+from heliograph.spark.jobs.ranges import Range, RangePlan, Ranges
 
 if TYPE_CHECKING:
     import threading
@@ -143,8 +143,8 @@ class QualityJob:
         return own if self.checkpoint is None else Path(self.checkpoint)
 
     @property
-    def _plan(self) -> Plan:
-        return Plan(self.folder, self.channel, self.events_at_once)
+    def _plan(self) -> RangePlan:
+        return RangePlan(self.folder, self.channel, self.events_at_once)
 
     def _deliveries(self) -> Ranges | None:
         """Delivery records that are kept; None where there are none."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from heliograph.spark.jobs.arguments import at_least
 from heliograph.spark.source.options import parse_options
-from heliograph.spark.source.partitions import Key, Watch
+from heliograph.spark.source.partitions import ChannelPartitions, Key
 from heliograph.spark.source.stream import Stream, from_json
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from heliograph.model.formats import Format
 
 
-class Plan(NamedTuple):
+class RangePlan(NamedTuple):
     """Which history a job reads, and how much of it at once."""
 
     folder: str | os.PathLike[str]
@@ -86,7 +86,7 @@ class Ranges:
         parsed = parse_options(options, stream=True)
         self.folder = parsed.path
         self.channel = channel
-        self._watch = Watch(parsed)
+        self._watch = ChannelPartitions(parsed)
         self._stream = Stream(parsed, self._watch)
 
     def partitions(self) -> list[Key]:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, Unpack
 from heliograph.errors import InvalidOption
 from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.following import Passes, RunOptions
-from heliograph.spark.jobs.ranges import Plan
-from heliograph.spark.jobs.table_job import Target
+from heliograph.spark.jobs.ranges import RangePlan
+from heliograph.spark.jobs.table_job import TableTarget
 
 if TYPE_CHECKING:
     import threading
@@ -63,7 +63,7 @@ class SnapshotJob:
     events_at_once: int = EVENTS_AT_ONCE
 
     def __post_init__(self) -> None:
-        Target(self.to, self.format).insist()
+        TableTarget(self.to, self.format).insist()
         with self._plan.ranges() as ranges:
             keys = _keys(ranges)
         without = sorted(name for name, key in keys.items() if not key)
@@ -75,15 +75,15 @@ class SnapshotJob:
         """Bring the table up to what is there now; with `follow` again and again until `stop` is set."""
         done = Snapshot(self.channel, os.fspath(self.to), self.format)
         passes = Passes(done, **options)
-        with self._plan.ranges() as ranges, Target(self.to, self.format).opened() as table:
+        with self._plan.ranges() as ranges, TableTarget(self.to, self.format).opened() as table:
             done.keys = table.rows
             for batch in table.batches(ranges, passes):
                 self._write(spark, table, batch, _keys(ranges), done)
         return done
 
     @property
-    def _plan(self) -> Plan:
-        return Plan(self.folder, self.channel, self.events_at_once)
+    def _plan(self) -> RangePlan:
+        return RangePlan(self.folder, self.channel, self.events_at_once)
 
     def _write(
         self,

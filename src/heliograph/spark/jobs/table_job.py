@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from heliograph.spark.jobs.tables.workplace import DataFile, Workplace
 
 
-class Target(NamedTuple):
+class TableTarget(NamedTuple):
     """A table that a job fills: the folder of it, and its format."""
 
     to: str | os.PathLike[str]

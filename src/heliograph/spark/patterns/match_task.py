@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from heliograph.codec.columnar import columns
 from heliograph.codec.dynamic.json import anything_from_json
-from heliograph.codec.dynamic.plain import Place
+from heliograph.codec.dynamic.plain import ValuePath
 from heliograph.model import field_types as ft
 from heliograph.model.formats import Field, Format
 from heliograph.patterns.pattern import KEYS, After, AllOf, AnyOf, Every, Leaf, NoneOf
@@ -150,7 +150,7 @@ def _inputs(life: Life, rows: Iterator[tuple[Any, ...]]) -> Iterator[Input]:
 
 @lru_cache(KEYS)
 def _key(text: str) -> Any:
-    return anything_from_json(text, Place("key"))
+    return anything_from_json(text, ValuePath("key"))
 
 
 def _reason(pattern: Pattern, match: Match) -> str:

@@ -34,10 +34,10 @@ def matches(
     """
     from heliograph.patterns.recording import check_streams  # noqa: PLC0415 - few programs have patterns
     from heliograph.patterns.replay import to_text  # noqa: PLC0415 - as above
-    from heliograph.spark.patterns.recording import Record  # noqa: PLC0415 - Spark and Arrow load with the first call
+    from heliograph.spark.patterns.recording import StoredRecording  # noqa: PLC0415 - Spark and Arrow load with the first call
     from heliograph.spark.source.option_values import folder as parse_folder  # noqa: PLC0415 - as above
 
     if pattern is not None:
         check_streams(name, pattern)
     folder = parse_folder("folder", os.fspath(folder))
-    return Record(spark, folder, name).matches(None if pattern is None else to_text(pattern))
+    return StoredRecording(spark, folder, name).matches(None if pattern is None else to_text(pattern))

@@ -40,7 +40,7 @@ _TASK_OF_KEY: Final = """
 """The same for keys that are equal in Python, such as 1 and 1.0; it may be the same for others."""
 
 
-class Record:
+class StoredRecording:
     """What was kept under a name, all of it or up to an offset of each partition; NotPossible of nothing."""
 
     def __init__(

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from heliograph.codec import encoder
 from heliograph.codec.columnar import columns
 from heliograph.codec.dynamic.classes import class_for
-from heliograph.codec.dynamic.plain import Place
+from heliograph.codec.dynamic.plain import ValuePath
 from heliograph.codec.dynamic.reflect import event_from_mapping, to_plain
 from heliograph.errors import (
     FormatError,
@@ -67,7 +67,7 @@ _CREATED: Final[dict[type[T.DataType], ft.ScalarName]] = {
 }
 
 
-class Target(NamedTuple):
+class RowTarget(NamedTuple):
     """What rows become."""
 
     format: Format
@@ -75,19 +75,19 @@ class Target(NamedTuple):
     """One row, with the fields that have no column and take the default of their class."""
 
 
-def sink_target(options: SinkOptions, schema: T.StructType) -> Target:
+def sink_target(options: SinkOptions, schema: T.StructType) -> RowTarget:
     """How rows of this schema are written; what does not go together is refused."""
     cls = _event_class(options)
     insist_on_channel(options)
     # Looked up for every batch of a stream: a class may have changed since the last one.
     fmt = info_of(cls).format if cls else _format_of_history(options) or _format_of(schema, options)
     _insist_on_type(options, fmt)
-    target = Target(fmt, None if cls is None else _defaults(cls, schema))
+    target = RowTarget(fmt, None if cls is None else _defaults(cls, schema))
     _insist_on_columns(target, schema)
     return target
 
 
-def body_maker(target: Target) -> Callable[[pa.RecordBatch], list[bytes]]:
+def body_maker(target: RowTarget) -> Callable[[pa.RecordBatch], list[bytes]]:
     """What makes bodies of the rows of a batch; InvalidEvent names the field of one that does not fit."""
     fmt = target.format
     if fmt.body == "packed" and all(_is_flat(field.type) for field in fmt.fields):
@@ -116,7 +116,7 @@ def _is_flat(kind: ft.FieldType) -> bool:
     return isinstance(split_optional(kind)[0], ft.Scalar | ft.Enum)
 
 
-def _completed(batch: pa.RecordBatch, target: Target) -> pa.RecordBatch:
+def _completed(batch: pa.RecordBatch, target: RowTarget) -> pa.RecordBatch:
     """With the defaults of the class beside what there is."""
     batch = _in_utc(batch)
     if target.defaults is None:
@@ -135,7 +135,7 @@ def _defaults(cls: type[Event], schema: T.StructType) -> pa.RecordBatch | None:
             made = field.default
             if field.default_factory is not msgspec.NODEFAULT:
                 made = field.default_factory()
-            values[field.name] = to_plain(made, Place(info.name).inside(field.name))
+            values[field.name] = to_plain(made, ValuePath(info.name).inside(field.name))
     fields = tuple(Field(name, info.format.by_name[name].type) for name in values)
     return columns.to_batch(Format(info.name, fields), [values]) if fields else None
 
@@ -269,7 +269,7 @@ def _created_type(name: str, kind: T.DataType) -> ft.FieldType:
     raise FormatError(f"column {name!r} is {kind.simpleString()}, for which events have no type; cast it")
 
 
-def _insist_on_columns(target: Target, schema: T.StructType) -> None:
+def _insist_on_columns(target: RowTarget, schema: T.StructType) -> None:
     """Names and types, before there is a row: what is wrong here is wrong in every row."""
     fmt = target.format
     arrow = to_arrow_schema(schema, timezone="UTC")

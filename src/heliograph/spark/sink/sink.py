@@ -29,15 +29,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from heliograph.errors import InvalidOption, NotPossible
-from heliograph.journal.format.records import Run
+from heliograph.journal.format.records import RecordRun
 from heliograph.journal.inbox import staging
-from heliograph.journal.inbox.staging import Batch, Stage, key_of, make_inbox
+from heliograph.journal.inbox.staging import StagedBatch, StageWriter, key_of, make_inbox
 from heliograph.journal.station_folder import wait_until_taken_in
 from heliograph.model.formats import Format
 from heliograph.runtime.ports import LocalDisk, Ports, SystemClock, SystemRandom, ThreadTasks
 from heliograph.spark.sink.header_columns import CHANNEL, header_runs
 from heliograph.spark.sink.options import parse_sink_options
-from heliograph.spark.sink.rows import Target, body_maker, sink_target
+from heliograph.spark.sink.rows import RowTarget, body_maker, sink_target
 from heliograph.spark.source.tracebacks import told_shortly
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Staged(WriterCommitMessage):
 class Handing:
     """What streams and batch writes share; goes from the driver to its tasks."""
 
-    def __init__(self, options: SinkOptions, targets: Mapping[str, Target], writer: str) -> None:
+    def __init__(self, options: SinkOptions, targets: Mapping[str, RowTarget], writer: str) -> None:
         self._options = options
         self._targets = {
             channel: (target.format.description, target.defaults) for channel, target in targets.items()
@@ -87,9 +87,9 @@ class Handing:
             for channel, batch in self._by_channel(batches):
                 if channel not in writing:
                     key = key_of(channel, self._writer, nonce)
-                    stage = opened.enter_context(Stage(ports, key, number, attempt))
+                    stage = opened.enter_context(StageWriter(ports, key, number, attempt))
                     description, defaults = self._targets[channel]
-                    target = Target(Format.from_description(description), defaults)
+                    target = RowTarget(Format.from_description(description), defaults)
                     writing[channel] = _Writing(stage, target, self._options.priority)
                 writing[channel].add(batch, ports.clock.time_ns())
             return Staged(nonce, {channel: one.stage.finish() for channel, one in writing.items()})  # 1
@@ -129,11 +129,11 @@ class Handing:
         for batch in self._batches(messages, number):
             staging.withdraw(disk, batch)
 
-    def _batches(self, messages: Sequence[WriterCommitMessage | None], number: int) -> list[Batch]:
+    def _batches(self, messages: Sequence[WriterCommitMessage | None], number: int) -> list[StagedBatch]:
         """What the tasks have staged; none when there are no rows at all."""
         staged = [message for message in messages if isinstance(message, Staged) and message.files]
         return [
-            Batch(
+            StagedBatch(
                 channel=channel,
                 writer=self._writer,
                 nonce=staged[0].nonce,
@@ -151,7 +151,7 @@ class Handing:
 class _Writing:
     """Rows of one channel on their way into a staged file."""
 
-    def __init__(self, stage: Stage, target: Target, priority: int) -> None:
+    def __init__(self, stage: StageWriter, target: RowTarget, priority: int) -> None:
         self.stage = stage
         self._format = target.format
         self._make = body_maker(target)
@@ -160,11 +160,11 @@ class _Writing:
     def add(self, batch: pa.RecordBatch, now: int) -> None:
         bodies = self._make(batch)
         name = self._format.name
-        runs: list[Run] = []
+        runs: list[RecordRun] = []
         size = first = 0
         for facts in header_runs(name, batch, priority=self._priority, now=now):
             for part in _portions(bodies[first : first + facts.rows]):
-                run = Run("", 0, 0, facts.source_ts, self._format.id, part, facts.priority)
+                run = RecordRun("", 0, 0, facts.source_ts, self._format.id, part, facts.priority)
                 if facts.correlation_id is not None or facts.headers is not None:
                     more = {"correlation_id": facts.correlation_id, "headers": facts.headers}
                     run = msgspec.structs.replace(run, **more)

@@ -36,7 +36,7 @@ class Key(NamedTuple):
     partition: str
 
 
-class Watch:
+class ChannelPartitions:
     """Opens the channels that were asked for; NoHistory when there is no such folder or channel."""
 
     def __init__(self, options: Options) -> None:

@@ -71,7 +71,7 @@ def schema(joined: Format | None) -> pa.Schema:
     return pa.schema([header, *columns.schema(joined, spark_safe=True)])
 
 
-class Place(NamedTuple):
+class PartitionFolder(NamedTuple):
     """A partition: of which channel, and its folder counted from the station's."""
 
     channel: str
@@ -93,7 +93,7 @@ class BatchMaker:
 
     def __init__(
         self,
-        place: Place,
+        place: PartitionFolder,
         shape: Shape,
         *,
         types: frozenset[str] | None,

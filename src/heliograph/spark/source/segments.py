@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from heliograph.journal.reading.segment_reader import SegmentReader
     from heliograph.spark.source.columns import Shape
-    from heliograph.spark.source.rows import BatchMaker, Place
+    from heliograph.spark.source.rows import BatchMaker, PartitionFolder
 
 BATCH_ROWS: Final = 16_384
 """Rows per batch: a quarter of a row group."""
@@ -58,7 +58,9 @@ class SegmentColumns:
         maker: judges formats, and says what becomes of bodies that do not decode.
     """
 
-    def __init__(self, place: Place, shape: Shape, types: frozenset[str] | None, maker: BatchMaker) -> None:
+    def __init__(
+        self, place: PartitionFolder, shape: Shape, types: frozenset[str] | None, maker: BatchMaker
+    ) -> None:
         self._place = place
         self._shape = shape
         self._types = types

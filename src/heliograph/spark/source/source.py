@@ -33,7 +33,7 @@ from heliograph.runtime.ports import LocalDisk
 from heliograph.spark.source.columns import full_schema, insist_on_columns
 from heliograph.spark.source.filters import WORDS_OF_OPTIONS, joined_format
 from heliograph.spark.source.options import parse_options
-from heliograph.spark.source.partitions import Watch
+from heliograph.spark.source.partitions import ChannelPartitions
 from heliograph.spark.source.plan import chosen_types, rows_per_task, slices_of
 from heliograph.spark.source.pruning import pruned
 from heliograph.spark.source.stream import Stream
@@ -76,7 +76,7 @@ class HeliographSource(DataSource):
         self._ranges: Ranges | None = None
         with suppress(HeliographError, OSError):  # a write, or a mistake that `schema` or `reader` names
             parsed = parse_options(options, stream=False)
-            with closing(Watch(parsed)) as watch:
+            with closing(ChannelPartitions(parsed)) as watch:
                 self._ranges = ranges_of(parsed, watch)
 
     @classmethod
@@ -86,7 +86,7 @@ class HeliographSource(DataSource):
     @told_shortly
     def schema(self) -> StructType:
         options = parse_options(self.options, stream=None)
-        watch = Watch(options)
+        watch = ChannelPartitions(options)
         self._known = tuple(fmt.description for fmt in watch.learned())
         joined = self._joined(options)
         found = _columns(options, joined)
@@ -97,7 +97,7 @@ class HeliographSource(DataSource):
     @told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_options(self.options, stream=False)
-        watch = Watch(options)
+        watch = ChannelPartitions(options)
         job, wanted = self._job(options, watch, schema)
         ranges = ranges_of(options, watch) if self._ranges is None else self._ranges
         return HistoryReader(options, watch, job, wanted, ranges)
@@ -105,7 +105,7 @@ class HeliographSource(DataSource):
     @told_shortly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         options = parse_options(self.options, stream=True)
-        watch = Watch(options)
+        watch = ChannelPartitions(options)
         job, wanted = self._job(options, watch, schema)
         return ChannelStreamReader(options, watch, job, wanted)
 
@@ -121,7 +121,7 @@ class HeliographSource(DataSource):
 
         return stream_sink(self.options, schema, overwrite=overwrite)
 
-    def _job(self, options: Options, watch: Watch, schema: StructType) -> tuple[Job, pa.Schema]:
+    def _job(self, options: Options, watch: ChannelPartitions, schema: StructType) -> tuple[Job, pa.Schema]:
         explicit = self._known is None
         if self._known is None:
             self._known = tuple(fmt.description for fmt in watch.learned())
@@ -133,7 +133,7 @@ class HeliographSource(DataSource):
         return job, wanted
 
     def _planned(
-        self, options: Options, watch: Watch, joined: Format | None, *, explicit: bool = False
+        self, options: Options, watch: ChannelPartitions, joined: Format | None, *, explicit: bool = False
     ) -> Job:
         assert self._known is not None
         return Job(
@@ -167,7 +167,7 @@ def _columns(options: Options, joined: Format | None, *, everything: bool = Fals
     )
 
 
-def ranges_of(options: Options, watch: Watch) -> Ranges:
+def ranges_of(options: Options, watch: ChannelPartitions) -> Ranges:
     """The offsets that a batch read covers now, from the first up to, not including, the second."""
     found: Ranges = {}
     for key, reader in watch.readers().items():
@@ -186,9 +186,11 @@ class HistoryReader(DataSourceReader):
     other filters or none (`docs/adr/0031-spark-filters-are-not-pushed.md`).
     """
 
-    def __init__(self, options: Options, watch: Watch, job: Job, wanted: pa.Schema, ranges: Ranges) -> None:
+    def __init__(
+        self, options: Options, watch: ChannelPartitions, job: Job, wanted: pa.Schema, ranges: Ranges
+    ) -> None:
         self._options = options
-        self._watch: Watch | None = watch
+        self._watch: ChannelPartitions | None = watch
         self._job = job
         self._wanted = wanted
         self._ranges = ranges
@@ -226,10 +228,10 @@ class HistoryReader(DataSourceReader):
 class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream; its `read` runs in tasks, everything else on the driver."""
 
-    def __init__(self, options: Options, watch: Watch, job: Job, wanted: pa.Schema) -> None:
+    def __init__(self, options: Options, watch: ChannelPartitions, job: Job, wanted: pa.Schema) -> None:
         self._options = options
         self._stream: Stream | None = Stream(options, watch)
-        self._watch: Watch | None = watch
+        self._watch: ChannelPartitions | None = watch
         self._job = job
         self._wanted = wanted
 

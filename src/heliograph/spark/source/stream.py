@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from heliograph.journal.reading.reader import PartitionReader
     from heliograph.model.history_epochs import Epochs
     from heliograph.spark.source.options import Options
-    from heliograph.spark.source.partitions import Watch
+    from heliograph.spark.source.partitions import ChannelPartitions
     from heliograph.spark.source.tasks import Slice
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 Offsets: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 
-class Position(NamedTuple):
+class StreamPosition(NamedTuple):
     """Where a stream is in one partition."""
 
     epoch: int
@@ -51,9 +51,9 @@ class Position(NamedTuple):
     """Which writers wrote what was read."""
 
 
-def from_json(offsets: Mapping[str, Any]) -> dict[Key, Position]:
+def from_json(offsets: Mapping[str, Any]) -> dict[Key, StreamPosition]:
     return {
-        Key(channel, partition): Position(
+        Key(channel, partition): StreamPosition(
             at["epoch"],
             at["offset"],
             at.get("from", at["offset"]),
@@ -64,7 +64,7 @@ def from_json(offsets: Mapping[str, Any]) -> dict[Key, Position]:
     }
 
 
-def to_json(positions: Mapping[Key, Position]) -> Offsets:
+def to_json(positions: Mapping[Key, StreamPosition]) -> Offsets:
     found: Offsets = {}
     for key, at in sorted(positions.items()):
         entry: dict[str, Any] = {"epoch": at.epoch, "offset": at.offset, "from": at.start}
@@ -81,7 +81,9 @@ class Stream:
         clock: monotonic seconds, for `maxTriggerDelay`.
     """
 
-    def __init__(self, options: Options, watch: Watch, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, options: Options, watch: ChannelPartitions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._options = options
         self._watch = watch
         self._clock = clock
@@ -163,7 +165,7 @@ class Stream:
             parts += slices_of(*key, first, stop, segments, rows=rows)
         return parts
 
-    def _ready(self, before: Mapping[Key, Position]) -> dict[Key, Position]:
+    def _ready(self, before: Mapping[Key, StreamPosition]) -> dict[Key, StreamPosition]:
         """For each partition the range from where the stream is to where it could go."""
         found = {}
         for key, reader in self._watch.readers().items():
@@ -187,14 +189,14 @@ class Stream:
             self._waiting_since = now
         return now - self._waiting_since < self._options.max_delay
 
-    def _within_events(self, ready: Mapping[Key, Position], total: int) -> dict[Key, Position]:
+    def _within_events(self, ready: Mapping[Key, StreamPosition], total: int) -> dict[Key, StreamPosition]:
         most = self._options.max_events
         if most is None or total <= most:
             return dict(ready)
         parts = shares({key: at.offset - at.start for key, at in ready.items()}, most)
         return {key: at._replace(offset=at.start + parts[key]) for key, at in ready.items()}
 
-    def _within_bytes(self, ready: dict[Key, Position]) -> dict[Key, Position]:
+    def _within_bytes(self, ready: dict[Key, StreamPosition]) -> dict[Key, StreamPosition]:
         """As many events of each partition as its share of the bytes allows, and one of all at least."""
         most = self._options.max_bytes
         if most is None:
@@ -210,7 +212,7 @@ class Stream:
             cut[key] = cut[key]._replace(offset=cut[key].start + 1)
         return cut
 
-    def _gone_back(self, before: Mapping[Key, Position]) -> dict[Key, Position]:
+    def _gone_back(self, before: Mapping[Key, StreamPosition]) -> dict[Key, StreamPosition]:
         """Partitions whose history ends before what was read of it; where to go on in them."""
         back = {}
         readers = self._watch.readers()
@@ -230,7 +232,9 @@ class Stream:
                 back[key] = _position(reader, first, first)
         return back
 
-    def _replaced(self, key: Key, at: Position, reader: PartitionReader | None) -> HistoryDamaged | None:
+    def _replaced(
+        self, key: Key, at: StreamPosition, reader: PartitionReader | None
+    ) -> HistoryDamaged | None:
         place = partition_folder(*key)
         if reader is None:
             return HistoryDamaged(place, at.offset, at.offset + 1, "the partition is not there any more")
@@ -251,9 +255,9 @@ class Stream:
         return None
 
 
-def _position(reader: PartitionReader, offset: int, start: int) -> Position:
+def _position(reader: PartitionReader, offset: int, start: int) -> StreamPosition:
     manifest = reader.manifest
-    return Position(manifest.epoch, offset, start, manifest.epochs)
+    return StreamPosition(manifest.epoch, offset, start, manifest.epochs)
 
 
 def shares(available: Mapping[Key, int], most: int) -> dict[Key, int]:
@@ -266,7 +270,7 @@ def shares(available: Mapping[Key, int], most: int) -> dict[Key, int]:
     return found
 
 
-def _after(pieces: list[tuple[int, int, int]], at: Position, share: float) -> int:
+def _after(pieces: list[tuple[int, int, int]], at: StreamPosition, share: float) -> int:
     """The offset up to which a range takes a share of its bytes."""
     left = share * sum(size for _, _, size in pieces)
     for first, end, size in pieces:

@@ -26,7 +26,7 @@ from heliograph.model.formats import Format, FormatRegistry
 from heliograph.spark.source.columns import Shape
 from heliograph.spark.source.filters import parsed
 from heliograph.spark.source.options import BadRecords, Evolution  # noqa: TC001 - a Job is decoded by them
-from heliograph.spark.source.rows import BatchMaker, Place, schema
+from heliograph.spark.source.rows import BatchMaker, PartitionFolder, schema
 from heliograph.spark.source.schema_evolution import Evolving
 from heliograph.spark.source.segments import SegmentColumns
 
@@ -109,7 +109,7 @@ class _Task:
         self._part = part
         self._reader = reader
         self._shape = job.shape(wanted)
-        place = Place(part.channel, part.partition, part.place)
+        place = PartitionFolder(part.channel, part.partition, part.place)
         types = None if job.types is None else frozenset(job.types)
         known = [fmt.id for fmt in job.known()]
         joined = None if job.joined is None else Format.from_description(job.joined)

@@ -12,7 +12,7 @@ import pytest
 import heliograph as hg
 from heliograph.channel.history import feed
 from heliograph.channel.history.feed import Feed, JournalQueue
-from heliograph.channel.history.positions import Place
+from heliograph.channel.history.positions import PartitionPosition
 from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.routing.compiler import Matches
 from heliograph.channel.routing.conditions import Condition
@@ -104,8 +104,8 @@ class Kept:
         self.queues.append(queue)
         return queue
 
-    def place(self, position: int | None = None, until: int | None = None) -> Place:
-        return Place(cast("Any", self), position or 0, behind=position is not None, until=until)
+    def place(self, position: int | None = None, until: int | None = None) -> PartitionPosition:
+        return PartitionPosition(cast("Any", self), position or 0, behind=position is not None, until=until)
 
     def append(self, count: int, *, elsewhere: bool = False) -> None:
         """Keep events, which came through this process or from elsewhere."""

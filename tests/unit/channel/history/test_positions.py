@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.history.positions import Cursors, FairQueue, Place
+from heliograph.channel.history.positions import Cursors, FairQueue, PartitionPosition
 from heliograph.errors import QueryFailed
 from heliograph.model.event import Header
 from tests.support import examples
@@ -66,7 +66,7 @@ def test_each_partition_keeps_its_order_and_nothing_is_lost(steps: list[str | in
 def test_a_place_reads_until_its_end_and_not_while_it_pauses(
     position: int | None, pausing: bool, reads: bool, ended: bool
 ) -> None:
-    place = Place(cast("Any", None), position, behind=True, until=7)
+    place = PartitionPosition(cast("Any", None), position, behind=True, until=7)
     place.pausing = pausing
     assert (place.reads, place.ended) == (reads, ended)
 

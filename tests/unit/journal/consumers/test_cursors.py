@@ -15,7 +15,7 @@ from heliograph.errors import (
     TooManyAcks,
 )
 from heliograph.journal.consumers import cursors
-from heliograph.journal.consumers.cursors import Cursor, CursorStore, Position
+from heliograph.journal.consumers.cursors import Cursor, CursorPosition, CursorStore
 from heliograph.sim import Fails, SimDisk, Simulation, explore_crashes
 from tests.support import examples
 from tests.unit.journal.helpers import HandClock, ports
@@ -182,7 +182,7 @@ def test_a_commit_that_raised_did_not_happen(fault: Fails) -> None:
     disk = SimDisk(faults=[fault])
     with store(disk) as opened:
         cursor = refused_commit(opened)
-        before = Position(1, {5})
+        before = CursorPosition(1, {5})
         assert (cursor.position("a1"), sorted(cursor.acks("a1")), cursor.reach("a1")) == (1, [5], 0)
         opened.open("audit", "me").commit({"a1": 8})
     with store(disk.crash("none")) as opened:
@@ -194,7 +194,7 @@ def test_a_commit_that_raised_did_not_happen_when_a_crash_follows(fault: Fails) 
     disk = SimDisk(faults=[fault])
     refused_commit(store(disk))
     with store(disk.crash("all" if fault.operation == "append" else "none")) as opened:
-        assert opened.state("billing").positions["a1"] == Position(1, {5})
+        assert opened.state("billing").positions["a1"] == CursorPosition(1, {5})
 
 
 def test_an_opening_that_raised_did_not_happen() -> None:
@@ -214,7 +214,7 @@ def test_a_cursor_takes_back_what_it_said() -> None:
         cursor = opened.open("billing", "me")
         cursor.commit({"a1": 5}, {"a1": [7, 9]}, {"a1": 12})
         cursor.withdraw("a1", 3, [4, 7])
-        assert opened.state("billing").positions["a1"] == Position(3, {4, 7}, 12)
+        assert opened.state("billing").positions["a1"] == CursorPosition(3, {4, 7}, 12)
         later = opened.open("billing", "me")
         with pytest.raises(CursorFenced):
             cursor.withdraw("a1", 0)

@@ -18,7 +18,7 @@ from heliograph.journal.format.frames import (
 )
 from heliograph.journal.format.records import (
     Record,
-    Run,
+    RecordRun,
     decode_large,
     decode_rows,
     decode_runs,
@@ -125,7 +125,7 @@ def test_a_frame_that_was_half_written_when_first_read_is_read_again() -> None:
 
 @pytest.mark.parametrize("places", [40, [40, 41, 47]])
 def test_a_run_gives_back_a_record_for_each_of_its_events(places: int | list[int]) -> None:
-    run = Run("radar", 2, 8, -1, TRACK.id, [b"a", b"", b"c"], 4, places, 5)
+    run = RecordRun("radar", 2, 8, -1, TRACK.id, [b"a", b"", b"c"], 4, places, 5)
     numbers = range(40, 43) if isinstance(places, int) else places
     expected = [
         Record("radar", 2, 8 + n, -1, TRACK.id, body, 4, place, 5)

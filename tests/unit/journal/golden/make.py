@@ -13,7 +13,7 @@ from pathlib import Path
 
 from heliograph.journal.consumers.cursors import CursorStore
 from heliograph.journal.format.batch_marks import Mark
-from heliograph.journal.format.records import Record, Run
+from heliograph.journal.format.records import Record, RecordRun
 from heliograph.runtime.ports import LocalDisk
 from tests.unit.journal.helpers import (
     TRACK,
@@ -31,7 +31,7 @@ from tests.unit.journal.helpers import (
 FULL = Record("s", 2, 3, -4, TRACK.id, track(7).body, 5, 6, 7, "c", {"a": "b", "": "é"}, 2, 1, b"\x91\x01")
 SEALED = [*tracks(0, 5), FULL]
 HEAD = [track(6), alarm(7), FULL]
-RUN = Run("s", 2, 4, -4, TRACK.id, [track(n).body for n in range(3)], 5, [6, 7, 9], 7)
+RUN = RecordRun("s", 2, 4, -4, TRACK.id, [track(n).body for n in range(3)], 5, [6, 7, 9], 7)
 ADOPTED = [tracks(20, 2), tracks(22, 1)]
 MARK = Mark("totals", "checkpoint-1", 7, rows=3)
 EVENTS = {"v1": [*SEALED, *HEAD], "v2": [*SEALED, *HEAD, *RUN, track(8), *chain(*ADOPTED)]}

@@ -10,13 +10,13 @@ import pytest
 from heliograph.errors import BadJournalFile, BatchRefused, BatchTooLarge
 from heliograph.journal.format.batch_marks import Mark
 from heliograph.journal.inbox import adoption, staging
-from heliograph.journal.inbox.adoption import ABANDONED_SECONDS, Inbox, Target, judged
+from heliograph.journal.inbox.adoption import ABANDONED_SECONDS, Inbox, OpenPartition, judged
 from heliograph.journal.inbox.staging import (
     READY,
     STAGED,
-    Batch,
-    Stage,
+    StagedBatch,
     StagedFile,
+    StageWriter,
     hand_over,
     key_of,
     make_inbox,
@@ -41,7 +41,7 @@ def staged(
     """One file of rows for each part."""
     files: list[StagedFile] = []
     for part in parts:
-        with Stage(outside, key_of(CHANNEL, WRITER, nonce), number, f"p{len(files)}-a0") as stage:
+        with StageWriter(outside, key_of(CHANNEL, WRITER, nonce), number, f"p{len(files)}-a0") as stage:
             stage.add(TRACK, [record.body for record in part])
             files.append(stage.finish())
     return tuple(files)
@@ -49,8 +49,8 @@ def staged(
 
 def batch(
     number: int, files: tuple[StagedFile, ...], nonce: str = NONCE, *, accepts_new: bool = False
-) -> Batch:
-    return Batch(
+) -> StagedBatch:
+    return StagedBatch(
         channel=CHANNEL, writer=WRITER, nonce=nonce, number=number, files=files, accepts_new=accepts_new
     )
 
@@ -72,7 +72,7 @@ class Keeper:
         self.writer = PartitionWriter(self.ports, FOLDER, self.formats, sealer=None)
 
     def take_in(self, name: str) -> bool:
-        return self.inbox.take_in(name, lambda _batch: Target(self.writer, self.formats, lambda: 77))
+        return self.inbox.take_in(name, lambda _batch: OpenPartition(self.writer, self.formats, lambda: 77))
 
     def take_all(self) -> None:
         for name in self.inbox.ready():
@@ -265,7 +265,7 @@ def test_leftovers_of_earlier_attempts_go_and_those_of_the_next_batch_stay(keepe
 
 
 def test_a_task_that_fails_removes_its_file(keeper: Keeper) -> None:
-    stage = Stage(keeper.ports, key_of(CHANNEL, WRITER, NONCE), 0, "p0")
+    stage = StageWriter(keeper.ports, key_of(CHANNEL, WRITER, NONCE), 0, "p0")
     stage.add(TRACK, bodies(0, 1))
     assert len(keeper.files()) == 1
     stage.__exit__(ZeroDivisionError)

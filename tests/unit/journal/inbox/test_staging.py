@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from heliograph.journal.inbox.staging import STAGED, Stage, key_of, make_inbox
+from heliograph.journal.inbox.staging import STAGED, StageWriter, key_of, make_inbox
 from heliograph.runtime.ports import system_ports
 
 if TYPE_CHECKING:
@@ -27,6 +27,6 @@ def test_a_folder_that_is_removed_as_soon_as_it_is_made_is_made_again(tmp_path: 
             disk.remove_folder(name)
 
     disk.make_folder = make_and_lose  # type: ignore[method-assign] # a keeper that sweeps at this instant
-    with Stage(ports, key, 0, "p0") as stage:
+    with StageWriter(ports, key, 0, "p0") as stage:
         stage.finish()
     assert len(disk.list(f"{STAGED}/{key}")) == 1

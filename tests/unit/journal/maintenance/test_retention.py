@@ -11,7 +11,7 @@ from heliograph.journal import CursorStore
 from heliograph.journal.format import manifest as manifests
 from heliograph.journal.format.manifest import Damage, Head, Manifest, Retired, Segment
 from heliograph.journal.limits import Limits
-from heliograph.journal.maintenance.retention import Decision, Overtaken, Place, decide
+from heliograph.journal.maintenance.retention import ConsumerPosition, Decision, Overtaken, decide
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.tools.inspection import ls, verify
 from heliograph.sim import SimDisk
@@ -45,12 +45,12 @@ def made(*segments: Segment, heads: tuple[Head, ...] = (), retired: tuple[Retire
     return Manifest(partition=b"p" * 16, earliest=earliest, segments=segments, heads=heads, retired=retired)
 
 
-def decided(manifest: Manifest, limits: Limits, *places: Place) -> Decision:
+def decided(manifest: Manifest, limits: Limits, *places: ConsumerPosition) -> Decision:
     size = sum(source.size for source in manifest.sources)
     return decide(manifest, places, limits, now=NOW, size=size)
 
 
-def dropped(manifest: Manifest, limits: Limits, *places: Place) -> list[int]:
+def dropped(manifest: Manifest, limits: Limits, *places: ConsumerPosition) -> list[int]:
     return [source.first // 10 for source in decided(manifest, limits, *places).drop]
 
 
@@ -75,18 +75,21 @@ def test_by_size_the_oldest_go_until_the_rest_fits_and_an_eighth_stays_for_the_g
 
 def test_what_a_consumer_lacks_is_held_beyond_its_age() -> None:
     manifest = made(*(segment(n, age=2 * HOUR) for n in range(4)))
-    assert dropped(manifest, AN_HOUR, Place("billing", 20, NOW)) == [0, 1]
-    assert dropped(manifest, AN_HOUR, Place("billing", 20, NOW), Place("audit", 5, NOW)) == []
+    assert dropped(manifest, AN_HOUR, ConsumerPosition("billing", 20, NOW)) == [0, 1]
+    assert (
+        dropped(manifest, AN_HOUR, ConsumerPosition("billing", 20, NOW), ConsumerPosition("audit", 5, NOW))
+        == []
+    )
 
 
 def test_a_segment_read_in_part_is_held_whole() -> None:
     manifest = made(*(segment(n, age=2 * HOUR) for n in range(3)))
-    assert dropped(manifest, AN_HOUR, Place("billing", 19, NOW)) == [0]
+    assert dropped(manifest, AN_HOUR, ConsumerPosition("billing", 19, NOW)) == [0]
 
 
 def test_a_consumer_that_was_not_heard_of_for_its_lease_holds_nothing_and_is_named() -> None:
     manifest = made(*(segment(n, age=2 * HOUR) for n in range(3)))
-    idle = Place("billing", 13, NOW - round(AN_HOUR.hold_seconds * SECOND) - 1)
+    idle = ConsumerPosition("billing", 13, NOW - round(AN_HOUR.hold_seconds * SECOND) - 1)
     decision = decided(manifest, AN_HOUR, idle)
     assert [source.first for source in decision.drop] == [0, 10, 20]
     assert decision.overtaken == (Overtaken("billing", 13, 30),)
@@ -95,7 +98,7 @@ def test_a_consumer_that_was_not_heard_of_for_its_lease_holds_nothing_and_is_nam
 def test_nobody_holds_anything_beyond_the_quota() -> None:
     manifest = made(*(segment(n) for n in range(10)))
     limits = Limits(keep_bytes=800, keep_seconds=None)
-    decision = decided(manifest, limits, Place("billing", 0, NOW))
+    decision = decided(manifest, limits, ConsumerPosition("billing", 0, NOW))
     assert len(decision.drop) == 3
     assert decision.overtaken == (Overtaken("billing", 0, 30),)
 
@@ -103,20 +106,22 @@ def test_nobody_holds_anything_beyond_the_quota() -> None:
 def test_holding_can_be_left_out() -> None:
     manifest = made(*(segment(n, age=2 * HOUR) for n in range(3)))
     limits = Limits(keep_bytes=None, keep_seconds=HOUR, hold_unread=False)
-    assert dropped(manifest, limits, Place("billing", 0, NOW)) == [0, 1, 2]
+    assert dropped(manifest, limits, ConsumerPosition("billing", 0, NOW)) == [0, 1, 2]
 
 
 def test_what_every_consumer_has_read_can_go_at_once() -> None:
     manifest = made(*(segment(n) for n in range(4)))
     limits = Limits(keep_bytes=None, keep_seconds=None, drop_read=True)
-    assert dropped(manifest, limits, Place("billing", 30, NOW), Place("audit", 20, NOW)) == [0, 1]
+    assert dropped(
+        manifest, limits, ConsumerPosition("billing", 30, NOW), ConsumerPosition("audit", 20, NOW)
+    ) == [0, 1]
 
 
 def test_nothing_counts_as_read_while_no_consumer_is_known() -> None:
     manifest = made(*(segment(n) for n in range(4)))
     limits = Limits(keep_bytes=None, keep_seconds=None, drop_read=True)
     assert dropped(manifest, limits) == []
-    assert dropped(manifest, limits, Place("gone", 30, 0)) == []
+    assert dropped(manifest, limits, ConsumerPosition("gone", 30, 0)) == []
 
 
 def test_heads_are_never_dropped_unless_they_are_damaged() -> None:
@@ -209,7 +214,7 @@ def test_renewing_a_lease_holds_as_well_as_progress_does() -> None:
         cursor.commit({"a1": 10})
         clock.now += SECOND
         cursor.renew()
-        assert cursors.places("a1") == (Place("billing", 10, clock.now),)
+        assert cursors.places("a1") == (ConsumerPosition("billing", 10, clock.now),)
         assert cursors.places("another") == ()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from heliograph.journal.format.records import (
     Piece,
     Record,
-    Run,
+    RecordRun,
     StoredRows,
     count_events,
     decode_large,
@@ -28,11 +28,11 @@ bodies = st.binary(max_size=3)
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn) -> RecordRun:
     body: Any = draw(bodies | st.lists(bodies, min_size=1, max_size=5))
     count = 1 if isinstance(body, bytes) else len(body)
     places = small if isinstance(body, bytes) else small | st.lists(small, min_size=count, max_size=count + 1)
-    return Run(
+    return RecordRun(
         draw(st.sampled_from(["a", "b"])), draw(small), draw(small), draw(small), b"f", body, 3, draw(places),
         draw(st.none() | small), None, draw(st.none() | st.just({"k": "v"})),
     )  # fmt: skip
@@ -85,7 +85,11 @@ def test_columns_of_runs_are_those_of_their_records(frames: list[StoredRows]) ->
 
 
 def test_events_are_found_by_their_format() -> None:
-    runs = [Run("s", 1, 0, 0, b"f", [b"", b""]), Run("s", 1, 2, 0, b"g", b""), Run("s", 1, 3, 0, b"f", b"")]
+    runs = [
+        RecordRun("s", 1, 0, 0, b"f", [b"", b""]),
+        RecordRun("s", 1, 2, 0, b"g", b""),
+        RecordRun("s", 1, 3, 0, b"f", b""),
+    ]
     found = HeadColumns([(0, 0, runs)]).by_format()
     assert {format_id: places.tolist() for format_id, places in found.items()} == {b"f": [0, 1, 3], b"g": [2]}
 
@@ -114,7 +118,7 @@ def test_a_group_ends_behind_the_piece_with_which_it_has_too_many_bytes() -> Non
 
 
 def test_numbers_that_64_bits_do_not_hold_are_not_wrapped() -> None:
-    run = Run("s", 1, (1 << 63) - 1, 0, b"f", [b"", b""])
+    run = RecordRun("s", 1, (1 << 63) - 1, 0, b"f", [b"", b""])
     with pytest.raises(OverflowError):
         HeadColumns([(0, 0, [run])]).integers("sequence")
     with pytest.raises(OverflowError):

@@ -12,7 +12,7 @@ import pytest
 import heliograph as hg
 from heliograph.errors import AppendFailed, PartitionInUse
 from heliograph.journal.names import LOCK
-from heliograph.journal.writing.shared_threads import COMMITTERS, MAX_OPEN, Shared
+from heliograph.journal.writing.shared_threads import COMMITTERS, MAX_OPEN, SharedThreads
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.runtime.ports import Ports, SystemClock, SystemRandom, ThreadTasks, system_ports
 from heliograph.sim import SimDisk
@@ -57,7 +57,7 @@ def test_a_partition_whose_sync_hangs_holds_up_no_other() -> None:
     go_on, hangs = threading.Event(), threading.Event()
 
     ports = Ports(SystemClock(), ThreadTasks(), SystemRandom(), SimDisk())
-    shared = Shared(ports)
+    shared = SharedThreads(ports)
     writers = [
         PartitionWriter(ports, f"p{n}", FORMATS, sealer=None, shared=shared) for n in range(COMMITTERS)
     ]
@@ -86,7 +86,7 @@ def test_a_partition_whose_sync_hangs_holds_up_no_other() -> None:
 def test_what_is_told_of_durable_rows_may_wait_for_what_other_partitions_commit(tmp_path: Path) -> None:
     """As many as there are committers, and each waits for a commit of another."""
     ports = system_ports(tmp_path)
-    shared = Shared(ports)
+    shared = SharedThreads(ports)
     target = PartitionWriter(ports, "target", FORMATS, sealer=None, shared=shared)
     writers = [
         PartitionWriter(

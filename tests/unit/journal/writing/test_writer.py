@@ -17,7 +17,7 @@ from heliograph.errors import (
     JournalClosed,
     UnknownFormat,
 )
-from heliograph.journal.format.records import Run
+from heliograph.journal.format.records import RecordRun
 from heliograph.journal.limits import Limits
 from heliograph.journal.writing import writer as writers
 from heliograph.journal.writing.writer import PartitionWriter
@@ -47,7 +47,7 @@ def test_a_receipt_gives_the_offset_once_the_rows_are_durable() -> None:
 
 def test_runs_and_records_of_one_commit_share_a_frame_and_keep_their_order() -> None:
     simulation = Simulation(seed=2)  # the committer comes when all three are in line
-    run = Run("radar", 1, 3, 30, TRACK.id, [track(n).body for n in range(3, 8)], station_seq=3)
+    run = RecordRun("radar", 1, 3, 30, TRACK.id, [track(n).body for n in range(3, 8)], station_seq=3)
 
     def main() -> list[int]:
         with PartitionWriter(simulation.ports, FOLDER, FORMATS) as writer:
@@ -68,11 +68,11 @@ def test_a_run_is_refused_as_a_whole_for_what_a_batch_is() -> None:
     def main() -> None:
         with PartitionWriter(simulation.ports, FOLDER, FORMATS) as writer:
             with pytest.raises(UnknownFormat):
-                writer.append(Run("radar", 1, 1, 0, b"?" * 12, [b"a"]))
+                writer.append(RecordRun("radar", 1, 1, 0, b"?" * 12, [b"a"]))
             with pytest.raises(BatchTooLarge):
-                writer.append(Run("radar", 1, 1, 0, TRACK.id, []))
+                writer.append(RecordRun("radar", 1, 1, 0, TRACK.id, []))
             with pytest.raises(BatchTooLarge):
-                writer.append(Run("radar", 1, 1, 0, TRACK.id, [bytes(writers.MAX_APPEND_BYTES)]))
+                writer.append(RecordRun("radar", 1, 1, 0, TRACK.id, [bytes(writers.MAX_APPEND_BYTES)]))
 
     simulation.run(main)
 

@@ -11,7 +11,7 @@ import heliograph as hg
 from heliograph.links.interest.advertisement import describe
 from heliograph.links.mesh.egress import Egress
 from heliograph.links.mesh.peer import Peer
-from heliograph.links.mesh.worker_redelivery import Handed, RedeliveringGateway
+from heliograph.links.mesh.worker_redelivery import RedeliveringGateway, WorkerRedelivery
 from heliograph.model.event import EventId, info_of
 from heliograph.runtime.ports import system_ports
 from tests.unit.links.mesh.test_worker_redelivery import FakeLink, High, Low, sent, wanted
@@ -123,7 +123,9 @@ class Supervisor:
             lambda _: None,
         )
         self.gates.retell = lambda _: None
-        self.handed = Handed("w", self.gates.lock, on_lost=lambda *_: None, retell=self.gates.retell)
+        self.handed = WorkerRedelivery(
+            "w", self.gates.lock, on_lost=lambda *_: None, retell=self.gates.retell
+        )
 
     def begins(self, process: int) -> Peer:
         link: Any = FakeLink(process)

@@ -10,7 +10,7 @@ import pytest
 import heliograph as hg
 from heliograph.channel.routing.conditions import Condition
 from heliograph.links.interest.advertisement import describe
-from heliograph.links.mesh.worker_redelivery import Handed, RedeliveringGateway
+from heliograph.links.mesh.worker_redelivery import RedeliveringGateway, WorkerRedelivery
 from heliograph.links.session.confirmation import Owed
 from heliograph.links.session.messages import ChannelState, Want
 from heliograph.model.event import Header, info_of
@@ -73,7 +73,7 @@ class Worker:
     def __init__(self, station: hg.Station, qos: hg.QoS | None = None) -> None:
         self.channel: Channel[Any] = station.channel("c", Low, High, qos=qos)
         self.told: list[Channel[Any]] = []
-        self.handed = Handed(
+        self.handed = WorkerRedelivery(
             "w", system_ports().tasks.lock(), on_lost=lambda *_: None, retell=self.told.append
         )
 

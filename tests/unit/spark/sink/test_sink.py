@@ -23,12 +23,12 @@ from pyspark.sql.types import (
 import heliograph as hg
 from heliograph.codec import decoder, encoder
 from heliograph.errors import AdoptionTimeout, FormatError, InvalidEvent, InvalidOption, NoHistory
-from heliograph.journal.inbox.staging import Stage, key_of, make_inbox
+from heliograph.journal.inbox.staging import StageWriter, key_of, make_inbox
 from heliograph.model import field_types as ft
 from heliograph.model.event import format_of
 from heliograph.runtime.ports import system_ports
 from heliograph.spark.sink.options import MAX_WRITER, SinkOptions, parse_sink_options
-from heliograph.spark.sink.rows import Target, body_maker, sink_target
+from heliograph.spark.sink.rows import RowTarget, body_maker, sink_target
 from heliograph.spark.sink.sink import Handing, Staged, _portions, run_sink, stream_sink
 from tests.spark.totals import Filled, Total
 
@@ -224,7 +224,7 @@ def batch(**columns: Any) -> pa.RecordBatch:
 
 
 def test_bodies_are_those_that_the_codec_writes() -> None:
-    bodies = body_maker(Target(format_of(Total)))(
+    bodies = body_maker(RowTarget(format_of(Total)))(
         batch(note=["a", "b"], id=pa.array([1, 2], pa.int32()), mean=pa.array([None, 2.5], pa.float64()))
     )
     read = decoder(format_of(Total), Total)
@@ -261,16 +261,16 @@ def test_a_column_that_may_be_null_can_be_a_key_in_which_no_null_may_come(tmp_pa
 )
 def test_rows_that_do_not_fit_are_refused_with_their_field(columns: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidEvent, match=sentence):
-        body_maker(Target(format_of(Total)))(batch(**columns))
+        body_maker(RowTarget(format_of(Total)))(batch(**columns))
 
 
 def test_integers_out_of_range_are_refused() -> None:
     class Small(hg.Event, name="small"):
         n: hg.u8
 
-    assert body_maker(Target(format_of(Small)))(batch(n=[255])) == [msgspec.msgpack.encode([255])]
+    assert body_maker(RowTarget(format_of(Small)))(batch(n=[255])) == [msgspec.msgpack.encode([255])]
     with pytest.raises(InvalidEvent, match="out of the range of u8"):
-        body_maker(Target(format_of(Small)))(batch(n=[256]))
+        body_maker(RowTarget(format_of(Small)))(batch(n=[256]))
 
 
 def test_bodies_are_staged_in_portions() -> None:
@@ -281,7 +281,7 @@ def test_bodies_are_staged_in_portions() -> None:
 def staged(folder: Path, *ids: int) -> list[WriterCommitMessage | None]:
     """What one task stages and tells the driver."""
     key = key_of("totals", "w", "query")
-    with Stage(system_ports(folder), key, 0, "p0-a0") as stage:
+    with StageWriter(system_ports(folder), key, 0, "p0-a0") as stage:
         stage.add(format_of(Total), [encoder(Total).encode(Total(n, "")) for n in ids])
         return [Staged("query", {"totals": stage.finish()})]
 
@@ -300,7 +300,7 @@ def handing(tmp_path: Path) -> Handing:
     disk = system_ports(tmp_path).disk
     assert disk is not None
     make_inbox(disk)
-    targets = {"totals": Target(format_of(Total))}
+    targets = {"totals": RowTarget(format_of(Total))}
     return Handing(options(tmp_path, writer="w", timeout=0.0), targets, "w")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import heliograph as hg
 from heliograph.spark.source import partitions as watching
 from heliograph.spark.source.options import parse_options
-from heliograph.spark.source.partitions import LOOK_AGAIN, PAUSE, Watch
+from heliograph.spark.source.partitions import LOOK_AGAIN, PAUSE, ChannelPartitions
 from tests.unit.spark.histories import Keeper
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ class Looks:
     def monotonic(self) -> float:
         return self.now
 
-    def look(self, _: Watch) -> None:
+    def look(self, _: ChannelPartitions) -> None:
         self.now += self.seconds
         self.count += 1
 
 
-def counted(looks: Looks, watch: Watch, at: float) -> int:
+def counted(looks: Looks, watch: ChannelPartitions, at: float) -> int:
     looks.now = at
     watch.readers()
     return looks.count
@@ -49,8 +49,8 @@ def test_looking_takes_a_tenth_of_the_time_at_most(tmp_path: Path, monkeypatch: 
     for seconds, again in ((0.01, LOOK_AGAIN), (2.0, 2.0 + PAUSE * 2.0)):
         looks = Looks(seconds)
         monkeypatch.setattr(watching, "time", looks)
-        monkeypatch.setattr(Watch, "_look", lambda watch, looks=looks: looks.look(watch))
-        watch = Watch(options)
+        monkeypatch.setattr(ChannelPartitions, "_look", lambda watch, looks=looks: looks.look(watch))
+        watch = ChannelPartitions(options)
         assert counted(looks, watch, again - 0.1) == 1
         assert counted(looks, watch, again) == 2
         watch.readers(now=True)

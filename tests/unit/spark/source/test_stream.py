@@ -13,7 +13,7 @@ import heliograph as hg
 from heliograph.errors import HistoryDamaged, InvalidOption, NoHistory
 from heliograph.journal import lag
 from heliograph.spark.source.options import parse_options
-from heliograph.spark.source.partitions import Key, Watch
+from heliograph.spark.source.partitions import ChannelPartitions, Key
 from heliograph.spark.source.source import HeliographSource
 from heliograph.spark.source.stream import Offsets, Stream, shares, to_json
 from tests.support import examples
@@ -43,7 +43,7 @@ def stream(folder: Path, *, clock: Any = lambda: 0.0, **options: Any) -> Stream:
     said = {"path": str(folder), "channel": "air.tracks", "startingOffsets": "earliest"}
     said |= {name: str(value) for name, value in options.items()}
     parsed = parse_options(said, stream=True)
-    return Stream(parsed, Watch(parsed), clock)
+    return Stream(parsed, ChannelPartitions(parsed), clock)
 
 
 def at(offsets: Offsets) -> dict[str, int]:
@@ -109,7 +109,7 @@ def test_shares_add_up_and_nobody_gives_more_than_he_has(counts: dict[int, int],
 
 
 def test_bytes_limit_a_batch_and_one_event_always_fits(kept: Any, tmp_path: Path) -> None:
-    watch = Watch(parse_options({"path": str(tmp_path), "channel": "air.tracks"}, stream=True))
+    watch = ChannelPartitions(parse_options({"path": str(tmp_path), "channel": "air.tracks"}, stream=True))
     total = sum(size for reader in watch.readers().values() for _, _, size in reader.sizes(0, 99))
     half = stream(tmp_path, maxBytesPerTrigger=total // 2)
     found = at(half.latest(half.initial(), limited=True))
@@ -180,7 +180,7 @@ def test_a_batch_has_as_many_tasks_as_were_asked_for(
 def test_only_assigned_partitions_are_read(kept: object, tmp_path: Path) -> None:
     said = {"path": str(tmp_path), "assign": '{"air.tracks": ["p2"]}', "startingOffsets": "earliest"}
     options = parse_options(said, stream=True)
-    one = Stream(options, Watch(options))
+    one = Stream(options, ChannelPartitions(options))
     start = one.initial()
     assert at(one.latest(start, limited=True)) == {"p2": 30}
     assert one.report()["assigned"] is True
@@ -195,7 +195,7 @@ def test_an_assigned_partition_that_is_not_there_is_refused_with_those_that_are(
 ) -> None:
     options = parse_options({"path": str(tmp_path), "assign": '{"air.tracks": ["p9"]}'}, stream=True)
     with pytest.raises(InvalidOption, match="p1, p2"):
-        Watch(options)
+        ChannelPartitions(options)
 
 
 @pytest.mark.parametrize("where", ["startingTimestamp", "startingOffsetsByTimestamp"])
@@ -280,7 +280,7 @@ def test_channels_come_by_name_by_list_and_by_pattern(tmp_path: Path) -> None:
         one.push(Track(1))
 
         def channels(**said: str) -> list[str]:
-            watch = Watch(parse_options({"path": str(tmp_path), **said}, stream=True))
+            watch = ChannelPartitions(parse_options({"path": str(tmp_path), **said}, stream=True))
             return sorted(key.channel for key in watch.readers())
 
         assert channels(channel="sea") == ["sea"]
