@@ -328,7 +328,7 @@ def test_what_waits_for_a_station_that_is_given_up_is_its_loss_though_others_get
 def test_what_waited_for_a_stopped_process_is_its_loss_at_the_source_though_others_get_it(
     run: Callable[..., Program],
 ) -> None:
-    with hg.Station(domain="e2e", transport=transport(), peer_limit=1.0, on_error=lambda *_: None) as station:
+    with hg.Station(domain="e2e", transport=transport(), peer_limit=4.0, on_error=lambda *_: None) as station:
         tracks = station.channel("x", Track, qos=hg.QoS(queue=500, max_blocking=0.05))
         healthy, stopped = run("hear", "x"), run("hear", "x")
         assert tracks.wait_matched(2, LIMIT)
