@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from heliograph.errors import NameAlreadyUsed as NameAlreadyUsed
     from heliograph.errors import NoAnswerer as NoAnswerer
     from heliograph.errors import NoJava as NoJava
+    from heliograph.errors import NoOffer as NoOffer
     from heliograph.errors import NoState as NoState
     from heliograph.errors import NoSuchChannel as NoSuchChannel
     from heliograph.errors import NotAMember as NotAMember
@@ -121,7 +122,7 @@ _HOMES = {
     "channel.publish.supplier": "Supplier",
     "patterns.pattern": "after all_of any_of every none_of",
     "delivery.records": "DeliveryRecord LedgerRecord",
-    "errors": "AnswerFailed AnswerTimeout AnswererBusy AnswererLost NoAnswerer NoState StateFailed "
+    "errors": "AnswerFailed AnswerTimeout AnswererBusy AnswererLost NoAnswerer NoOffer NoState StateFailed "
     "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
     "GivenUp HeliographError HistoryDamaged HistoryGone HistoryReset IncompatibleFormats InvalidEvent "

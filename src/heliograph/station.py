@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.registry import Access
+    from heliograph.delivery.trader import Trader
     from heliograph.links.contract import Transport
     from heliograph.links.interest.channel_discovery import ChannelDiscovery
     from heliograph.links.mesh.mesh import Mesh
@@ -214,6 +215,7 @@ class Station:
         self._managing = self.ports.tasks.lock("opening of the manager")
         self._manager: Manager | None = None
         self._domain_manager: DomainManager | None = None
+        self._trader: Trader | None = None
         self._patterns: list[NamePatternSubscription] = []
         self._discovery: ChannelDiscovery | None = None
         # What is open keeps itself alive through its streams and timers.
@@ -528,6 +530,24 @@ class Station:
                 "the stations of the domain that have one",
             )
         return self._own_manager()
+
+    @property
+    def trader(self) -> Trader:
+        """Services that stations of the domain offer; see `heliograph.delivery.trader`."""
+        from heliograph.delivery.trader import TRADER, Offer, Trader  # noqa: PLC0415 - few stations trade
+
+        self._check_usable()
+        channel = self.channel(TRADER, Offer)
+        with self._managing:
+            if self._trader is None:
+                own = f"{self.id:016x}"
+                ids = count(1)
+                self._trader = Trader(channel, own, lambda: f"{own}-{next(ids)}", self._station_ids)
+            return self._trader
+
+    def _station_ids(self) -> set[str]:
+        others = () if self.mesh is None else self.mesh.stations()
+        return {f"{self.id:016x}", *(f"{other.station:016x}" for other in others)}
 
     @property
     def domain_manager(self) -> DomainManager:

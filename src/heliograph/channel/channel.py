@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeVar, 
 from weakref import WeakSet
 
 from heliograph.channel.admin import ConsumerAdmin, SupplierAdmin, guard, points_of
+from heliograph.channel.history.memory import meets
 from heliograph.channel.history.partitions import Journalled
 from heliograph.channel.history.positions import check_without_history
 from heliograph.channel.inline_counters import Accounts
@@ -380,12 +381,14 @@ class Channel(Generic[T]):
             self._services.changed(self)
 
     @names_options
-    def fetch_state(self, timeout: float = STATE_TIMEOUT) -> list[T]:
-        """The state that all suppliers offer, once; NoState when none does."""
+    def fetch_state(self, timeout: float = STATE_TIMEOUT, *, where: str | None = None) -> list[T]:
+        """The state that all suppliers offer, once, through a filter; NoState when none does."""
         check_timeout(self.name, timeout, ends=True)
+        wanted = self.select(where=where).conditions
         if self.access == "supply":
             raise not_allowed(self.name, self.access)
-        return [event for event, _, _ in fetch_state(self, self._services, timeout)]  # type: ignore[misc]  # of its types
+        found = fetch_state(self, self._services, timeout)
+        return [item[0] for item in found if meets(wanted, item)]  # type: ignore[misc]  # of its types
 
     def pushed_by_suppliers(self) -> dict[tuple[str, int], int]:
         """The sequence number of the last event of each supplier of this station, by its name and epoch."""

@@ -63,6 +63,7 @@ for command in (
     pubsub.ask,
     pubsub.state,
     operate.info,
+    operate.offers,
     operate.purge,
     operate.redrive,
     pubsub.explain,

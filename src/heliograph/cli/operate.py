@@ -47,6 +47,30 @@ def _consumer(context: typer.Context) -> None:
     show_help_without_command(context)
 
 
+def offers(
+    where: Annotated[
+        str | None,
+        typer.Argument(help="A filter such as \"kind = 'radar'\".", show_default=False),
+    ] = None,
+    *,
+    domain: Domain = "default",
+    as_json: JsonFlag = False,
+) -> None:
+    """List the services that stations of a domain have exported to the trader."""
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    with Station(domain=domain, name="helio offers") as here:
+        meet_all(here)
+        found = here.trader.query(where)
+    if as_json:
+        print_json([offer.to_dict() for offer in found])
+    elif found:
+        rows = [[one.kind, one.name, one.channel, one.station, one.description] for one in found]
+        print_table(["kind", "name", "channel", "station", "description"], rows)
+    else:
+        print_line("nothing that fits is offered")
+
+
 def info(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag = False) -> None:
     """Show a channel: who has it open, what it carries, its history, and how far durable consumers are."""
     with opened_channel(channel, domain, "helio info") as (here, opened):

@@ -62,6 +62,7 @@
     │   ├── AnswerTimeout           no answer in time; whether it was answered is unknown        (retriable)
     │   ├── AnswererLost            the station that was asked has gone                         (retriable)
     │   ├── AnswerFailed            the function that answers has raised; says what
+    │   ├── NoOffer                 nobody has exported a service that fits                      (retriable)
     │   ├── NoState                 no station offers the state of a channel                     (retriable)
     │   ├── StateFailed             the function that tells a state has raised; says what       (retriable)
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
@@ -150,6 +151,7 @@ from heliograph.errors.channel import (
     InvalidTask,
     NameAlreadyUsed,
     NoAnswerer,
+    NoOffer,
     NoState,
     NoSuchChannel,
     NotAMember,
@@ -330,6 +332,7 @@ __all__ = [
     "NoAnswerer",
     "NoHistory",
     "NoJava",
+    "NoOffer",
     "NoRoomForRing",
     "NoState",
     "NoSuchChannel",

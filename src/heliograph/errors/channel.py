@@ -427,6 +427,18 @@ class NoState(ChannelError):
         )
 
 
+class NoOffer(ChannelError):
+    """Nobody has exported a service that fits; `name` is what was asked for."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return (
+            f"no station of the domain offers {self.name}: station.trader.export(kind, name) offers "
+            "something, and trader.query() lists all that there is"
+        )
+
+
 class StateFailed(ChannelError):
     """The function that tells a supplier's state has raised."""
 

@@ -455,17 +455,30 @@ def fetch_state(channel: Channel[Any], services: ChannelContext, timeout: float)
     found = [] if channel.offered_state is None else list(snapshot_here(channel, timeout).items)
     remote = services.remote_states
     if remote is not None:
-        remote.meet(seconds_until(clock, deadline))
+        remote.meet(timeout / 2)  # one that was killed a moment ago must not take all of the time
     stations = [] if remote is None else list(remote.offers(channel.name))
     if not stations and channel.offered_state is None:
         raise NoState(channel.name)
     for station in stations:
         assert remote is not None
-        rest, is_first = 0, True
-        while rest or is_first:
-            page = remote.page(station, channel, rest, seconds_until(clock, deadline))
-            found += page.items
-            rest, is_first = page.rest, False
+        try:
+            found += _whole(remote, station, channel, lambda: seconds_until(clock, deadline))
+        except QueryFailed:
+            if station in remote.offers(channel.name):
+                raise  # it is there, and its state is missing; one that has gone offers nothing
+    return found
+
+
+def _whole(
+    remote: RemoteStates, station: int, channel: Channel[Any], left: Callable[[], float]
+) -> list[Item]:
+    """All pages of a station's state."""
+    found: list[Item] = []
+    rest, is_first = 0, True
+    while rest or is_first:
+        page = remote.page(station, channel, rest, left())
+        found += page.items
+        rest, is_first = page.rest, False
     return found
 
 
