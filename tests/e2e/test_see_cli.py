@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.cli import run
+from heliograph.cli import doctor, run
+from heliograph.monitoring import doctor as findings
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ class Track(hg.Event, name="air.track", key="id"):
 def tower(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[hg.Station]:
     own_meeting_folder(monkeypatch, tmp_path)
     monkeypatch.setenv("HELIO_DOMAIN", "see")
+    # What this machine has is not what is tested here.
+    for limit in ("DESCRIPTORS", "SHARED_MEMORY", "FREE"):
+        monkeypatch.setattr(doctor, limit, 0)
+    monkeypatch.setattr(findings, "FREE_BYTES", 0)
     with hg.Station(tmp_path / "data", domain="see", name="tower", on_error=lambda *_: None) as station:
         yield station
 
@@ -133,3 +138,15 @@ def test_a_doctor_without_findings_is_silent_and_exits_with_zero(
     assert [one["what"] for one in told["findings"] if one["severity"] == "problem"] == ["no such folder"]
     assert run(["doctor", "--domain", "nothing-there"]) == 0
     assert "no station of domain" in capsys.readouterr().out
+
+
+def test_a_small_machine_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "DESCRIPTORS", 1 << 62)
+    monkeypatch.setattr(doctor, "SHARED_MEMORY", 1 << 62)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nowhere")
+    monkeypatch.setattr(doctor, "EXTRAS", {"page": ("no_such_package", "the page")})
+    found = {one.what: one for one in doctor._machine()}
+    assert "ulimit -n" in found["few descriptors"].command
+    assert "shared memory" in found["little shared memory"].what
+    assert "/nowhere" in found["no place to meet"].text
+    assert found["extra missing"].command == "pip install 'heliograph[page]'"

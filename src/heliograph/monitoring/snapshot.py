@@ -50,7 +50,7 @@ MAX_ROWS: Final = 20_000
 """Receivers of all channels together, about 6 MB; further channels list none."""
 DEAD: Final = (".dead", ".dead_letters", ".dead-letters")
 """Ends of names by which channels of dead letters are known before one is added."""
-ASK_LIMIT: Final = 2.0
+ASK_LIMIT: Final = 5.0
 """Seconds that the other stations of a domain have to answer."""
 
 

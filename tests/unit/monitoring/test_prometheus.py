@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 import heliograph as hg
 from heliograph.monitoring import prometheus
+from tests.docs.pages import ROOT
 from tests.e2e.link_support import LIMIT
 
 if TYPE_CHECKING:
@@ -87,3 +89,21 @@ def test_the_number_of_series_is_bounded_and_nothing_is_left_out_of_the_sums(
     delivered = {line: n for line, n in found.items() if line.startswith("heliograph_receiver_delivered")}
     assert len(delivered) == 2 * 4 + 1
     assert sum(delivered.values()) == 30
+
+
+def test_the_dashboard_for_grafana_asks_for_metrics_and_labels_that_there_are(tmp_path: Path) -> None:
+    board = json.loads((ROOT / "docs" / "guides" / "grafana.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    asked += [variable["query"] for variable in board["templating"]["list"]]
+    known = {family.name for family in prometheus.FAMILIES}
+    named = set(re.findall(r"heliograph_\w+", " ".join(asked)))
+    assert len(named) > 8
+    assert named <= known
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    with hg.Station(tmp_path) as station:
+        channel = station.channel("a", Ping, qos=hg.QoS(durability="persistent"))
+        channel.consumer(name="billing")
+        channel.push(Ping(1))
+        labels = set(re.findall(r"[{,](\w+)=", station.metrics()))
+    grouped = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", " ".join(asked)))))
+    assert grouped <= {*labels, "peer_name", "reason"}

@@ -76,7 +76,8 @@ def test_stations_of_a_domain_tell_each_other(monkeypatch: pytest.MonkeyPatch, t
 
         def delivered() -> bool:
             told, silent = snapshot.ask_all(one.mesh)
-            assert not silent
+            if silent:
+                return False  # a busy machine
             (other,) = told
             channel = other.channel("air.tracks")
             return other.name == "two" and channel is not None and channel.delivered == 1

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 import pytest
 
 import heliograph as hg
+from heliograph.cli import station as cli_station
 from heliograph.errors import MissingExtra
 from heliograph.web import tail
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
@@ -279,3 +280,19 @@ def test_an_address_that_cannot_be_is_refused_and_a_page_without_its_extra_says_
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtra, match=r"pip install 'heliograph\[page\]'"):
         hg.Station(page=True)
+
+
+def test_a_keeper_without_the_extra_keeps_all_the_same_and_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with hg.Station() as station:
+        assert cli_station._served(station, page=False) == (None, None)
+        link, problem = cli_station._served(station, page="127.0.0.1:0")
+        assert (link, problem) == (station.page, None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with hg.Station() as station:
+        link, problem = cli_station._served(station, page=True)
+        assert link is None
+        assert problem is not None
+        assert "pip install 'heliograph[page]'" in problem
+        station.channel("air.tracks", Track).push(Track(1))
