@@ -214,7 +214,7 @@ def load(
     """
     if path is None:
         return Configuration()
-    return _Reading(str(path), _text(path), carriers, limits or {}, store or {}).configuration()
+    return _Reading(str(path), text_of(path), carriers, limits or {}, store or {}).configuration()
 
 
 def _no_path(value: Any) -> str | None:
@@ -594,7 +594,8 @@ def _header(line: str) -> tuple[str, ...]:
     return tuple(path)
 
 
-def _text(path: str | os.PathLike[str]) -> str:
+def text_of(path: str | os.PathLike[str]) -> str:
+    """A configuration file's text; InvalidConfiguration when it cannot be read."""
     try:
         file = Path(path)
     except TypeError:

@@ -29,6 +29,7 @@ from heliograph.facades.dcps.conditions import (
     WaitSet,
 )
 from heliograph.facades.dcps.participant import DomainParticipant, DomainParticipantFactory
+from heliograph.facades.dcps.profiles import QosProfile, load_profiles
 from heliograph.facades.dcps.publisher import Publisher
 from heliograph.facades.dcps.reader import DataReader, Sample
 from heliograph.facades.dcps.subscriber import Subscriber
@@ -98,6 +99,7 @@ __all__ = [
     "Presentation",
     "Publisher",
     "PublisherQos",
+    "QosProfile",
     "QueryCondition",
     "ReadCondition",
     "ReaderDataLifecycle",
@@ -116,4 +118,5 @@ __all__ = [
     "UserData",
     "WaitSet",
     "WriterDataLifecycle",
+    "load_profiles",
 ]
