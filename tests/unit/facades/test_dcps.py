@@ -809,6 +809,20 @@ def test_transient_samples_outlive_their_writer(ends: Ends) -> None:
     assert {sample.info.instance_state for sample in samples} == {"no-writers"}
 
 
+def test_a_topic_whose_channel_is_open_in_another_way_is_refused_and_not_matched(
+    ends: Ends, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = dcps.Durability("transient-local")
+    station = ends.participant.domain.station
+    station.channel("air.tracks@transient-local-1", Track, qos=hg.QoS(queue=7))
+    with pytest.raises(hg.NotPossible, match="is open with"):
+        ends.writer(durability=kept)
+    assert ends.publisher.contained == ()
+    reader = ends.reader(durability=kept)
+    assert reader.get_subscription_matched_status().current_count == 0
+    assert "transient-local" not in caplog.text
+
+
 def test_an_instance_that_is_over_is_forgotten_after_a_while(ends: Ends) -> None:
     writer = ends.writer()
     reader = ends.reader(reader_data_lifecycle=dcps.ReaderDataLifecycle(autopurge_disposed=0.05))

@@ -43,6 +43,8 @@ DISCOVERY: Final = "dcps.discovery"
 LIVELINESS: Final = "dcps.liveliness"
 LOOK_SECONDS: Final = 0.05
 """Between two looks at the stations of the domain: which are gone, and which have come to want a channel."""
+LOOKS: Final = 40
+"""After so many looks a station that announced entities, and was never there, is gone."""
 ASSERTS_PER_LEASE: Final = 4
 """So that one that comes late does not end a lease."""
 
@@ -141,6 +143,8 @@ class Domain:
         self._hearers: list[Callable[[Announcement], None]] = []
         self._seen: set[str] = set()
         """Stations that had the channel of discovery open."""
+        self._absent: dict[str, int] = {}
+        """Stations that were never seen though they announced entities: how often they were looked for."""
         self._channel: Channel[Announcement] = station.channel(
             DISCOVERY, Announcement, qos=QoS(durability="transient-local", history=1)
         )
@@ -330,7 +334,7 @@ class Domain:
                 here.add(name)
             fed.update((name, state.name) for state in station.channels if state.consumers)
         with self.lock:
-            gone = self._seen - here
+            gone = (self._seen - here) | self._never_seen(here)
             self._seen = (self._seen | here) - gone
             lost = [one for one in self.entities.values() if one.station in gone]
             writers = list(self.local_writers.values())
@@ -338,6 +342,12 @@ class Domain:
             self._hear(msgspec.structs.replace(announcement, alive=False))
         for writer in writers:
             writer.look_again(fed)
+
+    def _never_seen(self, here: set[str]) -> set[str]:
+        """Stations that announced entities and were gone before they were looked at. Under the lock."""
+        absent = {one.station for one in self.entities.values()} - here - self._seen - {self.name}
+        self._absent = {station: self._absent.get(station, 0) + 1 for station in absent}
+        return {station for station, looks in self._absent.items() if looks >= LOOKS}
 
     # Liveliness
 

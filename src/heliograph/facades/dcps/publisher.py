@@ -76,9 +76,9 @@ class Publisher(Entity[PublisherQos]):
             raise PreconditionNotMet(self.name, "a content-filtered topic has readers only; give its topic")
         topic.check()
         writer = DataWriter(self, topic, self._default if qos is None else qos, listener, mask)
-        self._writers.append(writer)
         if self.is_enabled and self._qos.entity_factory.autoenable:
             writer.enable()
+        self._writers.append(writer)
         return writer
 
     def delete_datawriter(self, writer: DataWriter[Any]) -> None:

@@ -18,7 +18,7 @@ from heliograph.channel.queueing.reader_cache import (
     SampleInfo,
     Wanted,
 )
-from heliograph.errors import BadParameter, PreconditionNotMet, Unsupported
+from heliograph.errors import BadParameter, HeliographError, PreconditionNotMet, Unsupported
 from heliograph.facades.dcps.conditions import QueryCondition, ReadCondition
 from heliograph.facades.dcps.discovery import Announcement, Peer, encode_policies, fields_of
 from heliograph.facades.dcps.entity import Entity
@@ -212,8 +212,11 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             start = "earliest"
         feed = channel.feed_cache(self._offer, name=self.instance_handle, start=start, **options)
         with self.domain.lock:
+            is_here = self.instance_handle in self.domain.local_readers
             self._feeds[name] = feed
-        return True
+        if not is_here:  # it was deleted meanwhile
+            feed.close()
+        return is_here
 
     def _peer(self) -> Peer:
         with self.domain.lock:
@@ -307,7 +310,15 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
                 matched.use(writer)
             else:
                 self._match(writer)
-        if self._open_feed(named, qos):
+        try:
+            is_new_feed = self._open_feed(named, qos)
+        except HeliographError as error:
+            with self.domain.lock:
+                self._feeds.pop(named, None)
+            self.lose(writer)
+            self.domain.report(self.name, error)
+            return
+        if is_new_feed:
             self.announce()
 
     def _match(self, writer: Peer) -> None:

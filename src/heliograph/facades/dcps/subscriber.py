@@ -57,8 +57,12 @@ class Subscriber(Entity[SubscriberQos]):
         self.check()
         reader = DataReader(self, topic, self._default if qos is None else qos, listener, mask)
         self._readers.append(reader)
-        if self.is_enabled and self._qos.entity_factory.autoenable:
-            reader.enable()
+        try:
+            if self.is_enabled and self._qos.entity_factory.autoenable:
+                reader.enable()
+        except BaseException:
+            self.delete_datareader(reader)
+            raise
         return reader
 
     def delete_datareader(self, reader: DataReader[Any]) -> None:
