@@ -45,5 +45,5 @@ def test_a_coordinator_that_knows_of_no_epochs_finds_all_else_where_it_was() -> 
         .hex()
         .startswith("9701009192a170019192a170020304")
     )
-    assert encode(Settle(1, settled[0], None, epochs[0])).hex().startswith("940192a17001c0")
+    assert encode(Settle(1, settled[0], None, epochs[0])).hex().startswith("960192a17001c0")
     assert encode(Leave(1, settled, [], [], epochs)).hex().startswith("95019192a170019090")
