@@ -126,7 +126,7 @@ class Domain:
         self.listeners = ListenerCalls(tasks)
         self.is_listened_to = False
         """Whether any entity ever had a listener."""
-        self._waiting = 0
+        self.waiting = 0
         """Threads that wait for a change."""
         self.users = 0
         """Participants that are open."""
@@ -175,7 +175,7 @@ class Domain:
         """Wait until something has changed so that a condition holds; it is asked under the lock."""
         deadline = None if timeout is None else self.clock.monotonic_ns() + round(timeout * 1e9)
         with self.lock:
-            self._waiting += 1
+            self.waiting += 1
             try:
                 while not happened():
                     left = None if deadline is None else seconds_until(self.clock, deadline)
@@ -183,12 +183,12 @@ class Domain:
                         return False
                     self.changed.wait(left)
             finally:
-                self._waiting -= 1
+                self.waiting -= 1
         return True
 
     def notify(self) -> None:
         """Wake those who wait for a condition. Under the lock."""
-        if self._waiting:
+        if self.waiting:
             self.changed.notify_all()
 
     def report(self, name: str, error: HeliographError) -> None:

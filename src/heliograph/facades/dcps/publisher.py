@@ -55,7 +55,7 @@ class Publisher(Entity[PublisherQos]):
         self._writers: list[DataWriter[Any]] = []
         self._default = DataWriterQos()
         self._sets = count(1)
-        self._collecting = 0
+        self.collecting = 0
         """How deep `begin_coherent_changes` is nested."""
         self._collected: list[tuple[DataWriter[Any], Any, int]] = []
         self._suspended = 0
@@ -127,16 +127,16 @@ class Publisher(Entity[PublisherQos]):
         if not self._qos.presentation.coherent:
             raise PreconditionNotMet(self.name, "its presentation is not coherent")
         with self.domain.lock:
-            self._collecting += 1
+            self.collecting += 1
 
     def end_coherent_changes(self) -> None:
         """Write what was collected: readers that asked for coherence see all of it or nothing."""
         self.check_enabled()
         with self.domain.lock:
-            if not self._collecting:
+            if not self.collecting:
                 raise PreconditionNotMet(self.name, "begin_coherent_changes() first")
-            self._collecting -= 1
-            if self._collecting:
+            self.collecting -= 1
+            if self.collecting:
                 return
             collected, self._collected = self._collected, []
         by_writer: dict[str, list[tuple[DataWriter[Any], Any, int]]] = {}
@@ -149,10 +149,10 @@ class Publisher(Entity[PublisherQos]):
 
     def collects(self, writer: DataWriter[Any], data: Any, source_timestamp: int | None) -> bool:
         """Whether a sample waits for the end of a coherent set."""
-        if not self._collecting:
+        if not self.collecting:
             return False
         with self.domain.lock:
-            if not self._collecting:
+            if not self.collecting:
                 return False
             now = self.domain.now()
             self._collected.append((writer, data, now if source_timestamp is None else source_timestamp))

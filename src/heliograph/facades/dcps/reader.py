@@ -26,7 +26,7 @@ from heliograph.facades.dcps.listeners import Listening
 from heliograph.facades.dcps.topic import ContentFilteredTopic, channel_of
 from heliograph.facades.dcps.writer import CHANGE, is_apart
 from heliograph.model.event import Event, info_of
-from heliograph.qos.dds_policies import DataReaderQos, DataWriterQos
+from heliograph.qos.dds_policies import DataReaderQos, DataWriterQos, ResourceLimits
 from heliograph.qos.explanation import Endpoint, explain_endpoints
 from heliograph.qos.request_offered import incompatible, policies_of
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.queueing.reader_cache import Change, InstanceState, SampleState, ViewState
     from heliograph.channel.receive.cache_feed import CacheFeed
+    from heliograph.channel.receive.subscription import Receiver
     from heliograph.facades.dcps.statuses import (
         CountStatus,
         DeadlineMissedStatus,
@@ -140,7 +141,9 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         self._coherent = presentation.coherent
         self.cache = ReaderCache(limits_of(qos, ordered=self._ordered))
         self._is_timed = _is_timed(self.cache.limits)
-        self._feeds: dict[str, CacheFeed | None] = {}
+        self._feeds: dict[str, Receiver | None] = {}
+        self._stopping: list[CacheFeed] = []
+        """Those of them that stop while the cache is full."""
         self._matched: dict[str, _Matched] = {}
         """Writers by the name of their supplier."""
         self._refused: set[str] = set()
@@ -150,6 +153,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         self._last_rejected: tuple[str, int] = ("", 0)
         self._timer_due: int | None = None
         self._conditions: list[ReadCondition] = []
+        self._time_ns = self.domain.clock.time_ns
         self.peer = self._peer()
 
     @property
@@ -210,13 +214,24 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             start = "now"
         elif channel.qos.journalled:
             start = "earliest"
-        feed = channel.feed_cache(self._offer, name=self.instance_handle, start=start, **options)
+        feed: Receiver
+        if channel.qos.durability == "volatile" and self._never_rejects():
+            # Nothing ever waits, so no queue is needed: the thread that pushes, or reads a link, stores it.
+            feed = channel.subscribe(self._store, inline=True, name=self.instance_handle, **self._where)
+        else:
+            feed = stops = channel.feed_cache(self._offer, name=self.instance_handle, start=start, **options)
+            with self.domain.lock:
+                self._stopping.append(stops)
         with self.domain.lock:
             is_here = self.instance_handle in self.domain.local_readers
             self._feeds[name] = feed
         if not is_here:  # it was deleted meanwhile
             feed.close()
         return is_here
+
+    def _never_rejects(self) -> bool:
+        limits = self._qos.resource_limits
+        return self._qos.history.kind == "keep-last" and limits == ResourceLimits()
 
     def _peer(self) -> Peer:
         with self.domain.lock:
@@ -392,6 +407,10 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
 
     # What comes
 
+    def _store(self, event: Event, header: Header) -> None:
+        """By a channel, in the thread that pushes."""
+        self._offer(event, header)
+
     def _offer(self, event: Event, header: Header) -> bool:
         """By a channel, under its locks: False when the cache is full and the reader reliable."""
         with self.domain.lock:
@@ -409,7 +428,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             return True
 
     def _take_in(self, event: Event, header: Header, matched: _Matched | None) -> bool:
-        now = self.domain.now()
+        now = self._time_ns()
         writer = header.supplier if matched is None else matched.peer.id
         if matched is not None:
             before = matched.sequence
@@ -462,7 +481,12 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
     def _data_came(self) -> None:
         """Under the lock."""
         self.status.changed.add("data_available")
-        self.subscriber.data_came(self)
+        self.subscriber.status.changed.add("data_on_readers")
+        domain = self.domain
+        if domain.waiting:
+            domain.notify()
+        if domain.is_listened_to:
+            self.subscriber.data_came(self)
 
     # Time
 
@@ -576,9 +600,9 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             found = self.cache.select(wanted, take=take, now=self.domain.now())
             self.status.changed.discard("data_available")
             self.subscriber.status.changed.discard("data_on_readers")
-            feeds = [feed for feed in self._feeds.values() if feed is not None] if take else []
-        for feed in feeds:
-            feed.resume()
+        if take:
+            for feed in self._stopping:
+                feed.resume()
         return [Sample(data, info) for data, info in found]
 
     def _of(self, condition: ReadCondition, max_samples: int | None) -> Wanted:

@@ -118,11 +118,7 @@ class Subscriber(Entity[SubscriberQos]):
         return copied
 
     def data_came(self, reader: DataReader[Any]) -> None:
-        """A reader has something new. Under the domain's lock."""
-        self.status.changed.add("data_on_readers")
-        self.domain.notify()
-        if not self.domain.is_listened_to:
-            return
+        """A reader has something new: tell the listener. Under the domain's lock."""
         method = self._method("data_on_readers")
         if method is not None:
             self.domain.listeners.post(partial(method, self))

@@ -94,6 +94,8 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         self._channel: Channel[T] | None = None
         self._supplier: Supplier[T] | None = None
         self._priority: int | None = None
+        self._is_plain = False
+        """Whether a sample needs nothing but to be pushed."""
         self._matched: dict[str, Peer] = {}
         self._refused: set[str] = set()
         self._pending: dict[str, Peer] = {}
@@ -165,6 +167,12 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         value = self._qos.transport_priority.value
         self._priority = None if value == 0 else min(5, max(1, NORMAL + value))
         lease = self._qos.liveliness.lease
+        self._is_plain = (
+            self._priority is None
+            and lease is None
+            and self._qos.deadline.period is None
+            and self._qos.latency_budget.duration == 0
+        )
         if lease is not None:
             self.domain.keep_asserting(lease)
 
@@ -303,11 +311,15 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
             handle: of that instance, if it was registered; it is checked.
             source_timestamp: nanoseconds since 1970; else now.
         """
-        self.check_enabled()
+        if self.is_deleted or not self.is_enabled:
+            self.check_enabled()
         registered = self._registered(data, handle)
-        if self.publisher.collects(self, data, source_timestamp):
+        if self.publisher.collecting and self.publisher.collects(self, data, source_timestamp):
             return
         registered.last = data
+        if self._is_plain and source_timestamp is None:
+            self._push_plain(data)
+            return
         if self._qos.latency_budget.duration == 0:
             self._push(data, None, source_timestamp)
         elif source_timestamp is None and self._may_wait():
@@ -316,6 +328,13 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
             self.flush()
             self._push(data, None, source_timestamp)
         self._written(registered)
+
+    def _push_plain(self, data: T) -> None:
+        """A sample about which nothing is to be said."""
+        try:
+            self._supplier.push(data)  # type: ignore[union-attr]  # it is enabled
+        except QueueFull:
+            self._push(data, None, None)
 
     def write_part(self, data: T, part: str, source_timestamp: int) -> None:
         """A part of a coherent set; by the publisher."""
