@@ -1,4 +1,4 @@
-"""An airspace in ten processes, and its data pipeline on Spark: the whole of Heliograph at once.
+"""An airspace in eleven processes, and its data pipeline on Spark: the whole of Heliograph at once.
 
     make run                  about a minute on two cores; the exit code is 0 only if everything was checked
     make run KEEP=1           the keeper stays up afterwards, until Ctrl-C
@@ -12,8 +12,9 @@ raises an alert when a fast track meets a storm in its region, and a watchdog sp
 happen for a while. The keeper is killed with SIGKILL and started again: everybody heals by themselves, and
 nothing is lost or doubled.
 
-Meanwhile Spark streams windows of the tracks back into a channel that a consumer receives. At the end the
-pipeline archives, measures, snapshots and reports, and every count is compared with what the consumers saw.
+Meanwhile Spark streams windows of the tracks back into a channel that a display shows. At the end the
+pipeline archives, measures, snapshots, aligns tracks with the weather for training and reports, and every
+count is compared with what the consumers saw.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from datetime import datetime  # noqa: TC003 - a field of an event
+from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -231,6 +232,17 @@ def tower(domain: str) -> None:
         stop.wait()
 
 
+def display(domain: str) -> None:
+    """Show the windows that Spark streams into a channel, as they come."""
+    stop = when_told()
+    with hg.Station(domain=domain, name="display") as station:
+        channel = station.channel("air.loads", Load, qos=PERSISTENT)
+        with channel.consumer(name="display", start="earliest") as consumer:
+            while not stop.is_set():
+                for load in consumer.read(max=100, timeout=0.2):
+                    say(region=load.region, start=second_of(load)[1], tracks=load.tracks)
+
+
 def patiently(push: Callable[[], object]) -> int:
     """Repeat a push until its keeper is back; its id keeps it from counting twice. Returns how often."""
     end = time.monotonic() + LIMIT
@@ -360,7 +372,9 @@ class Show:
 
 def main() -> int:
     """Set the stage, disturb it, and compare what everybody saw."""
-    parser = argparse.ArgumentParser(description="An airspace in ten processes, and its pipeline on Spark.")
+    parser = argparse.ArgumentParser(
+        description="An airspace in eleven processes, and its pipeline on Spark."
+    )
     parser.add_argument("--out", type=Path, help="where histories, tables and report are left; emptied first")
     parser.add_argument("--stay", action="store_true", help="keep the keeper up until Ctrl-C; needs --out")
     asked = parser.parse_args()
@@ -411,7 +425,8 @@ def play(root: Path, show: Show) -> dict[str, Any]:
     show.tell(f"the watcher of {FILTERS['fast']!r} is killed after {len(first)} tracks, and started again")
     fast = show.start("watch", domain, "fast")
     query = stream_loads(spark, root)
-    show.tell("Spark streams windows of the tracks back into air.loads")
+    screen = show.start("display", domain)
+    show.tell("Spark streams windows of the tracks back into air.loads, and a display shows them")
     wait_for(radars, TRACKS // 2)
     north = show.start("watch", domain, "north")
     show.tell(f"another watcher joins late and wants {FILTERS['north']!r}: history first, then live")
@@ -429,8 +444,8 @@ def play(root: Path, show: Show) -> dict[str, Any]:
     expected = {f"{site}{n}" for site in SITES for n in (*range(TRACKS), LAST)}
     shared = settled(controllers, len(expected))
     office.until(PLANS * len(SITES))
-    loads = live_loads(domain, query)
-    codes += [one.finish() for one in (*controllers, storms, guard, office, *radars, holder)]
+    loads = displayed(screen, query, folder)
+    codes += [one.finish() for one in (*controllers, storms, guard, office, screen, *radars, holder)]
     show.check("processes that ended well", sum(code == 0 for code in codes), len(codes))
     seen = {"fast": first + fast.said, "north": north.said}
     show.tell("everybody has gone home; the pipeline works over the histories")
@@ -486,14 +501,19 @@ def stream_loads(spark: SparkSession, root: Path) -> Any:
     return written.trigger(processingTime="1 second").start()
 
 
-def live_loads(domain: str, query: Any) -> list[Load]:
-    """The windows that Spark has closed, as a consumer of another process gets them."""
+def displayed(screen: Started, query: Any, folder: str) -> list[Load]:
+    """The windows that Spark has closed, as the display has shown them; one that it got again counts once."""
     query.processAllAvailable()
     query.stop()
-    with hg.Station(domain=domain, name="display") as station:
-        channel = station.channel("air.loads", Load, qos=PERSISTENT)
-        with channel.consumer(start="earliest", until="now") as consumer:
-            return list(consumer)
+    there = hg.history(folder, "air.loads").count()
+    end = time.monotonic() + LIMIT
+    while len(shown := {(line["region"], line["start"]): line["tracks"] for line in screen.said}) < there:
+        if time.monotonic() > end:
+            raise SystemExit(f"the display shows {len(shown)} of {there} windows")
+        time.sleep(0.05)
+    return [
+        Load(region, datetime.fromtimestamp(start, UTC), tracks) for (region, start), tracks in shown.items()
+    ]
 
 
 def inspect(  # noqa: PLR0917 - all that was seen
@@ -528,9 +548,9 @@ def inspect(  # noqa: PLR0917 - all that was seen
             .groupBy("region", "start").agg({"*": "count"}).withColumnRenamed("count(1)", "n").collect()
         }  # fmt: skip
         right = [load for load in loads if windows.get(second_of(load)) == load.tracks]
-        show.check("windows that Spark streamed and a consumer received", len(right), len(loads))
+        show.check("windows that Spark streamed and the display showed", len(right), len(loads))
         show.check("windows of at least one region", bool(loads), True, "yes")
-        show.tell("archive as Delta, quality, snapshot, report")
+        show.tell("archive as Delta, quality, snapshot, align, report")
         archived = jobs.archive(spark, data, "air.tracks", root / "tables" / "tracks", format="delta")
         show.check("rows of the Delta table", archived.events, len(expected))
         quality = jobs.quality(spark, data, "air.tracks", expect=["speed BETWEEN 0 AND 1000"])
@@ -540,6 +560,14 @@ def inspect(  # noqa: PLR0917 - all that was seen
         show.check("rows of the ledger out of balance", quality.unbalanced, 0)
         snapshot = jobs.snapshot(spark, data, "air.tracks", root / "tables" / "latest")
         show.check("keys of the snapshot", snapshot.keys, len(expected))
+        aligned = jobs.align(
+            spark, data, {"track": "air.tracks", "weather": "air.weather"}, root / "tables" / "train",
+            lead="track", by="region", tolerance=2.0, test_fraction=0.2,
+        )  # fmt: skip
+        show.check("rows to train and test with, one for each track", aligned.rows, len(expected))
+        show.check(
+            "rows to train with come first", aligned.train > aligned.test > 0, True, f"{aligned.train}"
+        )
         report = jobs.report(spark, data, root / "report.html", window=1.0)
         shown = {one.channel: one.events for one in report.channels}
         show.check("tracks on the report", shown["air.tracks"], len(expected))
@@ -550,6 +578,7 @@ def inspect(  # noqa: PLR0917 - all that was seen
             "measures": quality.measures,
             "report": shown,
             "loads": len(loads),
+            "aligned": aligned,
             "missed": quality.missed_deadlines,
             "deliveries": quality.deliveries,
         }  # fmt: skip
@@ -594,6 +623,12 @@ def summary(show: Show, numbers: dict[str, Any], root: Path | None) -> None:
         "tower",
         f"{numbers['alerts']} alerts, {numbers['calms']} times calm; {numbers['loads']} windows by Spark",
     )
+    aligned = numbers["aligned"]
+    told.add_row(
+        "training table",
+        f"{aligned.train} rows to train with, {aligned.test} to test with; "
+        f"{aligned.gaps['weather']} have no weather",
+    )
     show.console.print(told)
     good = all(ok for _, _, ok in show.checks)
     took = time.monotonic() - show.began
@@ -603,7 +638,8 @@ def summary(show: Show, numbers: dict[str, Any], root: Path | None) -> None:
             f"report: {root}/report.html\ntables: {root}/tables\n"
             f"try:    helio journal ls {root}/data\n"
             f"        helio journal cat {root}/data air.alerts\n"
-            f"        helio replay {root}/data air.tracks --help"
+            f'        helio pipeline cutouts {root}/data air.tracks {root}/tables/fast --when "speed > 850"\n'
+            f"        helio replay {root}/data air.tracks again.tracks --speed 10"
         )
 
 
@@ -628,6 +664,7 @@ ROLES: dict[str, Callable[..., None]] = {
     "watch": watch,
     "control": control,
     "tower": tower,
+    "display": display,
 }
 
 if __name__ == "__main__":

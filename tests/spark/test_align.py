@@ -185,6 +185,19 @@ def test_a_grid_is_split_by_time_with_an_embargo_and_the_boundary_of_the_first_r
     assert more.test == more.rows > 0
 
 
+def test_with_a_leading_channel_the_test_part_is_the_last_of_its_own_time(
+    rig: Rig, tmp_path: Path, spark: SparkSession
+) -> None:
+    for t in (0, 10, 20, 30, 40):
+        rig.push(rig.camera, Camera("a", t), t)
+    rig.push(rig.gps, Gps("a", 1.0), 10_000)  # it goes on long after the last frame
+    done = jobs.align(
+        spark, rig.folder, {"cam": "robot.camera", "gps": "robot.gps"}, tmp_path / "t", lead="cam",
+        time="source", test_fraction=0.5,
+    )  # fmt: skip
+    assert (done.train, done.test) == (2, 3)
+
+
 def test_a_late_event_changes_no_row_is_counted_and_is_the_last_value_of_rows_to_come(
     rig: Rig, tmp_path: Path, spark: SparkSession
 ) -> None:

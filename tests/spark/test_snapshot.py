@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import heliograph as hg
-from heliograph.errors import InvalidOption, TableMismatch
+from heliograph.errors import InvalidOption, NoHistory, TableMismatch
 from heliograph.spark import jobs
 from heliograph.spark.jobs.tables.workplace import Workplace
 from tests.unit.spark.histories import Keeper
@@ -130,3 +130,45 @@ def test_events_without_a_key_and_tables_of_others_are_refused(tmp_path: Path, s
         (place.own / "table.json").write_bytes(msgspec.json.encode(state))
     with pytest.raises(TableMismatch, match="it holds events of x"):
         jobs.snapshot(spark, tmp_path / "data", "air.plans", tmp_path / "table")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_a_station_serves_the_table_to_who_joins_late_and_the_history_goes_on_from_its_positions(
+    kind: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    qos = hg.QoS(durability="persistent", compaction="key")
+    table = tmp_path / "table"
+    with hg.Station(tmp_path / "data") as station:
+        tracks = station.channel("air.tracks", Track, Plan, qos=qos)
+        for n in range(40):
+            tracks.push(Track(n % 8, "a", n / 4))
+        tracks.push(Plan(1, ["x", "y"]))
+        tracks.forget(3, "a", type=Track)
+        jobs.snapshot(spark, tmp_path / "data", "air.tracks", table, format=kind)
+        tracks.push(Track(1, "a", 99.0))
+    held = jobs.load_snapshot(table, LaterTrack, Plan)  # a later version: its new field has its default
+    expected = {n % 8: LaterTrack(n % 8, "a", n / 4, 0.0) for n in range(40)}
+    del expected[3]
+    assert {event.id: event for event in held.events if isinstance(event, LaterTrack)} == expected
+    assert [event for event in held.events if isinstance(event, Plan)] == [Plan(1, ["x", "y"])]
+    with hg.Station(tmp_path / "data") as station:
+        again = station.channel("air.tracks", Track, Plan, qos=qos)
+        with again.consumer(start=held.positions, until="now") as rest:
+            assert list(rest) == [Track(1, "a", 99.0)]
+    with hg.Station() as station:
+        late = station.channel("air.tracks", LaterTrack, Plan)
+        late.state(lambda: jobs.load_snapshot(table, LaterTrack, Plan).events)
+        served = late.fetch_state(10.0)
+    assert sorted(map(repr, served)) == sorted(map(repr, held.events))
+
+
+def test_what_is_no_snapshot_is_not_loaded(tmp_path: Path) -> None:
+    with pytest.raises(NoHistory):
+        jobs.load_snapshot(tmp_path / "none", Track)
+    with pytest.raises(TableMismatch, match="no class is named"):
+        jobs.load_snapshot(tmp_path / "none")
+    with Workplace.locked(tmp_path / "table") as place:
+        state = {"layout": 1, "version": 1, "columns": "", "positions": {}, "files": [], "moves": []}
+        (place.own / "table.json").write_bytes(msgspec.json.encode(state))
+    with pytest.raises(TableMismatch, match="it is no snapshot"):
+        jobs.load_snapshot(tmp_path / "table", Track)

@@ -24,8 +24,10 @@ from heliograph.spark.jobs.cutouts import CutOutJob, CutOuts, cutouts
 from heliograph.spark.jobs.quality import Expectation, Quality, QualityJob, quality
 from heliograph.spark.jobs.quality_events import QualityRecord, Quarantined
 from heliograph.spark.jobs.register import Registered, RegisterJob, register
+from heliograph.spark.jobs.replay import replay
 from heliograph.spark.jobs.report import ChannelReport, Report, ReportJob, report
 from heliograph.spark.jobs.snapshot import Snapshot, SnapshotJob, snapshot
+from heliograph.spark.jobs.snapshot_state import SnapshotState, load_snapshot
 
 __all__ = [
     "AlignJob",
@@ -48,12 +50,15 @@ __all__ = [
     "ReportJob",
     "Snapshot",
     "SnapshotJob",
+    "SnapshotState",
     "align",
     "archive",
     "correlate",
     "cutouts",
+    "load_snapshot",
     "quality",
     "register",
+    "replay",
     "report",
     "snapshot",
 ]

@@ -344,8 +344,16 @@ class AlignJob:
 
         from heliograph.spark.jobs.asof import TIME  # noqa: PLC0415 - as above
 
-        times = reduce(lambda a, b: a.union(b), [frame.select(TIME) for frame in frames.values()])
-        (row,) = times.agg(f.min(TIME), f.max(TIME), f.count("*")).collect()
+        lead = self._lead()
+        times = reduce(
+            lambda a, b: a.union(b),
+            [
+                frame.select(TIME, f.lit(lead in (None, alias)).alias("_leads"))
+                for alias, frame in frames.items()
+            ],
+        )
+        leads = f.when(f.col("_leads"), f.col(TIME))
+        (row,) = times.agg(f.min(TIME), f.max(TIME), f.count("*"), f.min(leads), f.max(leads)).collect()
         return None if row[0] is None else _Span(*row)
 
     def _late(self, spark: SparkSession, alias: str, batch: Any, until: int) -> int:
@@ -362,7 +370,9 @@ class AlignJob:
             return (self.test_from - EPOCH) // timedelta(microseconds=1) * 1000
         if self.test_fraction is None or reached.test_from is not None:
             return reached.test_from
-        return until - round((until - span.first) * self.test_fraction)
+        first = span.first if span.rows_first is None else span.rows_first
+        last = until if span.rows_last is None else min(until, span.rows_last)
+        return last - round((last - first) * self.test_fraction)
 
     def _write(  # noqa: PLR0917 - what a pass consists of
         self,
@@ -473,6 +483,9 @@ class _Span(NamedTuple):
     first: int
     last: int
     events: int
+    rows_first: int | None
+    rows_last: int | None
+    """Of the leading channel; without one, of all."""
 
 
 def _ns(seconds: float) -> int:
