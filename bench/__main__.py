@@ -35,6 +35,7 @@ MODULES = (
     "bench.peers.deadlines",
     "bench.peers.configurations",
     "bench.peers.interest",
+    "bench.peers.neighbours",
 )
 
 
