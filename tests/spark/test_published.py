@@ -100,3 +100,48 @@ def test_what_a_store_cannot_do_is_refused_by_name(spark: SparkSession, publishe
     frame = spark.createDataFrame([(1, 1.0)], "id long, speed double")
     with pytest.raises(Exception, match="path"):
         frame.write.format("heliograph").options(**said).mode("append").save()
+
+
+def test_a_store_or_a_folder_is_a_table_of_the_catalog(
+    spark: SparkSession, published: Published, tmp_path: Path
+) -> None:
+    places = {"of_folder": str(tmp_path / "data"), "of_store": published.url}
+    try:
+        for name, path in places.items():
+            spark.sql(
+                f"CREATE TABLE {name} USING heliograph "
+                f"OPTIONS (path '{path}', channel 'air.tracks', start 'earliest')"
+            )
+        published.add(range(200, 210))
+        for name in places:
+            found = spark.sql(f"SELECT count(*) AS n, max(id) AS last FROM {name} WHERE speed >= 50").first()
+            assert found is not None
+            assert (found.n, found.last) == (110, 209)
+        query = (
+            spark.readStream.table("of_folder")
+            .writeStream.format("memory")
+            .queryName("from_table")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+        assert spark.table("from_table").count() == 210
+    finally:
+        for name in places:
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
+    assert len(hg.history(tmp_path / "data", "air.tracks").arrow()) == 210  # the history stays
+
+
+def test_a_table_whose_columns_are_written_out_says_what_to_do(
+    spark: SparkSession, published: Published
+) -> None:
+    spark.sql(
+        f"CREATE TABLE written (id BIGINT) USING heliograph "
+        f"OPTIONS (path '{published.url}', channel 'air.tracks')"
+    )
+    try:
+        with pytest.raises(Exception, match="leave the columns out"):
+            spark.sql("SELECT * FROM written").collect()
+    finally:
+        spark.sql("DROP TABLE written")

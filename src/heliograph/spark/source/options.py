@@ -46,8 +46,8 @@ LATEST: Final = -1
 """How offsets in JSON say so, as for Kafka."""
 
 NO_PATH: Final = (
-    "the folder of the station that keeps the channel (of a table Spark hands on no options: "
-    "use CREATE TEMPORARY VIEW ... USING heliograph OPTIONS (...))"
+    "the folder of the station that keeps the channel (of a table whose columns are written out Spark hands "
+    "on no options: leave the columns out, or use CREATE TEMPORARY VIEW)"
 )
 
 STRATEGY: Final = "startingOffsetsByTimestampStrategy"

@@ -37,6 +37,7 @@ from heliograph.spark.source.partitions import ChannelPartitions
 from heliograph.spark.source.plan import chosen_types, rows_per_task, slices_of
 from heliograph.spark.source.pruning import pruned
 from heliograph.spark.source.stream import Stream
+from heliograph.spark.source.table_options import options_of, with_options, without_options
 from heliograph.spark.source.tasks import Job, Slice, batches
 from heliograph.spark.source.tracebacks import told_shortly
 
@@ -92,21 +93,21 @@ class HeliographSource(DataSource):
         found = _columns(options, joined)
         self._planned(options, watch, joined).shape(found)  # a wrong filter is refused here already
         watch.close()
-        return from_arrow_schema(found, prefer_timestamp_ntz=False)
+        return with_options(from_arrow_schema(found, prefer_timestamp_ntz=False), self.options)
 
     @told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_options(self.options, stream=False)
+        options = parse_options(options_of(schema, self.options), stream=False)
         watch = ChannelPartitions(options)
-        job, wanted = self._job(options, watch, schema)
+        job, wanted = self._job(options, watch, without_options(schema))
         ranges = ranges_of(options, watch) if self._ranges is None else self._ranges
         return HistoryReader(options, watch, job, wanted, ranges)
 
     @told_shortly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        options = parse_options(self.options, stream=True)
+        options = parse_options(options_of(schema, self.options), stream=True)
         watch = ChannelPartitions(options)
-        job, wanted = self._job(options, watch, schema)
+        job, wanted = self._job(options, watch, without_options(schema))
         return ChannelStreamReader(options, watch, job, wanted)
 
     @told_shortly
