@@ -36,6 +36,7 @@ MODULES = (
     "bench.peers.configurations",
     "bench.peers.interest",
     "bench.peers.neighbours",
+    "bench.peers.dds",
 )
 
 
