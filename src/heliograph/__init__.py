@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from heliograph.model.event import Header as Header
     from heliograph.model.event import format_of as format_of
     from heliograph.model.formats import Format as Format
+    from heliograph.monitoring.station_events import StationEvent as StationEvent
     from heliograph.monitoring.why import why as why
     from heliograph.patterns.pattern import after as after
     from heliograph.patterns.pattern import all_of as all_of
@@ -138,6 +139,7 @@ _HOMES = {
     "qos.policies": "QoS",
     "station": "Station",
     "history_table": "HistoryTable history",
+    "monitoring.station_events": "StationEvent",
     "monitoring.why": "why",
     "rehearsal": "Rehearsal rehearse",
     "flight_recorder": "CutOut FlightRecorder",

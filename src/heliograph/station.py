@@ -44,6 +44,7 @@ from heliograph.journal.station_folder import Keeping
 from heliograph.links import PEER_LIMIT, Carrier, Identity, check_joining, join
 from heliograph.model.event import Event
 from heliograph.monitoring import snapshot as seen
+from heliograph.monitoring.station_events import STATION, StationEvents
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
 from heliograph.runtime.declared_options import rows_of
@@ -239,6 +240,7 @@ class Station:
             self.channels,
             durable=self._keeping is not None,
         )
+        self._events = StationEvents(self.id, name, self._channels.get)
         self._services = self._shared(station_seq, on_error, priority=priority, filtering=modules.filtering)
         self._seen = seen.Station(
             self.id,
@@ -322,6 +324,7 @@ class Station:
         types = types or self._learned_types(name)
         with self._lock:
             channel = self._channels.get(name)
+            is_new = channel is None
             if channel is None:
                 channel = self._create(name, types, qos or recorded, mode, access or "both")
             elif channel.closed:
@@ -343,10 +346,10 @@ class Station:
                 if new and self._keeping is not None and channel.qos.journalled:
                     self._keeping.declare(name, channel.qos, channel.types)
             channel.discovered = False
-        self._announce(channel)
+        self._announce(channel, is_new=is_new)
         return channel
 
-    def _announce(self, channel: Channel[Any]) -> None:
+    def _announce(self, channel: Channel[Any], *, is_new: bool = True) -> None:
         """Tell others of a channel that was opened, and patterns of names that want it."""
         with self._lock:
             patterns = list(self._patterns)
@@ -354,6 +357,8 @@ class Station:
         if self.mesh is not None:
             self.mesh.wait_carried(channel, CARRIER_LIMIT)
         self._recorder.start()
+        if is_new:
+            self._events.tell("opened", channel.name, text=", ".join(channel.type_names))
         for pattern in patterns:
             pattern.meet(channel)
 
@@ -419,7 +424,7 @@ class Station:
         if not isinstance(pattern, str):
             return self._together(pattern, callback, **options)
         subscription = NamePatternSubscription(
-            pattern, callback, options, reserved=RESERVED, forget=self.forget_pattern
+            pattern, callback, options, reserved=(RESERVED, STATION), forget=self.forget_pattern
         )
         with self._lock:
             self._patterns.append(subscription)
@@ -789,7 +794,7 @@ class Station:
             station_seq,
             lambda: f"{self.id:016x}-{next(suppliers)}",
             self._loop.get,
-            reporter(on_error),
+            self._events.reporting(reporter(on_error)),
             self._store_opener(),
             partial(Coordinator, self.ports),
             self._open_monitor,
@@ -918,6 +923,7 @@ class Station:
             if self._closed:
                 return  # what a station closes it still tells of
             del self._channels[channel.name]
+        self._events.tell("closed", channel.name)
         if self.mesh is not None:
             self.mesh.forget(channel.name)
 

@@ -68,7 +68,7 @@ class NamePatternSubscription:
         callback: Callable[..., object],
         options: dict[str, Any],
         *,
-        reserved: str,
+        reserved: str | tuple[str, ...],
         forget: Callable[[NamePatternSubscription], object],
     ) -> None:
         self.pattern = pattern
