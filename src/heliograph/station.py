@@ -950,7 +950,7 @@ _STATIONS: weakref.WeakSet[Station] = weakref.WeakSet()
 
 def _mark_forked() -> None:
     for station in list(_STATIONS):
-        station._after_fork()  # noqa: SLF001 - of this room
+        station._after_fork()  # noqa: SLF001 - of this module
 
 
 os.register_at_fork(after_in_child=_mark_forked)

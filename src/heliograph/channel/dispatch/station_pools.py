@@ -64,7 +64,7 @@ class Pools:
 
     @cached_property
     def strict(self) -> DispatchPool:
-        """The usual one. Its room is loaded when the first callback is queued."""
+        """The usual one. Its module is loaded when the first callback is queued."""
         return self._new("dispatch", readers=self.readers)
 
     @cached_property

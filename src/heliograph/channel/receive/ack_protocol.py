@@ -1,8 +1,8 @@
 """The acknowledgement protocol: ack options, and what a channel asks of a coordinator.
 
-`heliograph.delivery` fulfils it: a `Coordinator` hands the events of one queue out to its seats, one per
-consumer, and settles what they acknowledge. A durable consumer has a desk of its own, the members of a group
-share one.
+`heliograph.delivery` fulfils it: a `Coordinator` hands the events of one queue out to its members, each a
+consumer, and settles what they acknowledge. A durable consumer has a coordinator of its own, the members of a
+group share one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Handed(NamedTuple):
     """An event in a consumer's hands."""
 
     number: int
-    """Names it at its desk."""
+    """Names it at its coordinator."""
     event: Event
     header: Header
     attempt: int
@@ -110,26 +110,26 @@ def spot_of(handed: Handed) -> Spot:
 
 
 class JoinRequest(NamedTuple):
-    """How a member of a group wants to sit down at a desk elsewhere."""
+    """How a member of a group wants to join a coordinator elsewhere."""
 
     member: str
     raises_gaps: bool
     known: tuple[str, ...]
-    """Partitions within its reach: the desk has to have them all."""
+    """Partitions within its reach: the coordinator has to have them all."""
     patient: bool
     """Whether to wait for a keeper that is away or not ready."""
 
 
 class GroupMembership(Protocol):
-    """One consumer's place at a desk."""
+    """One consumer's membership at a coordinator."""
 
     @property
     def lost(self) -> bool:
-        """Whether there is no place for it any more: it has to find another desk."""
+        """Whether it is a member no more, and has to find another coordinator."""
         ...
 
     def unsent(self) -> list[Spot]:
-        """What was settled by a place that is lost, and not told to its desk."""
+        """What was settled by a membership that is lost, and not told to its coordinator."""
         ...
 
     def withdrawn(self) -> list[Spot]:
@@ -181,12 +181,12 @@ class GroupMembership(Protocol):
         ...
 
     def leave_behind(self) -> None:
-        """As `leave`, of a place that is lost: its desk may be there all the same, and is not waited for."""
+        """As `leave`, of a membership that is lost: its coordinator may be there, and is not waited for."""
         ...
 
 
 class HostMembership(GroupMembership, Protocol):
-    """A place at a desk of this station, whoever's it is."""
+    """A membership at a coordinator of this station, whoever's it is."""
 
     def ack_later(self, number: int, outcome: Callable[[bool | HeliographError], object]) -> None:
         """As `ack`, without waiting: `outcome` is told what it returns or raises."""
@@ -203,7 +203,7 @@ class Coordinator(Protocol):
         ...
 
     def number_of(self, spot: Spot) -> int | None:
-        """What names an event of a history at this desk, handed out by now or not.
+        """What names an event of a history at this coordinator, handed out by now or not.
 
         None when the history went back in time, as it does when its keeper is restored from a copy: there
         is no such event in it any more.
@@ -232,7 +232,7 @@ class HostCoordinator(Coordinator, Protocol):
 
 
 class OpenCoordinator(Protocol):
-    """Makes a desk."""
+    """Makes a coordinator."""
 
     def __call__(
         self,
@@ -245,11 +245,11 @@ class OpenCoordinator(Protocol):
         add_dead_letter: Callable[[Item, int, str], object],
         on_full: Callable[[Header, WindowFull], object] | None = None,
     ) -> HostCoordinator:
-        """A desk for a queue.
+        """A coordinator for a queue.
 
         Args:
             name: of the consumer or group.
-            queue: whose taker the desk becomes.
+            queue: whose taker the coordinator becomes.
             terms: what was agreed.
             cursors: keep how far it has come.
             taken: what was taken from the queue before.

@@ -49,16 +49,16 @@ def leave_behind(consumer: QueuedReceiver, channel: Channel[Any], seconds: float
 class Consumer(QueuedReceiver, Generic[T]):
     """Asked for events by threads or by one task: the first use binds the way.
 
-    Without a seat an event counts as delivered when it has been handed out, and that is all. With one, events
-    are acknowledged: by a durable consumer, by one that shares its stream with a group, by one that is asked
-    for deliveries, and by one whose `ack` is not "auto".
+    Without a membership an event counts as delivered when it has been handed out, and that is all. With one,
+    events are acknowledged: by a durable consumer, by one that shares its stream with a group, by one that is
+    asked for deliveries, and by one whose `ack` is not "auto".
 
     Args:
         ends: whether it ends when all that there was has been handed out.
         raises_gaps: whether what it could not be given is raised where it would have been.
-        open_desk: makes a desk that takes from this consumer's queue.
-        terms: what was agreed about acknowledging; None: nothing, so it has no desk before it needs one.
-        shared: the queue of a group, and its desk.
+        open_desk: makes a coordinator that takes from this consumer's queue.
+        terms: what was agreed about acknowledging; None: nothing, so it has none until it needs one.
+        shared: the queue of a group, and its coordinator.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Consumer(QueuedReceiver, Generic[T]):
         self._ring()
 
     def _sit(self) -> None:
-        """Have a desk between the queue and this consumer from here on."""
+        """Have a coordinator between the queue and this consumer from here on."""
         self._desk = self._open_desk(self.name, self.queue, self._left_in_batch())
         self._seat = self._desk.sit(self.name, self._ring)
 
@@ -347,7 +347,7 @@ class Consumer(QueuedReceiver, Generic[T]):
 
 
 class GroupReceiver(QueuedReceiver):
-    """The receiver of a group that acknowledges: its members are consumers with a seat at one desk."""
+    """The receiver of a group that acknowledges: its members are consumers with one coordinator."""
 
     def __init__(
         self,

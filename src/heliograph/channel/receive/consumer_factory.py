@@ -1,12 +1,12 @@
 """Opens consumers: plain, durable, acknowledging, and members of groups.
 
-A consumer gets a desk (`heliograph.channel.receive.ack_protocol`) when it has to acknowledge anything. The
-members of a group share one, with one cursor on a persistent channel: the group is opened with its first
+A consumer gets a coordinator (`heliograph.channel.receive.ack_protocol`) when it has to acknowledge anything.
+The members of a group share one, with one cursor on a persistent channel: the group is opened with its first
 member, closed with its last, and goes on where it was. Elsewhere a group that says nothing about
 acknowledging needs none.
 
-The desk of a group on a persistent channel is in the station that keeps the history. Members in others sit at
-it through their link: `sit` gives them a place here, and `Partition.desk` those of this station one there.
+The coordinator of a group on a persistent channel is in the station that keeps the history. Members in others
+join it through their link: `sit` makes them members here, and `Partition.desk` those of this station there.
 Where several stations keep the channel, one of them hands out to all, and reads the partitions of the others.
 """
 
@@ -72,7 +72,7 @@ class ConsumerFactory(Generic[T]):
         self._acknowledges = journal is not None or channel.monitor is not None
         """Whether groups of this channel always do."""
         self._seated_members: dict[str, Consumer[T]] = {}
-        """Members of groups on a persistent channel, whichever station has their desk."""
+        """Members of groups on a persistent channel, whichever station has their coordinator."""
 
     def open(self, how: ConsumerRequest, selection: Selection, acking: Acking) -> Consumer[T]:
         if how.ends and self._members.history.keeps and how.start in (None, "earliest"):
@@ -91,11 +91,11 @@ class ConsumerFactory(Generic[T]):
         return group is not None and (self._acknowledges or bool(acking) or group in self._groups)
 
     def groups(self) -> set[str]:
-        """Those that have their desk here."""
+        """Those that have their coordinator here."""
         return set(self._groups)
 
     def member_left(self, member: Consumer[T]) -> None:
-        """A member has left its group, if that has its desk here."""
+        """A member has left its group, if that has its coordinator here."""
         self._members.release_name(member.name)
         assert member.group is not None
         with self._lock:
@@ -119,7 +119,7 @@ class ConsumerFactory(Generic[T]):
         *,
         raises_gaps: bool,
     ) -> tuple[GroupReceiver, HostMembership]:
-        """A place at a group's desk for a member in another station; `one_left` says that it has left."""
+        """Let a member in another station join a group; `one_left` says that it has left."""
         how = ConsumerRequest(member, None, ends=selection.span.ends is not None, raises_gaps=raises_gaps)
         with self._lock:
             shared = self._shared(how, selection, acking)
@@ -190,7 +190,7 @@ class ConsumerFactory(Generic[T]):
         desk = FailoverCoordinator(
             found, lambda: self._find(name, how, selection, agreed, patient=False), self._channel.ports.tasks
         )
-        # Nothing is ever in this queue: what the member gets is in the one that a desk elsewhere takes from.
+        # Nothing is ever in this queue: a coordinator elsewhere takes what the member gets from another one.
         queue = found.queue or self._journal.queue(name, selection, lambda _: None, None)
         member = self._member(name, how, selection, queue, desk)
         with self._lock:
@@ -200,7 +200,7 @@ class ConsumerFactory(Generic[T]):
     def _find(
         self, name: str, how: ConsumerRequest, selection: Selection, acking: Acking, *, patient: bool
     ) -> Found:
-        """The one desk of a group: of several keepers, the first that has it or can open it."""
+        """The one coordinator of a group: of several keepers, the first that has it or can open it."""
         refused: CursorHeld | QueryFailed | None = None
         assert self._journal is not None
         hosts = self._journal.hosts()
@@ -287,7 +287,7 @@ class ConsumerFactory(Generic[T]):
     def _give_way(self, shared: GroupReceiver, partition: str) -> None:
         """Two keepers that could not reach each other have opened a group, each without what the other keeps.
 
-        The one that comes later in their order closes its desk: members find the other when they ask next.
+        The later one in their order closes its coordinator: members find the other when they next ask.
         """
         store = self._channel.store
         if store is not None and partition < store.partition:

@@ -1,9 +1,10 @@
 """The membership of a group's member, which finds another coordinator when its own is gone.
 
-The desk of a group on a persistent channel is in one of the stations that keep it. When that station leaves,
-or does not know the member any more because it was started again, the member looks for a desk anew. All
-walk through the keepers in one order, and the first that can have every partition within reach opens one: so
-they meet again. What they hold can be acknowledged at the new desk; what is not comes again there, marked.
+The coordinator of a group on a persistent channel is in one of the stations that keep it. When that station
+leaves, or does not know the member any more because it was started again, the member looks for another
+coordinator. All walk through the keepers in one order, and the first that can have every partition within
+reach opens one: so they meet again. What they hold can be acknowledged at the new coordinator; what is not
+comes again there, marked.
 Of a history that went back in time meanwhile they may hold events that it has no more: acknowledging those
 settles nothing.
 """
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class Found(NamedTuple):
-    """A desk for a member."""
+    """A coordinator for a member."""
 
     desk: Coordinator
     queue: EventQueue | None = None
@@ -64,18 +65,18 @@ class FailoverCoordinator:
         return self._found.desk.number_of(spot)
 
     def ready(self, queue: object) -> None:
-        """The queue tells the desk that takes from it."""
+        """The queue tells the coordinator that takes from it."""
 
     def members(self) -> tuple[str, ...]:
         return self._found.desk.members()
 
     def close(self) -> None:
-        """It is its station's; a member leaves by its seat."""
+        """It is its station's; a member leaves by itself."""
 
 
 class FailoverMembership:
     """See the module, and `heliograph.channel.receive.ack_protocol.GroupMembership`. Its numbers stay,
-    whichever desk it has."""
+    whichever coordinator it has."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class FailoverMembership:
             raise failed
         return False
 
-    # Of what is kept by a station that is away, and that the present desk does not know: it comes again.
+    # Of what a station keeps that is away, and that the present coordinator does not know: it comes again.
 
     def withdraw(self, number: int) -> None:
         with suppress(QueryFailed):
@@ -169,7 +170,7 @@ class FailoverMembership:
                 self._at[1].leave()
 
     def leave_behind(self) -> None:
-        """It looks for another desk by itself."""
+        """It looks for another coordinator by itself."""
 
     # Inside
 
@@ -198,7 +199,7 @@ class FailoverMembership:
         return readable
 
     def _move(self, lost: GroupMembership) -> bool:
-        """Sit down at another desk, or again at this one; False when there is none for now."""
+        """Join another coordinator, or this one again; False when there is none for now."""
         with self._moving:
             if self._at[1] is not lost:
                 return True
@@ -221,7 +222,7 @@ class FailoverMembership:
         return True
 
     def _tell(self, number: int, say: Callable[[GroupMembership, int], T]) -> T | None:
-        """Say something of an event at the present desk, by its number there; None if no history has it."""
+        """Say something of an event to the coordinator, by its number there; None if no history has it."""
         found, seat = self._at
         there = found.desk.number_of(self._numbers.spot_of(number))
         return None if there is None else say(seat, there)

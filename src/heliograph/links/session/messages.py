@@ -433,7 +433,7 @@ def record_frame(lane: int, number: int, stream: int, record: bytes) -> bytes:
 
 
 def read_data(frame: memoryview, peer: str) -> tuple[int, int, int, Run | None]:
-    """EventQueue, first number and count of a DATA frame, and its run if there is just one.
+    """Lane, first number and count of a DATA frame, and its run if there is just one.
 
     Where there are more, `read_runs` reads them, from `RUNS_AT` on.
     """
