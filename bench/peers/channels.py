@@ -67,6 +67,8 @@ def push_inline(_: Size) -> Benchmark:
             ),
             Case("to nobody", nobody.push, inputs),
             Case("to one callback", one.push, inputs, "values checked, ledger kept"),
+            Case("built, with floats", lambda: one.push(Track(7, 48.0, 11.0, 410.0, "north")), ((),)),
+            Case("built, with an int for each", lambda: one.push(Track(7, 48, 11, 410, "north")), ((),)),
         ),
         baseline="the least",
         close=station.close,
@@ -74,6 +76,13 @@ def push_inline(_: Size) -> Benchmark:
             # 0.6 µs where the least takes 0.5, as it did on the machine that the target was set on.
             Target(
                 "a push to one callback against the least", "to one callback", "at most", 1.2, "the least"
+            ),
+            Target(
+                "an int for each of three floats against floats",
+                "built, with an int for each",
+                "at most",
+                2.0,
+                "built, with floats",
             ),
         ),
     )
