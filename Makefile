@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+APT := apt-get -o Acquire::http::Timeout=10 -o Acquire::Retries=0
 # The budgets in tests/budgets.toml are for two workers on two cores; with more cores, `make test JOBS=8`.
 JOBS ?= 2
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -18,7 +19,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt \
 		--editable '.[spark,tables,report,network,mcap,page,store]' --group dev --group bench
 	@command -v chromium >/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-		(apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium) >/dev/null 2>&1; } || \
+		DEBIAN_FRONTEND=noninteractive timeout 300 sh -c '$(APT) update -qq && \
+		$(APT) install -y -qq --no-install-recommends chromium' >/dev/null 2>&1; } || \
 		echo "no chromium here: tests of the page in a browser are skipped (apt-get install chromium)" >&2
 	@touch $@
 

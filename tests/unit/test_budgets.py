@@ -21,7 +21,7 @@ def project(tmp_path: Path) -> Path:
     """A project with our conftest and one test."""
     suite = tmp_path / "tests" / "unit"
     suite.mkdir(parents=True)
-    for name in ("conftest.py", "support.py"):
+    for name in ("conftest.py", "support.py", "object_server.py"):
         shutil.copy(TESTS / name, tmp_path / "tests" / name)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n")
     (suite / "test_it.py").write_text("def test_it():\n    pass\n")
