@@ -35,6 +35,8 @@ def transport() -> Literal["socket", "ring"]:
     return cast("Literal['socket', 'ring']", os.environ.get(TRANSPORT, "ring"))
 
 
+PEER_LIMIT = "E2E_PEER_LIMIT"
+"""After how many seconds of silence they suspect each other: what is cut for less than that costs nothing."""
 LISTEN, CONNECT, IDENTITY = "E2E_LISTEN", "E2E_CONNECT", "E2E_IDENTITY"
 """Where all stations of a test listen on the network, or connect to, and with which keys."""
 
@@ -47,6 +49,8 @@ def open_station(folder: str | None = None, **more: Any) -> hg.Station:
         if (endpoint := os.environ.get(variable))
     }
     network["identity"] = os.environ.get(IDENTITY) or None
+    if limit := os.environ.get(PEER_LIMIT):
+        more.setdefault("peer_limit", float(limit))
     return hg.Station(folder, domain="e2e", transport=transport(), **network, **more)
 
 

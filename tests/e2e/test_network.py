@@ -12,6 +12,7 @@ import heliograph as hg
 from heliograph.errors import InvalidConfiguration, NotPossible
 from tests.e2e.link_support import (
     LIMIT,
+    PEER_LIMIT,
     Track,
     free_endpoint,
     own_meeting_folder,
@@ -77,11 +78,14 @@ def test_a_filter_of_another_host_is_asked_at_the_source_and_nothing_else_is_sen
 
 
 @pytest.mark.parametrize("far_end", ["client", "router"])
-def test_a_cable_that_breaks_again_and_again_costs_nothing(hosts: Hosts, endpoint: str, far_end: str) -> None:
+def test_a_cable_that_breaks_again_and_again_costs_nothing(
+    hosts: Hosts, endpoint: str, far_end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PEER_LIMIT, str(LIMIT))  # what is cut for less than that costs nothing
     cable = Cable(endpoint)
     listen = free_endpoint() if far_end == "router" else ""
     try:
-        with hg.Station(domain="e2e", listen=[endpoint]) as station:
+        with hg.Station(domain="e2e", listen=[endpoint], peer_limit=LIMIT) as station:
             tracks = station.channel("air.tracks", Track, qos=hg.QoS(max_blocking=LIMIT))
             consumer = hosts.run("b", "consume", "air.tracks", "3000", listen=listen, connect=cable.endpoint)
             assert tracks.wait_matched(1, LIMIT)

@@ -32,7 +32,6 @@ import json
 import logging
 import struct
 from collections import deque
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -73,6 +72,8 @@ MAX_STATIONS: Final = 4_096
 MAX_WAITING: Final = 2 * MAX_FRAME
 """Bytes of one connection that wait to be read; a sender that keeps to its window stays far below."""
 
+LEAVE_LIMIT: Final = 1.0
+"""Seconds that closing waits for threads that are inside of Zenoh."""
 TRY_LIMIT: Final = 0.5
 """Seconds that one try to connect may take."""
 ROUTES_LIMIT: Final = 1.0
@@ -309,6 +310,8 @@ class ZenohTransport:
         self._forked = False
         self._opening = ports.tasks.lock("session with Zenoh")
         self._tokens = f"{self._prefix}/station/*/*"
+        self._inside: deque[None] = deque()
+        """As many as there are threads inside of Zenoh; a deque, which counts in one step."""
         self._is_told = False
         """Whether it was said that nobody answers."""
         self._session: Any = None
@@ -375,12 +378,16 @@ class ZenohTransport:
 
     def put(self, station: int, number: int, data: bytes) -> None:
         """Send something to a station, or not at all."""
-        session = self._session
-        if session is None or self._forked:
-            return
         key = f"{self._prefix}/to/{station:016x}/{self._station:016x}/{number:016x}"
-        with suppress(self._zenoh.ZError):  # the session is closed, and with it every connection
-            session.put(key, data, congestion_control=self._zenoh.CongestionControl.DROP)
+        self._inside.append(None)  # before the session is looked at: whoever closes it waits for this
+        try:
+            session = self._session
+            if session is not None and not self._forked:
+                session.put(key, data, congestion_control=self._zenoh.CongestionControl.DROP)
+        except self._zenoh.ZError:
+            pass  # the session is closed, and with it every connection
+        finally:
+            self._inside.pop()
 
     def forget(self, connection: ZenohConnection) -> None:
         with self._lock:
@@ -443,6 +450,10 @@ class ZenohTransport:
             self._declared.clear()
             if session is not None:
                 session.close()
+            # A thread that is inside of Zenoh when Python ends aborts the process.
+            until = self.ports.clock.monotonic_ns() + round(LEAVE_LIMIT * 1e9)
+            while self._inside and seconds_until(self.ports.clock, until):
+                self.ports.tasks.sleep(0.001)
 
     def _meet(self) -> None:
         """Wait for those that this station connects to, so that it knows of them as of those of its host."""
@@ -457,6 +468,14 @@ class ZenohTransport:
                 if reply.ok is not None:
                     self._is_there(str(reply.ok.key_expr))
 
+    def _linked_sessions(self) -> set[str]:
+        self._inside.append(None)  # as in `put`
+        try:
+            session = self._session
+            return set() if session is None else {str(zid) for zid in session.info.routers_zid()}
+        finally:
+            self._inside.pop()
+
     def _mend_routes(self) -> None:
         """Open the session anew if a station is away though it is linked."""
         session = self._session
@@ -466,7 +485,7 @@ class ZenohTransport:
         with self._lock:
             away = [who for who, since in self._away.items() if now - since > ROUTES_LIMIT * 1e9]
             sessions = {self._sessions[who] for who in away if who in self._sessions}
-        if sessions and sessions & {str(zid) for zid in session.info.routers_zid()}:
+        if sessions and sessions & self._linked_sessions():
             log.warning("a station is linked and cannot be reached: the session with Zenoh is opened anew")
             self._leave()
             self._open()
