@@ -142,7 +142,35 @@ def test_latencies_jitter_and_deadlines_are_those_of_the_delivery_records(
     assert values["jitter"] == pytest.approx(np.nanmean(np.abs(np.diff(as_told))), rel=0.01)
     assert values["missed_deadlines"] == 300 + np.sum(delivered >= 9e-3)
     assert (values["delivered"], values["not_delivered"]) == (2700, 300)
-    assert {(m.n, m.rate) for m in found.measures if m.scope == "receiver"} == {(3000, 0.25)}
+    told_of = {m.measure: (m.n, m.rate) for m in found.measures if m.scope == "receiver"}
+    assert told_of.pop("latency_sketch") == (2700, 0.25)
+    assert set(told_of.values()) == {(3000, 0.25)}
+
+
+def test_sketches_of_several_batches_add_up_to_the_percentiles_of_all(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    rng = np.random.default_rng(6)
+    waits = (rng.lognormal(0, 2.0, 2000) * 1e6).astype(int)
+    with Keeper(tmp_path / "data") as keeper:
+        keeper.push(Track(1, 1.0))
+        now = keeper.clock.now
+    with Keeper(tmp_path / "data", DELIVERIES) as keeper:
+        records: list[Any] = []
+        for part in (waits[:700], waits[700:]):
+            for n, wait in enumerate(map(int, part)):
+                who = ("s1", "air.tracks", "fast", "radar", 1, n, "p1", n)
+                record = DeliveryRecord(*who, "delivered", "", 1, now + n, 0, 0, 1, wait, None, 1.0, n)
+                records.append(keeper.record(record))
+            keeper.append(*records)
+            records.clear()
+            jobs.quality(spark, tmp_path / "data", "air.tracks", window=3600.0)
+    results = told(tmp_path / "data", "quality.air.tracks", jobs.QualityRecord)
+    whole = jobs.Sketch.merged(one.sketch for one in results if one.measure == "latency_sketch")
+    assert whole.n == 2000
+    for percent in (0, 50, 95, 99, 100):
+        exact = np.percentile(waits, percent, method="lower") / 1e9
+        assert whole.percentile(percent / 100) == pytest.approx(exact, rel=0.01)
 
 
 def test_the_audit_of_a_ledger_finds_what_was_pushed_and_not_kept_and_rows_out_of_balance(

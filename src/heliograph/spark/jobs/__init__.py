@@ -21,6 +21,7 @@ from heliograph.spark.jobs.align import Aligned, AlignJob, align
 from heliograph.spark.jobs.archive import Archived, ArchiveJob, archive
 from heliograph.spark.jobs.correlate import Correlated, CorrelateJob, correlate
 from heliograph.spark.jobs.cutouts import CutOutJob, CutOuts, cutouts
+from heliograph.spark.jobs.latency_sketch import Sketch
 from heliograph.spark.jobs.quality import Expectation, Quality, QualityJob, quality
 from heliograph.spark.jobs.quality_events import QualityRecord, Quarantined
 from heliograph.spark.jobs.register import Registered, RegisterJob, register
@@ -48,6 +49,7 @@ __all__ = [
     "Registered",
     "Report",
     "ReportJob",
+    "Sketch",
     "Snapshot",
     "SnapshotJob",
     "SnapshotState",

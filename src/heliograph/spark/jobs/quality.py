@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
@@ -69,6 +70,7 @@ class Measure(NamedTuple):
     value: float
     n: int
     rate: float = 1.0
+    sketch: str | None = None
 
 
 @dataclass
@@ -395,7 +397,7 @@ class QualityJob:
             .orderBy("window_start", "receiver")
             .collect()
         )
-        found = []
+        found = self._sketches(frame)
         for row in rows:
             p50, p95, p99 = row["percentiles"] or (None, None, None)
             values = {
@@ -415,6 +417,35 @@ class QualityJob:
                 for name, value in values.items()
                 if value is not None
             ]
+        return found
+
+    def _sketches(self, frame: DataFrame) -> list[Measure]:
+        """What can be added up over batches: how many deliveries took how long, by receiver."""
+        from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+
+        from heliograph.spark.jobs.latency_sketch import SQL, Sketch  # noqa: PLC0415 - as above
+
+        rows = (
+            frame.filter("outcome = 'delivered' AND waited_ns IS NOT NULL")
+            .select(
+                self._window("at_ns"), "receiver", f.expr(SQL.format(ns="waited_ns")).alias("range"), "rate"
+            )
+            .groupBy("window_start", "receiver", "range")
+            .agg(f.count("*").alias("n"), f.min("rate").alias("rate"))
+            .orderBy("window_start", "receiver", "range")
+            .collect()
+        )
+        found = []
+        for (start, receiver), several in groupby(
+            rows, key=lambda row: (row["window_start"], row["receiver"])
+        ):
+            group = list(several)
+            sketch = Sketch({row["range"]: row["n"] for row in group})
+            rate = min(row["rate"] for row in group)
+            measure = self._measure(
+                {"window_start": start}, "receiver", receiver, "latency_sketch", sketch.n, sketch.n, rate
+            )
+            found.append(measure._replace(sketch=sketch.text()))
         return found
 
     def _ledger(self, spark: SparkSession, ranges: Ranges) -> list[Measure]:
@@ -462,7 +493,7 @@ class QualityJob:
 
 _SCHEMA: Final = (
     "channel string, window_start bigint, window_ns bigint, scope string, name string, measure string, "
-    "value double, n bigint, rate double"
+    "value double, n bigint, rate double, sketch string"
 )
 
 

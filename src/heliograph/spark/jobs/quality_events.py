@@ -29,6 +29,8 @@ class QualityRecord(Event, name="helio.quality"):
     """How many events, or delivery records, stand behind the value."""
     rate: float
     """Of all events, how many are in those records: 1.0 is all."""
+    sketch: str | None = None
+    """Of `latency_sketch`: for `jobs.Sketch`, which adds up those of several records."""
 
 
 class Quarantined(Event, name="helio.quarantined"):
