@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heliograph.channel.observer import Recording
     from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.delayed import LaterStore
-    from heliograph.channel.publish.worker_acks import Settling
+    from heliograph.channel.publish.worker_acks import WorkerAcks
     from heliograph.channel.queueing.history_merge import LateJoin
     from heliograph.channel.receive.ack_protocol import OpenCoordinator
     from heliograph.channel.request_reply import RemoteAnswerers
@@ -67,7 +67,7 @@ class ChannelContext(msgspec.Struct, frozen=True):
     filtering: bool = True
     filters: Callable[[str], Filters] = lambda _: Filters()
     """What the station's configuration lets into a channel of that name, and out of it."""
-    settling: Callable[[QoS], Settling | None] = lambda _: None
+    settling: Callable[[QoS], WorkerAcks | None] = lambda _: None
     """Finds out which events of another station all receivers of a channel here are done with."""
     suspended: Callable[[str], str | None] = lambda _: None
     """The owner who suspended a persistent channel in an earlier life."""
@@ -82,4 +82,4 @@ class ChannelContext(msgspec.Struct, frozen=True):
     why: Callable[[Channel[Any], Any, str], Why] | None = None
     """Why a receiver, given its name, got an event or did not."""
     observe: Callable[[str, QoS], Recording | None] = lambda _, __: None
-    """Who wants to know what becomes of a channel's events; None: nobody."""
+    """What is told the outcome of each of a channel's events; None: nothing is."""

@@ -59,7 +59,7 @@ class Step(NamedTuple):
     kind: str
     """One of `KINDS`."""
     receiver: str
-    """Whom it is about; empty where it is about all."""
+    """The receiver that the step is about; empty where it is about all."""
     passed: bool
     detail: str
 

@@ -68,7 +68,7 @@ class Worker:
 
 
 class Reader:
-    """Who reads one link: one thread at a time.
+    """The reading of one link, by one thread at a time.
 
     Args:
         name: of its threads.

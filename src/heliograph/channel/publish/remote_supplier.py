@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from heliograph.channel.history.feed import Feed
     from heliograph.channel.publish.acks import AckMonitor, Ticket
     from heliograph.channel.publish.entry import Entering
-    from heliograph.channel.publish.worker_acks import Settling
+    from heliograph.channel.publish.worker_acks import WorkerAcks
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.routing.compiler import CallOne, Route
     from heliograph.channel.routing.conditions import AnyOf, Condition
@@ -155,7 +155,7 @@ class RemoteSupplier(Source):
         channel: Channel[Any],
         name: str,
         entering: Entering | None = None,
-        settling: Settling | None = None,
+        settling: WorkerAcks | None = None,
     ) -> None:
         entering = entering if settling is None else expected_by(settling)
         super().__init__(name, 1, Entry(channel, name, entering))

@@ -196,7 +196,7 @@ class Supplier(Source, Generic[T]):
     def explain(self, event: T | None = ..., *, code: Literal[True]) -> GeneratedCode: ...
     @names_options
     def explain(self, event: T | None = None, *, code: bool = False) -> Explanation | GeneratedCode:
-        """Who would get an event, and at which step it would stop; see `heliograph.channel.explain`.
+        """Which receivers would get an event, and where it would stop; see `heliograph.channel.explain`.
 
         Args:
             event: is not pushed.

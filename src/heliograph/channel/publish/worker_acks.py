@@ -2,8 +2,8 @@
 
 A band worker acknowledges what it was handed, so that its station knows what to hand to the next process
 when this one dies. An event is settled here once every receiver that wanted it has come to an end with it,
-however: delivered, failed, expired or dropped. Settling is told so by the watches of receivers
-(`channel.observer`), and tells the supervisor, under whatever locks they hold.
+however: delivered, failed, expired or dropped. The watches of receivers (`channel.observer`) say so here, and
+the supervising station is told, under whatever locks they hold.
 
 An event that came again may be what killed the process before. It is handed over alone, and the supervisor is
 told before and after: so it is known which one was in hand when a process dies.
@@ -31,7 +31,7 @@ ALONE: Final = 1.0
 
 
 class Supervisor(Protocol):
-    """Who is told."""
+    """The supervising station, as it is told."""
 
     def begun(self, channel: str, event: EventId) -> None:
         """An event that came again is about to be handed to receivers."""
@@ -40,7 +40,7 @@ class Supervisor(Protocol):
         """All receivers are done with an event; whether it had come again."""
 
 
-class Settling:
+class WorkerAcks:
     """See the module. Of all channels of a station."""
 
     supervisor: Supervisor
@@ -82,7 +82,7 @@ class Settling:
         return True
 
     def turn_away(self, header: Header) -> None:
-        """It was admitted, and there was no room for it."""
+        """An event was admitted, and no queue had room for it."""
         key = (header.channel, header.id)
         with self._changed:
             del self._left[key]
@@ -90,12 +90,12 @@ class Settling:
             self._changed.notify_all()
 
     def expect(self, header: Header, receivers: Iterable[str]) -> None:
-        """It is about to be given to these."""
+        """Expect one outcome of an event from each of these receivers."""
         with self._changed:
             self._left[header.channel, header.id] = {INTAKE, *receivers}
 
     def taken_in(self, header: Header) -> None:
-        """It has been given to all, and inline callbacks have returned."""
+        """An event is in the queues of all receivers, and inline callbacks have returned."""
         with self._changed:
             is_nobodys = (header.channel, header.id) not in self._left
         if is_nobodys:
@@ -119,7 +119,7 @@ class Settling:
             self._changed.notify_all()
 
 
-def expected_by(settling: Settling) -> Entering:
+def expected_by(settling: WorkerAcks) -> Entering:
     """Tells it whose queues an event enters."""
 
     def entering(item: Item, queues: Sequence[EventQueue]) -> None:
@@ -130,7 +130,7 @@ def expected_by(settling: Settling) -> Entering:
 
 
 def take_in_settled(
-    settling: Settling,
+    settling: WorkerAcks,
     queue: Callable[[Sequence[Item]], tuple[int, bool]],
     arrived: Sequence[Item],
     *,

@@ -232,7 +232,7 @@ class EventQueue:
         self.watch: Watch | None = None
         """Told what is expired and dropped here; whoever takes events tells what became of those."""
         self.caller: Caller | None = None
-        """Who can be called without queueing an event first, by a thread that read it from a link."""
+        """The receiver, if a thread that read an event from a link can call it past this queue."""
         self.on_stalled: Callable[[float, bool], object] | None = None
         """Told by a push that waits: how many seconds nothing was taken, and whether it waits no longer."""
         self._seen: tuple[int, int, int] | None = None

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from heliograph.channel.publish.worker_acks import Settling
+from heliograph.channel.publish.worker_acks import WorkerAcks
 from heliograph.channel.routing.conditions import AnyOf
 from heliograph.errors import Closed, ForkedStation, NotMatched
 from heliograph.links.interest.advertisement import describe, nothing_of
@@ -62,7 +62,7 @@ class Egress:
         self.retell: Callable[[Channel[Any]], object]
         """Tells others of a channel again; set by the mesh, as `airing`."""
         self.airing: BroadcastNegotiation
-        """Whom to reach by ring; set by the mesh, before there is any other station."""
+        """Decides which peers read the ring; set by the mesh, before there is any other station."""
         self._channel = channel
         self._said = said
         """What others have been told of a channel."""
@@ -79,7 +79,7 @@ class Egress:
         self._is_ending = False
         self.tell_supervisor: Callable[[str, EventId, bool], object] = lambda _, __, ___: None
         """Tells it that an event that came again is begun or settled, though this process die right then."""
-        self._settling = Settling(tasks)
+        self._settling = WorkerAcks(tasks)
 
     def supervise(self, process: int, handed: WorkerRedelivery | None) -> None:
         """Keep what is handed to the station of a process until it is settled there; None: no longer."""
@@ -155,7 +155,7 @@ class Egress:
         """
         self._is_ending = self._settling.is_ending = True
 
-    def settling(self, qos: QoS) -> Settling | None:
+    def settling(self, qos: QoS) -> WorkerAcks | None:
         """Finds out what is settled of a new channel of this station, if anybody wants to know."""
         if not self.supervisor or qos.journalled or qos.ack_level == "delivered":
             return None
@@ -320,7 +320,7 @@ class Egress:
             carrier.forget()
 
     def _told_by(self, peer: Peer, channel: Channel[Any]) -> AckSender | None:
-        """Who tells a station of what is settled; None unless it is the one that supervises this one."""
+        """The acknowledgement sender towards the supervising station; None for any other peer."""
         if channel.settling is None or peer.link.station != self.supervisor:
             return None
         if peer.settled is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heliograph.runtime.ports import Signal
 
 QUIET_NS: Final = 10_000
-"""Who sent nothing for so long is quiet: the next event is sent by the thread that pushes it."""
+"""A link that sent nothing for so long is quiet: the thread that pushes the next event sends it."""
 BURST: Final = 256
 """Events that a pushing thread queues in a burst before it sends them itself."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.channel.publish.worker_acks import Settling
+from heliograph.channel.publish.worker_acks import WorkerAcks
 from heliograph.model.event import EventId, Header
 from heliograph.runtime.ports import system_ports
 
@@ -25,7 +25,7 @@ def header(sequence: int, *, redelivered: bool = False) -> Header:
 
 class PendingCommit:
     def __init__(self) -> None:
-        self.settling = Settling(system_ports().tasks)
+        self.settling = WorkerAcks(system_ports().tasks)
         self.settling.supervisor = self
         self.events: list[tuple[int, bool]] = []
         self.in_hand: list[int] = []
