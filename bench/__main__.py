@@ -26,6 +26,7 @@ MODULES = (
     "bench.peers.seals",
     "bench.peers.spark_source",
     "bench.peers.register",
+    "bench.peers.pipeline",
     "bench.peers.recovery",
     "bench.peers.scale",
     "bench.peers.links",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUICK = Size(quick=True, seed=1)
-WITH_SPARK = {"spark-read", "spark-stream"}
+WITH_SPARK = {"spark-read", "spark-stream", "spark-memory", "pipeline-jobs"}
 """These start a session; `make proof` runs them."""
 
 
