@@ -17,6 +17,9 @@ MODULES = (
     "bench.papers.tao.spacing",
     "bench.papers.tao.utilisation",
     "bench.papers.echo",
+    "bench.papers.ramani.resync",
+    "bench.papers.wang.resends",
+    "bench.papers.wang.starvation",
 )
 
 
