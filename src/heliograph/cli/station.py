@@ -148,14 +148,19 @@ def _run(
 
 
 def _served(running: Station, page: bool | str) -> tuple[str | None, str | None]:
-    """The link of its page, or why it has none: a keeper without the extra keeps all the same."""
-    from heliograph.errors import MissingExtra  # noqa: PLC0415 - as above
+    """The link of its page, or why it has none: a keeper keeps all the same.
+
+    An address that was asked for and cannot be had is an error.
+    """
+    from heliograph.errors import MissingExtra, NotPossible  # noqa: PLC0415 - as above
 
     if page is False:
         return None, None
     try:
         return running.serve_page(page), None
-    except MissingExtra as error:
+    except (MissingExtra, NotPossible) as error:
+        if isinstance(error, NotPossible) and page is not True:
+            raise
         return None, f"none; {error}"
 
 

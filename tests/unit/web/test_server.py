@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 import heliograph as hg
 from heliograph.cli import station as cli_station
 from heliograph.errors import MissingExtra
-from heliograph.web import tail
+from heliograph.web import server, tail
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -282,6 +282,10 @@ def test_an_address_that_cannot_be_is_refused_and_a_page_without_its_extra_says_
         hg.Station(page=True)
 
 
+def no_socket(*_: object) -> NoReturn:
+    raise hg.NotPossible("page", "no socket")
+
+
 def test_a_keeper_without_the_extra_keeps_all_the_same_and_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -289,6 +293,12 @@ def test_a_keeper_without_the_extra_keeps_all_the_same_and_says_what_to_install(
         assert cli_station._served(station, page=False) == (None, None)
         link, problem = cli_station._served(station, page="127.0.0.1:0")
         assert (link, problem) == (station.page, None)
+    with hg.Station() as station:
+        monkeypatch.setattr(server, "_listening", no_socket)
+        link, problem = cli_station._served(station, page=True)
+        assert (link, problem) == (None, "none; page: no socket")
+        with pytest.raises(hg.NotPossible, match="no socket"):
+            cli_station._served(station, page="127.0.0.1:0")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with hg.Station() as station:
         link, problem = cli_station._served(station, page=True)
