@@ -92,11 +92,33 @@ def test_every_number_is_that_of_an_sql_query(data: Path, tmp_path: Path, spark:
         (name, n, pytest.approx(a), pytest.approx(b), pytest.approx(c)) for name, n, a, b, c in waits
     ]
     assert sum(n for _, n in shown["air.tracks"]["latencies"]) == sum(row[1] for row in waits)
+    every = sql(
+        "_helio.deliveries",
+        "SELECT receiver, count(*), count_if(outcome = 'delivered'), count_if(in_time = false), min(rate), "
+        "percentile(CASE WHEN outcome = 'delivered' THEN waited_ns END, 0.95) / 1e9 "
+        "FROM {frame} WHERE channel = 'air.tracks' GROUP BY 1 ORDER BY 1",
+    )
+    told = [
+        tuple(row[name] for name in ("receiver", "records", "delivered", "missed_deadlines", "rate"))
+        for row in shown["air.tracks"]["receivers"]
+    ]
+    assert told == [row[:5] for row in every]
+    for row, (*_, p95) in zip(shown["air.tracks"]["receivers"], every, strict=True):
+        assert row.get("p95") == (None if p95 is None else pytest.approx(p95))
+    sums = ("pushed", "matched", "delivered", "failed", "expired", "dropped", "pending")
     ledger = sql(
         "_helio.ledger",
-        "SELECT max(pushed), max(delivered) FROM {frame} WHERE receiver IS NULL AND channel = 'air.tracks'",
+        f"SELECT {', '.join(f'sum(last.{name})' for name in sums)} FROM (SELECT max_by(struct(*), snapshot) "
+        "AS last FROM {frame} WHERE receiver IS NULL AND channel = 'air.tracks' GROUP BY station)",
     )
-    assert [(shown["air.tracks"]["ledger"]["pushed"], shown["air.tracks"]["ledger"]["delivered"])] == ledger
+    assert [tuple(shown["air.tracks"]["ledger"][name] for name in sums)] == ledger
+    assert shown["air.tracks"]["ledger"].keys() == set(sums)
+    (behind,) = shown["air.tracks"]["lag"]
+    with (
+        hg.Station(data) as station,
+        station.channel("air.tracks", Track).consumer(name="billing") as billing,
+    ):
+        assert behind["behind"] == len(billing.read(max=1000, timeout=10.0))  # what it has not acknowledged
     assert shown["air.tracks"]["lag"][0]["consumer"] == "billing"
     assert 0 < shown["air.tracks"]["lag"][0]["behind"] <= 100
 
