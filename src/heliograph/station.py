@@ -861,6 +861,9 @@ class Station:
     def _linked_managers(self) -> LinkedManagers | None:
         if self.mesh is None:
             return None
+        from heliograph.links.services.monitors import answer_monitors  # noqa: PLC0415 - as links are
+
+        answer_monitors(self.mesh, self._channels.get)
         from heliograph.links.services.managers import LinkedManagers  # noqa: PLC0415 - as links are
 
         return LinkedManagers(self.mesh, self._answering_manager, self.ports.tasks)

@@ -63,6 +63,7 @@ for command in (
     pubsub.ask,
     pubsub.state,
     operate.info,
+    operate.monitor,
     operate.offers,
     operate.purge,
     operate.redrive,

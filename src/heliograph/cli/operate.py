@@ -71,6 +71,60 @@ def offers(
         print_line("nothing that fits is offered")
 
 
+def monitor(
+    channel: ChannelName,
+    *,
+    every: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Show it again after so many seconds, until Ctrl-C.", show_default=False),
+    ] = None,
+    domain: Domain = "default",
+    as_json: JsonFlag = False,
+) -> None:
+    """Show which consumers have acknowledged which events that are under way, where push waits for them."""
+    import time  # noqa: PLC0415 - as above
+
+    from heliograph.links.services.monitors import linked_rows  # noqa: PLC0415 - as above
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    if as_json and every is not None:
+        raise CommandFailed("--json prints one document, so it does not go with --every")
+    with Station(domain=domain, name="helio monitor") as here:
+        mesh = meet_all(here)
+        try:
+            while True:
+                _print_rows(channel, [_plain(row) for row in linked_rows(mesh, channel)], as_json=as_json)
+                if every is None:
+                    return
+                time.sleep(every)
+        except KeyboardInterrupt:
+            return
+
+
+def _print_rows(channel: str, rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        print_line(f"no event of {channel} waits for an acknowledgement")
+        return
+    shown = [
+        [
+            row["event"],
+            _who(row["state"], has=True),
+            _who(row["state"], has=False),
+            f"{row['seconds']:.1f}",
+            row["resends"],
+        ]
+        for row in rows
+    ]
+    print_table(["event", "acknowledged by", "not by", "seconds", "resends"], shown)
+
+
+def _who(state: dict[str, bool], *, has: bool) -> str:
+    return ", ".join(name for name, acked in state.items() if acked is has)
+
+
 def info(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag = False) -> None:
     """Show a channel: who has it open, what it carries, its history, and how far durable consumers are."""
     with opened_channel(channel, domain, "helio info") as (here, opened):
