@@ -140,11 +140,11 @@ class RedeliveringGateway(Gateway):
         """Whether another process has taken the place of the one before, and is not ready yet."""
         self.relayed: m.ChannelState | None = None
         """What the worker said that it wants of other stations' events, by way of this one."""
-        self.keeps = isinstance(self.queue, UnackedQueue)
-        """A queue that keeps one event per key has nothing to hand over again."""
-        if isinstance(self.queue, UnackedQueue):
-            self.queue.book = self.book
-            self.queue.watch = self.queue.settled
+        self._unacked = self.queue if isinstance(self.queue, UnackedQueue) else None
+        """Its queue; None for one that keeps one event per key, which has nothing to hand over again."""
+        if self._unacked is not None:
+            self._unacked.book = self.book
+            self._unacked.watch = self._unacked.settled
 
     @property
     def link(self) -> Link:
@@ -187,8 +187,10 @@ class RedeliveringGateway(Gateway):
         """Get what other stations push, if the worker said so."""
         before, self.relayed = self.relayed, state if state.relayed else None
         if (before is None) is not (self.relayed is None):
-            if isinstance(self.queue, GatewayQueue):
-                self.queue.expires = True  # elsewhere events may have a lifespan, though here they have none
+            if self.bypassed is not None:
+                self.bypassed.expires = (
+                    True  # elsewhere events may have a lifespan, though here they have none
+                )
             self.channel.neighbours.relay(self, self._home if state.relayed else None)
 
     def resume(self, choose: Callable[[set[EventId]], list[Item]]) -> int:
@@ -197,8 +199,8 @@ class RedeliveringGateway(Gateway):
         if self._next is not None:
             self.want(*self._next)
             self._next = None
-        queue = self.queue
-        again = self.channel.neighbours.put_back(queue, choose) if isinstance(queue, UnackedQueue) else 0
+        unacked = self._unacked
+        again = 0 if unacked is None else self.channel.neighbours.put_back(unacked, choose)
         self._link.pause(self, paused=False)
         return again
 
