@@ -188,9 +188,8 @@ class RedeliveringGateway(Gateway):
         before, self.relayed = self.relayed, state if state.relayed else None
         if (before is None) is not (self.relayed is None):
             if self.bypassed is not None:
-                self.bypassed.expires = (
-                    True  # elsewhere events may have a lifespan, though here they have none
-                )
+                # Elsewhere events may have a lifespan, though here they have none.
+                self.bypassed.expires = True
             self.channel.neighbours.relay(self, self._home if state.relayed else None)
 
     def resume(self, choose: Callable[[set[EventId]], list[Item]]) -> int:
