@@ -76,7 +76,7 @@ _PRODUCTION: Final[dict[str, Setting]] = {
 GIGABYTE: Final = 1 << 30
 LEAST_HEAP: Final = 2
 MOST_HEAP: Final = 16
-"""Gigabytes of the production profile; beyond them collecting garbage pauses longer than a micro-batch."""
+"""Gigabytes of the production profile: chosen, not measured; `config` overrides them."""
 
 
 def session(
