@@ -24,7 +24,7 @@ ALWAYS = "def test_{}():\n    assert False\n"
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "tests" / "unit").mkdir(parents=True)
-    for name in ("conftest.py", "support.py", "all_suites.py"):
+    for name in ("conftest.py", "support.py", "object_server.py", "all_suites.py"):
         shutil.copy(TESTS / name, tmp_path / "tests" / name)
     (tmp_path / "tests" / "budgets.toml").write_text("[minutes]\nunit = 1\nall = 1\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import tracemalloc
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import heliograph as hg
@@ -48,10 +49,12 @@ def test_consumers_that_were_closed_leave_no_memory_behind() -> None:
         come_and_go()
         tracemalloc.start()
         try:
-            come_and_go()
-            before = tracemalloc.get_traced_memory()[0]
-            come_and_go()
-            grown = tracemalloc.get_traced_memory()[0] - before
+            held = []
+            for _ in range(4):
+                come_and_go()
+                held.append(tracemalloc.get_traced_memory()[0])
         finally:
             tracemalloc.stop()
+    # Weak references to locks that are gone are cleared away now and then: what leaks grows in every round.
+    grown = min(after - before for before, after in pairwise(held))
     assert grown < 100 * CONSUMERS, f"{grown / CONSUMERS:.0f} bytes for each"
