@@ -8,11 +8,11 @@ The receiver converts: bodies travel as their sender laid them out, and the read
 wire format, a function that converts byte order, widths and offsets, skips what it does not know and fills in
 defaults. Whatever the bytes, a decoder returns a whole event or raises DecodeError with a field's path.
 
-    plan         which wire field goes where, decided once
-    packed       msgpack bodies            native    C-like bodies
-    interpret    the same without generated code: baseline, oracle, and finder of paths
-    failures     from what went wrong to an error with a path
-    containers   how many lists, maps and records one body may hold
+    conversion_plan   which wire field goes where, decided once
+    packed            msgpack bodies            native    C-like bodies
+    interpret         the same without generated code: baseline, oracle, and finder of paths
+    failures          from what went wrong to an error with a path
+    containers        how many lists, maps and records one body may hold
 """
 
 from __future__ import annotations

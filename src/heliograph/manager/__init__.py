@@ -5,9 +5,10 @@
     bert = manager.join("project.wing", "bert", access="consume", where="part = 'flap'")
     bert.subscribe(on_drawing)
 
-`roster` is the pure state: it decides whether something may be, and folds records of what was. `core` is the
-shell around it: it writes each record into the channel `_helio.activity` before anything changes, and reads
-them all when a station is opened. `member` is what a participant works with.
+`roster` is the pure state: it decides whether something may be, and folds records of what was. `manager` is
+the shell around it: it writes each record into the channel `_helio.activity` before anything changes, and
+reads them all when a station is opened. `member` is what a participant works with; `domain` asks the manager
+of another station.
 """
 
 from __future__ import annotations

@@ -7,15 +7,15 @@
             writer.append(b"an event")
             reader.read(timeout=1.0)
 
-The rooms, from the ground up:
+The modules, from the ground up:
 
-    futex        futexes, membarrier, file locks; why there can be no ring here
-    layout       where everything stands in the file
-    segment      one file, mapped; folder: all of them, and what dead processes left
-    records      what is in the slots, read with suspicion
-    waiting      look for a while, then sleep
-    rows         the readers as the writer sees them; joining: how a reader takes its place
-    writer       appends events; reader and pins: take them out
+    futex          futexes, membarrier, file locks; why there can be no ring here
+    layout         where everything stands in the file
+    segment        one file, mapped; folder: all of them, and what dead processes left
+    records        what is in the slots, read with suspicion
+    waiting        look for a while, then sleep
+    reader_table   the readers as the writer sees them; joining: how a reader takes its place
+    writer         appends events; reader and pinned_views: take them out
 """
 
 from __future__ import annotations
