@@ -176,9 +176,11 @@ class Page:
         except (HeliographError, TypeError, ValueError) as error:
             self._tails.release(name)
             return _problem(str(error), 400)
-        return self._streamed(self._events(request, name, tail))
+        # Not awaited: whoever goes away cancels what is awaited.
+        end = threading.Thread(target=self._end_tail, args=(name, tail), daemon=True).start
+        return self._streamed(self._events(request, tail), end)
 
-    async def _events(self, request: Request, name: str, tail: Tail) -> AsyncIterator[bytes]:
+    async def _events(self, request: Request, tail: Tail) -> AsyncIterator[bytes]:
         try:
             yield b"retry: 1000\n\n"
             while not self.closing.is_set() and not await request.is_disconnected():
@@ -186,9 +188,6 @@ class Page:
                 yield b": alive\n\n" if told is None else _message("events", told, told.pop("place"))
         except HeliographError as error:
             yield _message("problem", {"problem": str(error)})
-        finally:
-            # Not awaited: whoever goes away cancels what is awaited here.
-            threading.Thread(target=self._end_tail, args=(name, tail), daemon=True).start()
 
     def _end_tail(self, name: str, tail: Tail) -> None:
         with suppress(HeliographError):
@@ -196,25 +195,39 @@ class Page:
         with suppress(HeliographError):
             self._tails.release(name)
 
-    def _streamed(self, made: AsyncIterator[bytes]) -> Response:
+    def _streamed(self, made: AsyncIterator[bytes], end: Callable[[], object] = lambda: None) -> Response:
         if self._streams >= MAX_STREAMS:
+            end()
             return _problem(f"{MAX_STREAMS} streams are open already: close a page", 503)
-        return StreamingResponse(self._counted(made), media_type="text/event-stream")
-
-    async def _counted(self, made: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         self._streams += 1
-        try:
-            async for part in made:
-                yield part
-        finally:
+
+        def ended() -> None:
             self._streams -= 1
-            await made.aclose()  # type: ignore[attr-defined]  # it is a generator
+            end()
+
+        return _Stream(made, ended)
 
     async def _answered(self, ask: Callable[[], Any]) -> Response:
         try:
             return _json(await asyncio.to_thread(ask))
         except HeliographError as error:
             return _problem(str(error), 400)
+
+
+class _Stream(StreamingResponse):
+    """Calls `end` once it is over, also when who asked for it had gone before it began."""
+
+    def __init__(self, made: AsyncIterator[bytes], end: Callable[[], object]) -> None:
+        super().__init__(made, media_type="text/event-stream")
+        self._made = made
+        self._end = end
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._end()
+            await self._made.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
 def _extent(channel: Channel[Any]) -> Any:

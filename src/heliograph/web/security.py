@@ -12,7 +12,7 @@ import hmac
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -68,7 +68,9 @@ class Guard:
         if cookie:
             # The token leaves the address bar, and with it histories and screenshots.
             made = f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
-            moved = [(b"location", scope["path"].encode()), (b"set-cookie", made.encode())]
+            # One slash: behind two of them stands a host.
+            place = b"/" + quote(scope["path"]).encode().lstrip(b"/")
+            moved = [(b"location", place), (b"set-cookie", made.encode())]
             await _answer(send, 303, "", moved)
             return
 
@@ -88,7 +90,7 @@ def check(method: str, query: bytes, headers: Mapping[bytes, bytes], token: str)
     if not is_own_host(host):
         raise Refusal(421, "the host of this request is none of this page's addresses")
     origin = headers.get(b"origin")
-    if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
+    if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
         raise Refusal(403, "this request comes from another site")
     is_own = headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin")
     # A link in a mail or chat may lead here; a script or picture of another site may not.

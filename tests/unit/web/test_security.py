@@ -62,6 +62,7 @@ def test_scripts_of_other_sites_are_refused_and_links_are_not() -> None:
     assert refused({**COOKIES, b"origin": b"http://127.0.0.1:8470"}) is None
     assert refused({**COOKIES, b"origin": b"http://evil.example"}) == 403
     assert refused({**COOKIES, b"origin": b"null"}) == 403
+    assert refused({**COOKIES, b"origin": b"http://["}) == 403
     assert refused({**COOKIES, b"origin": b"http://127.0.0.1:9999"}) == 403
     cross = {**COOKIES, b"sec-fetch-site": b"cross-site"}
     assert refused({**cross, b"sec-fetch-mode": b"no-cors"}) == 403

@@ -13,7 +13,7 @@ import pytest
 import heliograph as hg
 from heliograph.cli import station as cli_station
 from heliograph.errors import MissingExtra
-from heliograph.web import server, tail
+from heliograph.web import app, server, tail
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -306,3 +306,23 @@ def test_a_keeper_without_the_extra_keeps_all_the_same_and_says_what_to_install(
         assert problem is not None
         assert "pip install 'heliograph[page]'" in problem
         station.channel("air.tracks", Track).push(Track(1))
+
+
+def test_a_tail_that_is_turned_down_or_left_at_once_leaves_no_receiver(
+    kept: tuple[hg.Channel[Track], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracks, client = kept
+    for _ in range(20):
+        with client.ask("/api/tail", channel="air.tracks"):
+            pass
+    assert wait_until(lambda: not tracks.stats().consumers)
+    monkeypatch.setattr(app, "MAX_STREAMS", 0)
+    with client.ask("/api/tail", channel="air.tracks") as response:
+        assert response.status == 503
+    assert wait_until(lambda: not tracks.stats().consumers)
+
+
+def test_the_link_leads_to_no_other_host(kept: tuple[hg.Channel[Track], Client]) -> None:
+    _, client = kept
+    with client.ask("//example.org/%0d%0ax", token=client.token) as response:
+        assert response.headers["location"] == "/example.org/%0D%0Ax"
