@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -149,3 +150,28 @@ def test_an_event_is_moved_to_another_channel_once(tmp_path: Path) -> None:
         with pytest.raises(hg.NotAMember):
             manager.transfer_event("wing", "tail", 1, by="bert")
         assert LIMIT
+
+
+def test_stations_that_keep_ask_each_other_and_create_what_is_the_same_in_one_place(tmp_path: Path) -> None:
+    with (
+        hg.Station(str(tmp_path / "a"), domain="e2e") as a,
+        hg.Station(str(tmp_path / "b"), domain="e2e") as b,
+    ):
+        for one in (a, b):
+            assert one.domain_manager.search("wing", type="track") == ()
+        refused: list[BaseException] = []
+
+        def create(station: hg.Station, owner: str) -> None:
+            try:
+                station.domain_manager.create("wing", Track, owner=owner)
+            except hg.NameAlreadyUsed as error:
+                refused.append(error)
+
+        threads = [Thread(target=create, args=each) for each in ((a, "anna"), (b, "bert"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT)
+        assert len(refused) == 1
+        for one in (a, b):
+            assert [managed.name for managed in one.domain_manager.search()] == ["wing"]

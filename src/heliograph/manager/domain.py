@@ -22,7 +22,7 @@ from heliograph.channel.names import check_channel
 from heliograph.errors import HeliographError, NotAMember, NotPossible
 from heliograph.manager.member import Member, insist_on_access
 from heliograph.manager.roster import Managed
-from heliograph.model.event import Event, info_of
+from heliograph.model.event import Event
 from heliograph.qos.policies import QoS, policies_of
 from heliograph.runtime.option_names import names_options
 
@@ -47,7 +47,10 @@ class Keepers(Protocol):
     """The stations of the domain that keep managed channels."""
 
     def call(self, channel: str, call: str, arguments: dict[str, Any]) -> Any:
-        """Have the keeper of a channel do something; EventChannelNotFound when no station knows it."""
+        """Have the keeper of a channel do something; EventChannelNotFound when no station knows it.
+
+        `types` among the arguments are classes.
+        """
         ...
 
     def call_all(self, call: str, arguments: dict[str, Any]) -> list[Any]:
@@ -101,7 +104,7 @@ class DomainManager:
             raise NotPossible(name, "a new channel needs the event classes that it carries")
         kept = qos or QoS(durability="persistent")
         arguments = {
-            "types": [info_of(cls).format.description for cls in types],
+            "types": types,
             "owner": owner,
             "access": access,
             "qos": policies_of(kept),

@@ -13,7 +13,7 @@ import msgspec
 
 from heliograph.errors import EventChannelNotFound, EventsUnderWay, HeliographError, NotPossible, QueryFailed
 from heliograph.links.session import messages as m
-from heliograph.model.event import Name  # noqa: TC001 - msgspec reads it at run time
+from heliograph.model.event import Name, info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ class LinkedManagers:
             places = [station for station, told in known.items() if told.has]
             if not places and call != "create":
                 raise EventChannelNotFound(channel)
-            place = places[0] if places else _place_of_new(channel, known)
+            place = places[0] if places else _place_of_new(channel, known, self._mesh.identity.station)
             told = self._ask(place, channel, call, arguments)
             self._places[channel] = place
         if told.lacking is not None:
@@ -113,9 +113,12 @@ class LinkedManagers:
         return told
 
     def _ask(self, station: int, channel: str, call: str, arguments: dict[str, Any]) -> Told:
-        ask = Call(channel, call, arguments)
-        if station == HERE:
-            return _told(m.encode(self._do(ask)))
+        if station == HERE:  # with its own classes: others open the channel with what is made of a format
+            return _told(m.encode(self._do(Call(channel, call, arguments))))
+        sent = dict(arguments)
+        if "types" in sent:
+            sent["types"] = [info_of(cls).format.description for cls in sent["types"]]
+        ask = Call(channel, call, sent)
         return m.decoded(_told, self._mesh.ask(station, TOPIC, ask, MANAGER_LIMIT), f"station {station:016x}")
 
     # In the station that keeps the channel
@@ -142,13 +145,14 @@ class LinkedManagers:
         if ask.call == "has":
             return Told(len(managed), has)
         try:
-            value = _CALLS[ask.call](manager, ask.channel, ask.arguments)
+            # A copy: who calls takes out of it, and other stations are asked with the same.
+            value = _CALLS[ask.call](manager, ask.channel, dict(ask.arguments))
         except EventsUnderWay as error:
             return Told(len(managed), has, None, list(error.lacking), error.delayed)
         return Told(len(managed), has, msgspec.to_builtins(value))
 
 
-def _place_of_new(channel: str, known: dict[int, Told]) -> int:
+def _place_of_new(channel: str, known: dict[int, Told], own: int) -> int:
     """Where a new channel is kept: with those that there are, or else in the first station with a folder."""
     managers = {station: told.manages for station, told in known.items() if told.manages >= 0}
     if not managers:
@@ -156,7 +160,8 @@ def _place_of_new(channel: str, known: dict[int, Told]) -> int:
             channel,
             "no station of the domain has a folder to keep it in: helio station --folder data --domain ...",
         )
-    return max(managers, key=lambda station: (managers[station], -station))
+    # By its id here, too: two stations that create the same at once ask the same one, which refuses one.
+    return max(managers, key=lambda station: (managers[station], -(station or own)))
 
 
 def _create(manager: Manager, name: str, said: dict[str, Any]) -> None:
@@ -164,7 +169,9 @@ def _create(manager: Manager, name: str, said: dict[str, Any]) -> None:
     from heliograph.model.formats import Format  # noqa: PLC0415 - as above
     from heliograph.qos.policies import qos_of  # noqa: PLC0415 - as above
 
-    types = [class_for(Format.from_description(one)) for one in said.pop("types")]
+    types = [
+        one if isinstance(one, type) else class_for(Format.from_description(one)) for one in said.pop("types")
+    ]
     manager.create(name, *types, qos=qos_of(said.pop("qos")), **said)
 
 
