@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 import heliograph as hg
 from heliograph.cli import app
+from heliograph.errors import QueryFailed
+from heliograph.links.session import rpc
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
 from tests.e2e.request_process import Ask, Price
@@ -114,3 +116,14 @@ def test_an_answerer_that_is_stopped_costs_no_more_than_the_time_given() -> None
                 return False
 
         assert wait_until(answered)
+
+
+def test_what_no_frame_can_carry_is_refused_and_the_link_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "MAX_BODY", 10_000)
+    with hg.Station(domain="e2e") as other, asking() as prices:
+        other.channel("prices", Ask, Price).answer(lambda ask: Price(ask.part * 1_000, 1))
+        with pytest.raises(QueryFailed, match=r"the answer has 20,[0-9]+ bytes; at most 10,000 cross"):
+            prices.ask(Ask("x" * 20), LIMIT)
+        with pytest.raises(QueryFailed, match=r"the question has 20,[0-9]+ bytes; at most 10,000 cross"):
+            prices.ask(Ask("x" * 20_000), LIMIT)
+        assert prices.ask(Ask("x"), LIMIT) == Price("x" * 1_000, 1)

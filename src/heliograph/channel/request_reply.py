@@ -147,8 +147,13 @@ class Answerer:
                     self._has_task = False
                     return
                 event, header, deadline, told = self._waiting.popleft()
-            if self._channel.ports.clock.monotonic_ns() < deadline:  # else nobody waits for it any more
-                told(self._answer(event, header, deadline))
+            if self._channel.ports.clock.monotonic_ns() >= deadline:
+                continue  # nobody waits for it any more
+            answer = self._answer(event, header, deadline)
+            try:
+                told(answer)
+            except Exception as error:  # noqa: BLE001 - the next question is answered whatever became of this one
+                self._channel.report(f"answerer {self.name}", header, error)
 
     def _answer(self, event: Event, header: Header, deadline: int) -> Event | HeliographError | None:
         channel = self._channel
@@ -157,11 +162,14 @@ class Answerer:
             said: Any = self.function(event, header) if self._takes_header else self.function(event)
             if self._is_async:
                 future = asyncio.run_coroutine_threadsafe(said, self._services.loop())
-                said = future.result(max(0.0, seconds_until(channel.ports.clock, deadline)))
+                try:
+                    said = future.result(max(0.0, seconds_until(channel.ports.clock, deadline)))
+                finally:
+                    future.cancel()  # one question at a time: what has not ended in time does not go on
             answer = said
             if answer is not None:
                 check_event(channel, answer)
-        except Exception as error:  # noqa: BLE001 - whatever it raised is for the one who asked
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raised is for the one who asked
             self.failed += 1
             channel.report(f"answerer {self.name}", header, error)
             return AnswerFailed(channel.name, self.name, type(error).__name__, str(error)[:500])
@@ -366,6 +374,9 @@ class _Question:
                 self._cancel = self._requests.send(self, station, seconds)
             except (NoAnswerer, AnswererBusy) as refusal:
                 self._refusal = refusal
+            except HeliographError as error:
+                self.end(error)
+                return
             else:
                 return
         self.end(self._refusal)

@@ -238,3 +238,41 @@ def test_a_channel_that_is_closed_lets_go_of_who_asks(prices: hg.Channel[Any]) -
     assert len(ends) == 1
     with pytest.raises(hg.Closed):
         prices.ask(Ask("bolt"))
+
+
+def test_an_answerer_that_exits_fails_at_that_question_and_answers_the_next(prices: hg.Channel[Any]) -> None:
+    @prices.answer
+    def quote(ask: Ask) -> Price:
+        if ask.part == "bad":
+            raise SystemExit(3)
+        return Price(ask.part, 7)
+
+    with pytest.raises(hg.AnswerFailed, match="SystemExit"):
+        prices.ask(Ask("bad"), LIMIT)
+    assert prices.ask(Ask("bolt"), LIMIT) == Price("bolt", 7)
+
+
+def test_an_answer_that_cannot_be_told_does_not_hold_up_the_next(prices: hg.Channel[Any]) -> None:
+    prices.answer(lambda ask: Price(ask.part, 7))
+    header = hg.Header("prices", "price.ask", "me", 1, 1, 0, b"")
+
+    def told(_: object) -> None:
+        raise OSError("whoever asked is gone")
+
+    prices.requests.put(Ask("bad"), header, LIMIT, told)
+    assert prices.ask(Ask("bolt"), LIMIT) == Price("bolt", 7)
+
+
+def test_an_async_answerer_that_is_too_late_is_cancelled(prices: hg.Channel[Any]) -> None:
+    ended = Event()
+
+    @prices.answer
+    async def quote(ask: Ask) -> None:
+        try:
+            await asyncio.sleep(LIMIT)
+        finally:
+            ended.set()
+
+    with pytest.raises((hg.AnswerTimeout, hg.AnswerFailed)):  # of two limits that end together
+        prices.ask(Ask("bolt"), 0.1)
+    assert ended.wait(LIMIT / 2)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from heliograph.errors import HeliographError, QueryFailed, QueueClosed
+from heliograph.links.contract import MAX_FRAME
 from heliograph.links.session import messages as m
 from heliograph.links.session.remote_errors import error_of, refusal_of
 
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 WAITING: Final = 10_000
 """Questions that may wait for an answer here; more are turned down."""
+
+MAX_BODY: Final = MAX_FRAME - (1 << 20)
+"""Bytes of a question or an answer: a frame that no peer reads would be sent to it again and again."""
 
 GONE: Final = "has gone"
 """Why there is no answer of a station whose process has ended: what it did with the question is unknown."""
@@ -112,9 +116,12 @@ class Rpc:
     def ask_later(self, link: Link, topic: str, body: Any, outcome: Outcome) -> int:
         """Ask, and be called with the answer, in the task that reads the link."""
         number = next(self._numbers)
+        encoded = m.encode(body)
+        if len(encoded) > MAX_BODY:
+            raise QueryFailed(f"station {link.called}", _too_large("question", encoded))
         with self._lock:
             self._asked[number] = (link, outcome)
-        link.post(m.Ask(number, topic, msgspec.Raw(m.encode(body))))
+        link.post(m.Ask(number, topic, msgspec.Raw(encoded)))
         if link.closed:
             self._fail_all(link)
         return number
@@ -215,8 +222,12 @@ class Rpc:
         def reply(value: Any) -> None:
             if isinstance(value, BaseException):
                 self._turn_down(link, ask, value)
+                return
+            encoded = m.encode(value)
+            if len(encoded) > MAX_BODY:
+                self._turn_down(link, ask, _too_large("answer", encoded))
             else:
-                link.post(m.Answer(ask.id, msgspec.Raw(m.encode(value))))
+                link.post(m.Answer(ask.id, msgspec.Raw(encoded)))
 
         try:
             responder(link.station, ask.body, reply)
@@ -235,3 +246,7 @@ class Rpc:
                 return None
             del self._asked[number]
             return asked[1]
+
+
+def _too_large(what: str, encoded: bytes) -> str:
+    return f"the {what} has {len(encoded):,} bytes; at most {MAX_BODY:,} cross a link"
