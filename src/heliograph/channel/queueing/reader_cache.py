@@ -26,6 +26,7 @@ the limits.
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -223,8 +224,8 @@ class ReaderCache:
         self._handles = count(NIL + 1)
         self._numbers = count(1)
         self._strength: dict[str, int] = {}
-        self._sets: dict[str, dict[int, list[Arrival]]] = {}
-        """Of each writer, the parts that have come of sets that are not complete."""
+        self._sets: dict[str, dict[int, dict[int, Arrival]]] = {}
+        """Of each writer, the parts that have come of sets that are not complete, by their places."""
 
     # What comes in
 
@@ -239,25 +240,33 @@ class ReaderCache:
         sets = self._sets.setdefault(arrival.writer, {})
         for number in [number for number in sets if number < part.number]:
             del sets[number]  # a writer ends one set before it begins the next: that one lost a part
-        parts = sets.setdefault(part.number, [])
-        parts.append(arrival._replace(part=None))
+        parts = sets.setdefault(part.number, {})
+        parts[part.place] = arrival._replace(part=None)
         if len(parts) < part.size:
             return "staged"
-        if (why := self._has_no_room_for(parts)) is not None:
-            parts.pop()
+        if (why := self._has_no_room_for(parts.values())) is not None:
+            del parts[part.place]
             return why
         del sets[part.number]
-        for one in parts:
+        for _, one in sorted(parts.items()):
             self._accept(one, now)
         return None
 
     def _has_no_room_for(self, parts: Iterable[Arrival]) -> Refusal | None:
         """Why a whole set cannot enter; a set that alone exceeds the limits enters in part, as one sample
         after the other."""
-        limits, written = self.limits, [one for one in parts if one.change == "write"]
+        limits, written = self.limits, Counter(one.key for one in parts if one.change == "write")
+        if limits.depth is not None:
+            return None
         most = limits.max_samples
-        if most is not None and limits.depth is None and self.samples and self.samples + len(written) > most:
+        if most is not None and self.samples and self.samples + written.total() > most:
             return "samples"
+        most = limits.max_samples_per_instance
+        if most is not None:
+            for key in written.keys() & self._by_key.keys():
+                kept = self._by_key[key].valid
+                if kept and kept + written[key] > most:
+                    return "samples-per-instance"
         return None
 
     def _accept(self, arrival: Arrival, now: int) -> Refusal | Ignored | None:

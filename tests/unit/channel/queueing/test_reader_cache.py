@@ -260,3 +260,22 @@ class AgainstModel(RuleBasedStateMachine):
 
 TestAgainstModel = AgainstModel.TestCase
 TestAgainstModel.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+
+
+def test_a_part_that_comes_twice_completes_no_set() -> None:
+    cache = ReaderCache(CacheLimits(depth=None))
+    first, second = (wrote(1, n, part=CoherentPart(1, n, 2)) for n in range(2))
+    assert [cache.accept(part, 0) for part in (first, first)] == ["staged", "staged"]
+    assert cache.accept(second, 0) is None
+    assert data(cache) == [0, 1]
+
+
+def test_a_set_waits_as_a_whole_for_room_in_an_instance() -> None:
+    cache = ReaderCache(CacheLimits(depth=None, max_samples_per_instance=2))
+    assert cache.accept(wrote(1, "before"), 0) is None
+    first, second = (wrote(1, n, part=CoherentPart(1, n, 2)) for n in range(2))
+    assert cache.accept(first, 0) == "staged"
+    assert cache.accept(second, 0) == "samples-per-instance"
+    assert data(cache) == ["before"]
+    assert cache.accept(second, 0) is None
+    assert data(cache) == [0, 1]
