@@ -67,7 +67,8 @@ class Guard:
             return
         if cookie:
             # The token leaves the address bar, and with it histories and screenshots.
-            made = f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+            name = cookie_name(dict(scope["headers"]))
+            made = f"{name}={self._token}; HttpOnly; SameSite=Strict; Path=/"
             # One slash: behind two of them stands a host.
             place = b"/" + quote(scope["path"]).encode().lstrip(b"/")
             moved = [(b"location", place), (b"set-cookie", made.encode())]
@@ -124,12 +125,19 @@ def is_own_host(host: str) -> bool:
     return True
 
 
+def cookie_name(headers: Mapping[bytes, bytes]) -> str:
+    """With the port: a browser keeps cookies by host, and the pages of two stations have one."""
+    port = headers.get(b"host", b"").rpartition(b":")[2].decode("latin-1")
+    return f"{COOKIE}-{port}" if port.isdecimal() and port.isascii() else COOKIE
+
+
 def _cookie(headers: Mapping[bytes, bytes]) -> str:
     try:
         cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
     except CookieError:
         return ""
-    return cookies[COOKIE].value if COOKIE in cookies else ""
+    name = cookie_name(headers)
+    return cookies[name].value if name in cookies else ""
 
 
 def _is_same(given: str, token: str) -> bool:

@@ -11,7 +11,7 @@ from tests.support import examples
 
 TOKEN = "s3cret"
 HOST = {b"host": b"127.0.0.1:8470"}
-COOKIES = {b"cookie": f"{COOKIE}={TOKEN}".encode()}
+COOKIES = {b"cookie": f"{COOKIE}-8470={TOKEN}".encode()}
 
 
 def refused(
@@ -35,8 +35,9 @@ def test_the_link_makes_a_cookie_and_the_cookie_or_a_bearer_opens_everything() -
     [
         ({}, b""),
         ({}, b"token=other"),
-        ({b"cookie": b"heliograph=other"}, b""),
-        ({b"cookie": b"heliograph="}, b""),
+        ({b"cookie": b"heliograph-8470=other"}, b""),
+        ({b"cookie": b"heliograph-8470="}, b""),
+        ({b"cookie": b"heliograph-8471=s3cret"}, b""),
         ({b"cookie": b'a b"c;;=\xff'}, b""),
         ({b"authorization": b"Bearer "}, b""),
         (COOKIES, b"token=other"),

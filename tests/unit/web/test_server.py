@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from urllib.parse import SplitResult, urlencode, urlsplit
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
@@ -326,3 +327,15 @@ def test_the_link_leads_to_no_other_host(kept: tuple[hg.Channel[Track], Client])
     _, client = kept
     with client.ask("//example.org/%0d%0ax", token=client.token) as response:
         assert response.headers["location"] == "/example.org/%0D%0Ax"
+
+
+def test_the_pages_of_two_stations_stay_open_in_one_browser() -> None:
+    browser = build_opener(HTTPCookieProcessor())
+    with hg.Station(page="127.0.0.1:0") as one, hg.Station(page="127.0.0.1:0") as other:
+        for link in (one.page, other.page):
+            assert link is not None
+            browser.open(link).close()
+        for link in (one.page, other.page):
+            assert link is not None
+            with browser.open(link.partition("?")[0]) as response:
+                assert response.status == 200
