@@ -745,6 +745,10 @@ class Channel(Generic[T]):
                     return False
         return self._calling.settle(None if deadline is None else seconds_until(self.ports.clock, deadline))
 
+    def raised(self) -> dict[str, int]:
+        """How often each function that acknowledges has raised: no loss, what it raised for comes again."""
+        return self._calling.raised()
+
     def stats(self) -> ChannelStats:
         """One instant of this channel, in balance."""
         accounts, suppliers = self._accounts, self._members.suppliers

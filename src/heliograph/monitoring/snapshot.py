@@ -30,7 +30,7 @@ from heliograph.links.session.gateway import Gateway
 from heliograph.model.event import info_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import QueueCounts
@@ -311,8 +311,9 @@ def _channel(channel: Channel[Any], most: int) -> ChannelSnapshot | None:
     receivers = {one.name: one for one in channel.receivers()}
     store = channel.store
     durable = tuple(_durable(store))[:MAX_RECEIVERS] if isinstance(store, JournalStore) else ()
+    raised = channel.raised()
     listed = [
-        _receiver(receivers[name], counts, frozenset(one.name for one in durable))
+        _receiver(receivers[name], counts, frozenset(one.name for one in durable), raised)
         for name, counts in list(stats.consumers.items())[:most]
         if name in receivers
     ]
@@ -345,7 +346,9 @@ def _channel(channel: Channel[Any], most: int) -> ChannelSnapshot | None:
     )
 
 
-def _receiver(receiver: Receiver, counts: QueueCounts, durable: frozenset[str]) -> ReceiverSnapshot:
+def _receiver(
+    receiver: Receiver, counts: QueueCounts, durable: frozenset[str], raised: Mapping[str, int]
+) -> ReceiverSnapshot:
     queue = receiver.queue if isinstance(receiver, QueuedReceiver) else None
     tree = receiver.selection.tree
     return ReceiverSnapshot(
@@ -355,7 +358,7 @@ def _receiver(receiver: Receiver, counts: QueueCounts, durable: frozenset[str]) 
         where=None if tree is None else str(tree)[:MAX_WHERE],
         types=tuple(sorted({info_of(cls).name for cls in receiver.selection.conditions})),
         delivered=counts.delivered,
-        failed=counts.failed,
+        failed=max(counts.failed, raised.get(receiver.name, 0)),
         expired=counts.expired,
         dropped=dict(counts.dropped),
         pending=counts.pending,

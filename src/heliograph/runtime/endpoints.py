@@ -21,7 +21,7 @@ _ENDPOINT: Final = re.compile(
 )
 PROTOCOLS: Final = ("tcp", "tls", "quic")
 MAX_ENDPOINTS: Final = 64
-EXAMPLE: Final = "an endpoint is protocol/host:port, such as 'tcp/127.0.0.1:7447'"
+EXAMPLE: Final = "protocol/host:port, such as 'tcp/127.0.0.1:7447'"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def why_not_endpoints(value: Any) -> str | None:
         try:
             parse(each)
         except NotPossible as error:
-            return str(error)
+            return error.reason
     return None
 
 
@@ -73,9 +73,9 @@ def parse(text: Any) -> Endpoint:
     if found is None:
         raise NotPossible(f"{text!r:.80}", EXAMPLE)
     if found["protocol"] not in PROTOCOLS:
-        raise NotPossible(text[:80], f"stations talk over {', '.join(PROTOCOLS)}; {EXAMPLE}")
+        raise NotPossible(text[:80], f"{EXAMPLE}, with {', '.join(PROTOCOLS)} as protocol")
     if not 0 < int(found["port"]) < 65_536:
-        raise NotPossible(text[:80], "a port is 1 to 65535")
+        raise NotPossible(text[:80], "a port from 1 to 65535")
     return Endpoint(found["protocol"], found["host"], int(found["port"]))
 
 

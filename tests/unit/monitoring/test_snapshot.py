@@ -109,3 +109,19 @@ def test_what_a_snapshot_lists_is_bounded_and_what_it_leaves_out_is_counted(
         taken = station.snapshot()
         assert (len(taken.channels), taken.channels_left_out) == (2, 1)
         assert [(len(one.receivers), one.receivers_left_out) for one in taken.channels] == [(3, 2), (3, 2)]
+
+
+def test_a_durable_function_that_raises_is_told_though_nothing_is_lost(tmp_path: Path) -> None:
+    with hg.Station(tmp_path, on_error=lambda *_: None) as station:
+        kept = station.channel("kept", Track, qos=hg.QoS(durability="persistent"))
+
+        def pager(track: Track) -> None:
+            raise ValueError(track)
+
+        kept.subscribe(pager, name="pager")
+        kept.push(Track(1))
+        assert wait_until(lambda: kept.raised()["pager"])
+        (channel,) = (one for one in station.snapshot().channels if one.name == "kept")
+        (receiver,) = channel.receivers
+        assert receiver.failed
+        assert not kept.stats().consumers["pager"].failed

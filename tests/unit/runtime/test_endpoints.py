@@ -40,7 +40,7 @@ def test_an_endpoint_is_read(text: str, meant: Endpoint) -> None:
     ],
 )
 def test_what_is_no_endpoint_is_refused_with_an_example(text: object) -> None:
-    with pytest.raises(NotPossible, match=r"tcp/127\.0\.0\.1:7447|a port is 1 to 65535"):
+    with pytest.raises(NotPossible, match=r"tcp/127\.0\.0\.1:7447|a port from 1 to 65535"):
         parse(text)
 
 

@@ -160,6 +160,10 @@ class SubscriptionFactory(Generic[T]):
                 left[one.name] = waiting
         return left
 
+    def raised(self) -> dict[str, int]:
+        """How often each function that acknowledges has raised; what it raised for comes again."""
+        return {one.name: one.counts().failed for one in tuple(self._acking)}
+
     def settle(self, timeout: float | None) -> bool:
         """See `Channel.settle`: durable functions are waited for; groups are not, they may be elsewhere."""
         clock = self._channel.ports.clock
