@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import suppress
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import heliograph as hg
@@ -55,10 +57,16 @@ def open_station(folder: str | None = None, **more: Any) -> hg.Station:
 
 
 def free_endpoint(protocol: str = "tcp") -> str:
-    """On this host, where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"{protocol}/127.0.0.1:{free.getsockname()[1]}"
+    """An endpoint of loopback that nobody listens at.
+
+    Below the ports that Linux gives to connections that go out: one of those could take it before a station
+    listens there that begins later.
+    """
+    while True:
+        port = SystemRandom().randint(20_000, 32_000)  # not from a seed: two workers would take the same
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return f"{protocol}/127.0.0.1:{port}"
 
 
 def own_meeting_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def test_an_endpoint_that_is_taken_is_refused_by_name(hosts: Hosts, endpoint: st
         ({"listen": ["tcp/127.0.0.1:7447"]}, "add domain="),
         ({"domain": "a", "listen": "tcp/127.0.0.1:7447"}, "a list of endpoints"),
         ({"domain": "a", "connect": ["nonsense"]}, "protocol/host:port"),
-        ({"domain": "a", "connect": ["udp/127.0.0.1:7447"]}, "talk over tcp"),
+        ({"domain": "a", "connect": ["udp/127.0.0.1:7447"]}, "with tcp, tls, quic as protocol"),
         ({"domain": "a", "listen": ["tcp/0.0.0.0:7447"]}, "insecure=True"),
         ({"domain": "a", "connect": ["tcp/10.1.2.3:7447"]}, "insecure=True"),
         ({"domain": "a", "insecure": True}, "leave it out"),
