@@ -114,13 +114,14 @@ class Rig:
         # Callbacks push too: it is over when a whole round has brought nothing new.
         while (pushed := sum(stats.pushed for stats in self.station.stats().values())) != before:
             before = pushed
-            for pattern in self.station.patterns():
-                pattern.settle(timeout)
             for channel in self.station.channels():
                 if not channel.settle(timeout):
                     raise AssertionError(
                         f"{channel.name} still delivers after {timeout:g} s: {channel.stats()}"
                     )
+            # After the channels: an event that a channel has just delivered may complete a match.
+            for pattern in self.station.patterns():
+                pattern.settle(timeout)
 
 
 @contextmanager

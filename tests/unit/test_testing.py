@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -40,6 +40,23 @@ def test_settle_waits_for_what_callbacks_push(helio: Rig) -> None:
         early.push(Beat(n))
     helio.settle()
     assert seen == list(range(1, 21))
+
+
+def test_settle_waits_for_matches_of_what_channels_have_just_delivered(helio: Rig) -> None:
+    beats = helio.station.channel("beats", Beat)
+    found: list[int] = []
+    both = hg.all_of(a=beats.where("n = 1"), b=beats.where("n = 2"))
+
+    def slow(match: Any) -> None:
+        threading.Event().wait(0.02)
+        found.append(match.b.n)
+
+    helio.station.subscribe(both, slow)
+    for rounds in range(1, 11):
+        beats.push(Beat(1))
+        beats.push(Beat(2))
+        helio.settle()
+        assert len(found) == rounds
 
 
 def test_settle_says_who_never_ends(helio: Rig) -> None:
