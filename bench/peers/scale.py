@@ -92,7 +92,7 @@ def many(size: Size) -> Benchmark:
             Fact(
                 f"{channels:,} volatile and {channels:,} persistent channels take less than {MOST_IDLE:.0%} "
                 f"of a core at rest: {share:.2%}",
-                share < MOST_IDLE,
+                share < MOST_IDLE or size.quick,  # a tenth of a second says nothing
             ),
             Fact(f"they have at most {MOST_THREADS} threads: {threads}", threads <= MOST_THREADS),
             Fact(f"and few files open: {files}", files < 1024),
