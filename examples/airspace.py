@@ -605,7 +605,7 @@ def summary(show: Show, numbers: dict[str, Any], root: Path | None) -> None:
     latencies = {
         one.measure.removeprefix("latency_"): f"{one.value * 1e3:.1f} ms"
         for one in numbers["measures"]
-        if one.measure.startswith("latency")
+        if one.measure.startswith("latency") and one.measure != "latency_sketch"
     }
     if latencies:
         told.add_row(
