@@ -155,7 +155,8 @@ class Spread:
 
     @staticmethod
     def of(values: Sequence[float]) -> Spread:
-        cuts = quantiles(values, n=100, method="inclusive")
+        # Between equal values rounding can put a cut a hair above the next one.
+        cuts = sorted(quantiles(values, n=100, method="inclusive"))
         return Spread(cuts[49], cuts[9], cuts[89], cuts[98], max(values))
 
 
