@@ -20,7 +20,7 @@ from heliograph import codec, format_of
 from heliograph.journal.format.manifest import load
 from heliograph.journal.format.records import Record, encode_rows
 from heliograph.journal.limits import Limits
-from heliograph.journal.writing.partition import Chunk, Partition
+from heliograph.journal.writing.partition import Chunk, WritablePartition
 from heliograph.journal.writing.recovery import recover
 from heliograph.model.formats import FormatRegistry
 from heliograph.runtime.ports import system_ports
@@ -39,7 +39,7 @@ def left_open(ports: Ports, folder: str, events: int, per_frame: int) -> Callabl
     format_id = formats.register(format_of(Track))
     body = codec.encoder(Track).encode(TRACK)
     roomy = Limits(head_bytes=1 << 40, head_events=1 << 40, head_seconds=1e9)
-    partition = Partition(ports, folder, formats, roomy)
+    partition = WritablePartition(ports, folder, formats, roomy)
     for first in range(0, events, per_frame):
         records = [Record("radar", 1, first + n, 0, format_id, body) for n in range(per_frame)]
         partition.write([Chunk(per_frame, encode_rows(records), frozenset({format_id}))])

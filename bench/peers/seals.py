@@ -23,7 +23,7 @@ from heliograph.codec import encoder
 from heliograph.journal import Limits, Record
 from heliograph.journal.format.records import RecordRun, encode_rows
 from heliograph.journal.maintenance.seal import seal, seal_in_process
-from heliograph.journal.writing.partition import Chunk, Partition
+from heliograph.journal.writing.partition import Chunk, WritablePartition
 from heliograph.model.formats import FormatRegistry
 from heliograph.runtime.ports import system_ports
 
@@ -44,7 +44,7 @@ def closed_head(folder: str, events: int, *, runs: bool) -> SealJob:
     formats = FormatRegistry()
     format_id = formats.register(hg.format_of(Track))
     limits = Limits(head_events=1 << 40, head_bytes=1 << 40)
-    partition = Partition(system_ports(folder), "p", formats, limits)
+    partition = WritablePartition(system_ports(folder), "p", formats, limits)
     body = encoder(Track).encode(TRACK)
     for first in range(0, events, BATCH):
         rows: list[Record | RecordRun] = (

@@ -130,7 +130,7 @@ def bare_source(schema: Any, batch: Any, events: int, *, per_trigger: int | None
         def read(self, partition: InputPartition) -> Iterator[Any]:
             yield from (tuples if self.row_by_row else rows)(partition.value)
 
-    class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    class SourceStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
             return {"offset": 0}
 
@@ -158,8 +158,8 @@ def bare_source(schema: Any, batch: Any, events: int, *, per_trigger: int | None
             row_by_row = self.options.get("tuples") == "true"
             return Reader(int(self.options.get("events", events)), row_by_row=row_by_row)
 
-        def streamReader(self, schema: Any) -> Stream:  # noqa: N802 - Spark's name
-            return Stream()
+        def streamReader(self, schema: Any) -> SourceStream:  # noqa: N802 - Spark's name
+            return SourceStream()
 
     return Bare
 
@@ -458,7 +458,7 @@ def _lag(spark: SparkSession, folder: str, size: Size) -> str:
 def offsets(size: Size) -> Benchmark:
     from heliograph.spark.source.options import parse_options
     from heliograph.spark.source.partitions import ChannelPartitions
-    from heliograph.spark.source.stream import Stream
+    from heliograph.spark.source.stream import SourceStream
 
     stack = ExitStack()
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="heliograph-bench-"))
@@ -471,11 +471,11 @@ def offsets(size: Size) -> Benchmark:
             shutil.copytree(data / "channels" / "c0", data / "channels" / f"c{n}")
         said = {"path": str(data), "subscribePattern": "c.*", "startingOffsets": "earliest"}
         options = parse_options(said, stream=True)
-        stream = Stream(options, ChannelPartitions(options))
+        stream = SourceStream(options, ChannelPartitions(options))
         start = stream.initial()
         assert sum(map(len, start.values())) == len(StationFolder(data).channels()) == channels
 
-        def plan(stream: Stream = stream, start: Any = start) -> None:
+        def plan(stream: SourceStream = stream, start: Any = start) -> None:
             stream.slices(start, stream.latest(start, limited=True))
 
         cases.append(Case(f"{channels:,} channels", plan, ((),)))

@@ -16,7 +16,7 @@ from heliograph.filters.parser import parse
 from heliograph.journal.format.folder import StationFolder
 from heliograph.journal.format.records import EVENT, Rows
 from heliograph.model.formats import FormatRegistry
-from heliograph.spark.source.columns import Shape
+from heliograph.spark.source.columns import ColumnShape
 from heliograph.spark.source.filters import conditions
 from heliograph.spark.source.plan import chosen_types, divided, learn_formats, plan_read
 from heliograph.spark.source.rows import BatchMaker, PartitionFolder
@@ -93,14 +93,17 @@ class History:
     def rows(self) -> Iterator[Row]:
         return merge(*map(self.rows_of, self._ranges))
 
-    def _filters(self, where: str) -> dict[str, Shape]:
+    def _filters(self, where: str) -> dict[str, ColumnShape]:
         """For each event type that the filter fits, what takes its offsets out of batches."""
         import pyarrow as pa  # noqa: PLC0415 - only a filter needs it
 
         tree = parse(where)
         offsets = pa.schema([("header", pa.struct([("offset", pa.int64())]))])
         found = conditions(tree, chosen_types(self._channel, self._formats.formats(), None))
-        return {name: Shape(offsets, one.format, {name: [one.format]}, [tree]) for name, one in found.items()}
+        return {
+            name: ColumnShape(offsets, one.format, {name: [one.format]}, [tree])
+            for name, one in found.items()
+        }
 
     def rows_of(self, partition: str) -> Iterator[Row]:
         with self._station.reader(self._channel, partition, self._formats) as reader:

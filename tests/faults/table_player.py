@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from heliograph.spark.jobs.tables.delta import DeltaLakeTable
 from heliograph.spark.jobs.tables.iceberg import IcebergTable
 from heliograph.spark.jobs.tables.parquet import ParquetTable
-from heliograph.spark.jobs.tables.rewrite import Policy
+from heliograph.spark.jobs.tables.rewrite import RewritePolicy
 from heliograph.spark.jobs.tables.table import opened
 from heliograph.spark.jobs.tables.workplace import Workplace
 from heliograph.spark.source.partitions import Key
@@ -27,7 +27,7 @@ BATCH = 100
 DAYS = ("2026-11-17", "2026-11-18")
 TABLES = {"parquet": ParquetTable, "delta": DeltaLakeTable, "iceberg": IcebergTable}
 KEY = Key("numbers", "p1")
-POLICY = Policy(1 << 20, 3)
+POLICY = RewritePolicy(1 << 20, 3)
 
 
 def play(folder: Path, kind: str, limit: int) -> None:

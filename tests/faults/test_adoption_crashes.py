@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph.journal.inbox import adoption
-from heliograph.journal.inbox.adoption import Inbox, OpenPartition
+from heliograph.journal.inbox.adoption import InboxFolder, OpenPartition
 from heliograph.journal.inbox.staging import (
     READY,
     STAGED,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from heliograph.journal.format.batch_marks import Mark
-    from heliograph.journal.writing.partition import Chunk, Partition
+    from heliograph.journal.writing.partition import Chunk, WritablePartition
     from heliograph.journal.writing.writer import PartitionWriter
 
 CHANNEL, WRITER = "air.totals", "totals"
@@ -56,7 +56,7 @@ def bodies(first: int, count: int) -> list[bytes]:
 class Direct:
     """What an adoption asks of a writer, without its task: every operation is the scenario's own."""
 
-    def __init__(self, target: Partition) -> None:
+    def __init__(self, target: WritablePartition) -> None:
         self._target = target
 
     @property
@@ -115,8 +115,8 @@ class Handing:
     def first(self, number: int) -> int:
         return sum(map(sum, self.BATCHES[:number]))
 
-    def take_in(self, disk: SimDisk, keeper: Partition) -> None:
-        inbox = Inbox(ports(disk, HandClock()))
+    def take_in(self, disk: SimDisk, keeper: WritablePartition) -> None:
+        inbox = InboxFolder(ports(disk, HandClock()))
         target = OpenPartition(cast("PartitionWriter", Direct(keeper)), FORMATS, lambda: 0)
         for name in inbox.ready():
             assert inbox.take_in(name, lambda _batch: target)
@@ -133,7 +133,7 @@ class Handing:
             self.take_in(disk, keeper)
         assert rows(disk) == list(range(self.first(len(self.BATCHES))))
         assert disk.list(f"{STAGED}/{key_of(CHANNEL, WRITER, self.nonce)}") == ()
-        Inbox(ports(disk, HandClock())).sweep()
+        InboxFolder(ports(disk, HandClock())).sweep()
         assert (disk.list(READY), disk.list(STAGED)) == ((), ())
 
 
@@ -159,14 +159,14 @@ class Interrupted(Handing):
         self.hand_over(disk, 0)
         self.handed_over = 1
         keeper = partition(disk)
-        batch = Inbox(ports(disk, HandClock())).ready()
+        batch = InboxFolder(ports(disk, HandClock())).ready()
         assert len(batch) == 1
         with pytest.raises(KeyboardInterrupt):
             self._die_after(keeper, disk, 1)
         keeper._lock.release()
         self.take_in(disk, partition(disk))
 
-    def _die_after(self, keeper: Partition, disk: SimDisk, frames: int) -> None:
+    def _die_after(self, keeper: WritablePartition, disk: SimDisk, frames: int) -> None:
         def some(taken: Iterable[list[Chunk]]) -> Iterable[list[Chunk]]:
             for count, frame in enumerate(taken):
                 if count == frames:
@@ -177,7 +177,7 @@ class Interrupted(Handing):
         whole = direct.adopt
         direct.adopt = lambda frames, events, mark: whole(some(frames), events, mark)
         target = OpenPartition(direct, FORMATS, lambda: 0)
-        inbox = Inbox(ports(disk, HandClock()))
+        inbox = InboxFolder(ports(disk, HandClock()))
         inbox.take_in(inbox.ready()[0], lambda _batch: target)
 
 

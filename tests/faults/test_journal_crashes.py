@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pytest
 
     from heliograph.journal.format.records import Record
-    from heliograph.journal.writing.partition import Partition
+    from heliograph.journal.writing.partition import WritablePartition
 
 
 class Journalling:
@@ -58,18 +58,18 @@ class Journalling:
         assert history(disk) == found + following
         assert self.epochs == sorted(set(self.epochs)), "no epoch is used twice"
 
-    def _opened(self, disk: SimDisk) -> Partition:
+    def _opened(self, disk: SimDisk) -> WritablePartition:
         writer = partition(disk, self.LIMITS, HandClock())
         self.epochs.append(writer.epoch)
         return writer
 
-    def _commit(self, writer: Partition, count: int) -> None:
+    def _commit(self, writer: WritablePartition, count: int) -> None:
         self.doubtful = tracks(len(self.acked), count)
         commit(writer, self.doubtful)
         self.acked += self.doubtful
         self.doubtful = []
 
-    def _seal(self, writer: Partition, disk: SimDisk) -> None:
+    def _seal(self, writer: WritablePartition, disk: SimDisk) -> None:
         writer.rotate()
         job = writer.seal_job()
         assert job is not None
@@ -95,7 +95,7 @@ class Retaining(Journalling):
         assert self.dropped > 0
         assert writer.recovery.removed == ()
 
-    def _retain(self, writer: Partition) -> None:
+    def _retain(self, writer: WritablePartition) -> None:
         clock = writer._clock
         assert isinstance(clock, HandClock)
         clock.now += 10**9
@@ -166,14 +166,14 @@ class Compacting(Journalling):
             assert set(latest.values()) <= found.keys(), "the last of each key is there"
             writer.close()
 
-    def _commit(self, writer: Partition, count: int) -> None:
+    def _commit(self, writer: WritablePartition, count: int) -> None:
         first = len(self.acked)
         self.doubtful = [keyed(n, n % self.KEYS) for n in range(first, first + count)]
         commit(writer, self.doubtful)
         self.acked += self.doubtful
         self.doubtful = []
 
-    def _retain_later(self, writer: Partition) -> None:
+    def _retain_later(self, writer: WritablePartition) -> None:
         clock = writer._clock
         assert isinstance(clock, HandClock)
         clock.now += 10**9

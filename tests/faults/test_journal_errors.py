@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.journal.format.records import Record
-    from heliograph.journal.writing.partition import Partition
+    from heliograph.journal.writing.partition import WritablePartition
 
 LIMITS = Limits(head_events=6)
 
@@ -29,7 +29,7 @@ class Stubborn:
         self.disk = disk
         self.acked: dict[int, Record] = {}
         self.errors = 0
-        self._writer: Partition | None = None
+        self._writer: WritablePartition | None = None
 
     def work(self) -> None:
         for step in range(12):

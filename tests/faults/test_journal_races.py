@@ -19,7 +19,7 @@ from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK
 
 if TYPE_CHECKING:
     from heliograph.journal.format.records import JournalRecord
-    from heliograph.journal.writing.receipt import Receipt
+    from heliograph.journal.writing.receipt import AppendReceipt
 
 LIMITS = Limits(head_events=12, keep_bytes=14_000)
 SUPPLIERS, PUSHES, READERS = 3, 40, 3
@@ -51,7 +51,7 @@ class Race:
             for task in running:
                 task.join()
 
-    def _durable(self, receipts: list[Receipt]) -> None:
+    def _durable(self, receipts: list[AppendReceipt]) -> None:
         for receipt in receipts:
             for offset, record in enumerate(receipt.records, receipt.first_offset):
                 assert offset not in self.truth, "an offset was given out twice"

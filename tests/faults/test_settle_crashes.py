@@ -12,7 +12,7 @@ from heliograph.journal.folders import make_folder
 from heliograph.journal.format.channel_config import keep_charter, read_charter
 from heliograph.journal.limits import Limits
 from heliograph.journal.reading.reader import PartitionReader
-from heliograph.journal.writing.partition import Partition
+from heliograph.journal.writing.partition import WritablePartition
 from heliograph.sim import Fails, SimDisk
 from heliograph.sim.crashes import explore_crashes
 from heliograph.testing import Rig
@@ -58,12 +58,12 @@ class Opening:
         with PartitionReader(disk, FOLDER) as reader:
             assert [row.record.sequence for row in reader.read(0)] == list(range(first + 1))
 
-    def _opened(self, disk: SimDisk) -> Partition:
+    def _opened(self, disk: SimDisk) -> WritablePartition:
         keep_charter(disk, CHANNEL, QOS, (Track,), sync=disk.exists(FOLDER))
         settle = partial(keep_charter, disk, CHANNEL, QOS, (Track,), anew=True)
-        return Partition(ports(disk), FOLDER, FORMATS, Limits(), settle=settle)
+        return WritablePartition(ports(disk), FOLDER, FORMATS, Limits(), settle=settle)
 
-    def _commit(self, writer: Partition, count: int) -> None:
+    def _commit(self, writer: WritablePartition, count: int) -> None:
         writer.write([chunk(tracks(writer.next, count))])
         if writer.epoch not in self.epochs[-1:]:
             self.epochs.append(writer.epoch)

@@ -14,7 +14,7 @@ from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.compactor import rewrite
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.tools.inspection import verify
-from heliograph.journal.writing.partition import Partition
+from heliograph.journal.writing.partition import WritablePartition
 from heliograph.sim import SimDisk
 from tests.support import examples
 from tests.unit.journal.helpers import (
@@ -95,11 +95,11 @@ class Model:
             keys = [self._key(row.record) for row in reader.read(0)]
         assert len(keys) == len(set(keys))
 
-    def _opened(self) -> Partition:
+    def _opened(self) -> WritablePartition:
         limits = Limits(
             keep_bytes=None, compact=True, tombstone_seconds=TOMBSTONES, grace_seconds=2, merge_events=10
         )
-        return Partition(ports(self.disk, self.clock), FOLDER, FORMATS, limits)
+        return WritablePartition(ports(self.disk, self.clock), FOLDER, FORMATS, limits)
 
     def _record(self, key: int, n: int) -> Record:
         number = len(self.rows) + n

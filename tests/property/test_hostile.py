@@ -22,7 +22,7 @@ from heliograph.codec.failures import MAX_REREAD
 from heliograph.codec.interpret import build_event
 from heliograph.errors import BadFrame
 from heliograph.links.session import messages as m
-from heliograph.links.session.wire_events import Stream, is_plain
+from heliograph.links.session.wire_events import WireEventReader, is_plain
 from heliograph.model import field_types as ft
 from heliograph.model.formats import Field, FormatRegistry
 from heliograph.model.layout import native_format
@@ -49,7 +49,7 @@ class Sample:
         self.decode_mapping = codec.mapping_decoder(self.wire)
         header = hg.Header("c", self.wire.name, "s", 1, 2, 3, self.wire.id, key=(1,), headers={"a": "b"})
         self.run = run_of(self.wire, self.body, header)
-        self._stream = Stream("c", self.wire)
+        self._stream = WireEventReader("c", self.wire)
 
     def arrive(self, run: bytes | bytearray) -> Any:
         """The events that a link makes of a run, or BadFrame; nothing else may come of it."""

@@ -18,7 +18,7 @@ from tests.unit.journal.helpers import FOLDER, HandClock, chunk, partition, seal
 
 if TYPE_CHECKING:
     from heliograph.journal.format.records import Record
-    from heliograph.journal.writing.partition import Partition
+    from heliograph.journal.writing.partition import WritablePartition
 
 LIMITS = Limits(head_events=7, head_seconds=100.0, keep_bytes=25_000, keep_seconds=1000.0)
 
@@ -37,7 +37,7 @@ class JournalModel(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 1000))
     def create(self, seed: int) -> None:
         self.disk = SimDisk(seed=seed)
-        self.writer: Partition = partition(self.disk, LIMITS, self.clock)
+        self.writer: WritablePartition = partition(self.disk, LIMITS, self.clock)
         self.reader = PartitionReader(self.disk, FOLDER)
 
     @rule(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3), pause=st.integers(0, 30))

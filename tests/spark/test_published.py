@@ -10,7 +10,7 @@ import heliograph as hg
 import heliograph.spark
 from heliograph.errors import InvalidOption
 from heliograph.journal.format.folder import partition_folder
-from heliograph.journal.published.publisher import Publisher
+from heliograph.journal.published.publisher import SegmentPublisher
 from heliograph.runtime.ports import Ports, SystemRandom, ThreadTasks
 from tests.unit.spark.histories import Keeper
 
@@ -34,7 +34,9 @@ class Published:
     def __init__(self, keeper: Keeper, url: str) -> None:
         self.keeper = keeper
         self.url = url
-        self._publisher = Publisher(Ports(keeper.clock, ThreadTasks(), SystemRandom(), None), hg.Store(url))
+        self._publisher = SegmentPublisher(
+            Ports(keeper.clock, ThreadTasks(), SystemRandom(), None), hg.Store(url)
+        )
 
     def add(self, ids: range) -> None:
         self.keeper.push(*(Track(n, n * 0.5) for n in ids))

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from heliograph.errors import HistoryDamaged
     from heliograph.journal.consumers.lag import ConsumerLag
     from heliograph.journal.format.folder import StationFolder
-    from heliograph.journal.tools.inspection import Range, Report
+    from heliograph.journal.tools.inspection import VerifiedRange, VerifyReport
     from heliograph.runtime.ports import Ports
 
 DAMAGED = 1
@@ -384,14 +384,14 @@ def publish(
     from heliograph.journal.format.folder import StationFolder, partition_folder  # noqa: PLC0415 - as above
     from heliograph.journal.format.manifest import load  # noqa: PLC0415 - as above
     from heliograph.journal.published.publication import Store  # noqa: PLC0415 - as above
-    from heliograph.journal.published.publisher import Publisher  # noqa: PLC0415 - as above
+    from heliograph.journal.published.publisher import SegmentPublisher  # noqa: PLC0415 - as above
     from heliograph.journal.tools.repair import folder_lock  # noqa: PLC0415 - as above
     from heliograph.runtime.ports import system_ports  # noqa: PLC0415 - as above
 
     station, ports = StationFolder(folder), system_ports(folder)
     published: list[dict[str, Any]] = []
     with folder_lock(ports):
-        publisher = Publisher(ports, Store(store, keep_seconds=keep_seconds))
+        publisher = SegmentPublisher(ports, Store(store, keep_seconds=keep_seconds))
         for name in station.channels() if channel is None else (channel,):
             for partition in station.partitions(name):
                 place = partition_folder(name, partition)
@@ -636,7 +636,7 @@ def _cursor_verdict(station: StationFolder, channel: str) -> dict[str, Any] | No
     return found if report.sound else {**found, "problem": report.problem}
 
 
-def _facts(report: Report) -> dict[str, Any]:
+def _facts(report: VerifyReport) -> dict[str, Any]:
     return {
         "earliest": report.earliest,
         "watermark": report.watermark,
@@ -650,7 +650,7 @@ def _facts(report: Report) -> dict[str, Any]:
     }
 
 
-def _ranges(found: Iterable[Range]) -> list[dict[str, Any]]:
+def _ranges(found: Iterable[VerifiedRange]) -> list[dict[str, Any]]:
     return [{"first": one.first, "last": one.next - 1, "reason": one.reason} for one in found]
 
 

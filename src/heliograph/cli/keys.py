@@ -16,7 +16,7 @@ from heliograph.cli.output import JsonFlag, print_json, print_line, print_table,
 from heliograph.cli.station import Domain  # noqa: TC001 - typer reads annotations at run time
 
 if TYPE_CHECKING:
-    from heliograph.links.keys import Identity
+    from heliograph.links.keys import CertificateIdentity
 
 app = typer.Typer(help="Make identities of stations for TLS between hosts.", no_args_is_help=False)
 
@@ -78,7 +78,7 @@ def show(folder: Folder, *, as_json: JsonFlag = False) -> None:
         print_line(f"no keys in {folder}: helio keys init {folder} --domain NAME")
 
 
-def _print(identity: Identity, *, as_json: bool) -> None:
+def _print(identity: CertificateIdentity, *, as_json: bool) -> None:
     if as_json:
         print_json(_row(identity))
     else:
@@ -88,7 +88,7 @@ def _print(identity: Identity, *, as_json: bool) -> None:
         )
 
 
-def _row(identity: Identity) -> dict[str, Any]:
+def _row(identity: CertificateIdentity) -> dict[str, Any]:
     return {
         "name": identity.name,
         "domain": identity.domain,

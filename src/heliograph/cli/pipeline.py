@@ -195,10 +195,10 @@ def snapshot(
 
     job = SnapshotJob(folder=folder, channel=channel, to=to, format=table_format)
 
-    def shows(done: jobs.Snapshot) -> tuple[int, int, str]:
+    def shows(done: jobs.JobSnapshot) -> tuple[int, int, str]:
         return done.events, done.left, counted(done.keys, "key")
 
-    def says(done: jobs.Snapshot) -> Iterator[str]:
+    def says(done: jobs.JobSnapshot) -> Iterator[str]:
         yield (
             f"{counted(done.keys, 'key')} of {channel} in {to} ({done.format}), "
             f"{counted(done.events, 'event')} since the state before; {done.seconds:.1f} s"
@@ -498,7 +498,7 @@ def report(
 
     job = ReportJob(folder=folder, to=to, channels=channel or (), window=window)
 
-    def says(made: jobs.Report) -> Iterator[str]:
+    def says(made: jobs.JobReport) -> Iterator[str]:
         events = counted(sum(one.events for one in made.channels), "event")
         yield f"{counted(len(made.channels), 'channel')} with {events} in {to}, {made.bytes:,} bytes"
 

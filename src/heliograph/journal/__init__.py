@@ -18,14 +18,23 @@ from heliograph.journal.limits import Limits
 from heliograph.journal.names import escaped, unescaped
 from heliograph.journal.published.publication import Store
 from heliograph.journal.reading.reader import PartitionReader
-from heliograph.journal.tools.inspection import FileInfo, Range, Report, cat, ls, partitions, verify
-from heliograph.journal.writing.receipt import Receipt
+from heliograph.journal.tools.inspection import (
+    FileInfo,
+    VerifiedRange,
+    VerifyReport,
+    cat,
+    ls,
+    partitions,
+    verify,
+)
+from heliograph.journal.writing.receipt import AppendReceipt
 from heliograph.journal.writing.recovery import Recovery
 from heliograph.journal.writing.writer import PartitionWriter, WriterStats
 
 __all__ = [
     "EVENT",
     "TOMBSTONE",
+    "AppendReceipt",
     "ConsumerLag",
     "Cursor",
     "CursorStore",
@@ -37,14 +46,13 @@ __all__ = [
     "Manifest",
     "PartitionReader",
     "PartitionWriter",
-    "Range",
-    "Receipt",
     "Record",
     "Recovery",
-    "Report",
     "Rows",
     "Segment",
     "Store",
+    "VerifiedRange",
+    "VerifyReport",
     "WriterStats",
     "cat",
     "escaped",

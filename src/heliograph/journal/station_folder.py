@@ -30,11 +30,11 @@ from heliograph.journal.format.channel_config import (
 )
 from heliograph.journal.format.identity import own_partition
 from heliograph.journal.inbox import staging
-from heliograph.journal.inbox.adoption import Inbox, OpenPartition
+from heliograph.journal.inbox.adoption import InboxFolder, OpenPartition
 from heliograph.journal.inbox.staging import BATCH, READY
 from heliograph.journal.limits import DAY, Limits
 from heliograph.journal.names import ACTIVITY, CHANNELS, CONSUMERS, DELAYED, escaped
-from heliograph.journal.published.publisher import Publisher
+from heliograph.journal.published.publisher import SegmentPublisher
 from heliograph.journal.store import JournalStore
 from heliograph.journal.writing.shared_threads import SharedThreads
 from heliograph.journal.writing.writer import PartitionWriter
@@ -101,7 +101,7 @@ class Keeping:
         self._station_seq = station_seq
         self._owner = owner
         self._disk = ports.disk
-        self._inbox = Inbox(ports)
+        self._inbox = InboxFolder(ports)
         self._lock = self._locked(note)
         try:
             self.partition = own_partition(self._disk, ports.random)
@@ -111,7 +111,7 @@ class Keeping:
             self._lock.release()
             raise
         try:
-            publisher = None if store is None else Publisher(ports, store)
+            publisher = None if store is None else SegmentPublisher(ports, store)
         except BaseException:
             self._lock.release()
             raise

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.limits import Limits
     from heliograph.journal.maintenance.retention import ConsumerPosition
-    from heliograph.journal.writing.producer_leases import SupplierLease
-    from heliograph.journal.writing.receipt import Receipt
+    from heliograph.journal.writing.producer_leases import ProducerLease
+    from heliograph.journal.writing.receipt import AppendReceipt
     from heliograph.journal.writing.shared_threads import SharedThreads
     from heliograph.journal.writing.writer import WriterStats
     from heliograph.model.event import Event
@@ -228,7 +228,7 @@ class JournalStore:
     def wait_ready(self, timeout: float | None = None) -> None:
         """Its disk is here; `append` waits for space in the line."""
 
-    def append(self, batch: OutgoingBatch, level: Level, timeout: float | None = None) -> Receipt:
+    def append(self, batch: OutgoingBatch, level: Level, timeout: float | None = None) -> AppendReceipt:
         lease = self._suppliers.held(batch.shared)
         check = None if lease is None else partial(self._suppliers.held, batch.shared)
         rows = self._rows_of(batch)
@@ -287,7 +287,7 @@ class JournalStore:
             self._note(batch, receipt)
         return receipt
 
-    def supplier(self, name: str, owner: str | None = None) -> SupplierLease:
+    def supplier(self, name: str, owner: str | None = None) -> ProducerLease:
         return self._suppliers.open(name, owner or self._owner)
 
     def _know_repeats(self, timeout: float | None) -> None:
@@ -315,7 +315,7 @@ class JournalStore:
             gone = {one.offset: one for one in self._reader().left_out(start)}
         return [one for _, one in sorted({**gone, **there}.items())]
 
-    def _note(self, batch: OutgoingBatch, receipt: Receipt) -> None:
+    def _note(self, batch: OutgoingBatch, receipt: AppendReceipt) -> None:
         """Under the lock."""
         repeats = self._repeats
         assert repeats is not None
@@ -412,7 +412,7 @@ class JournalStore:
             header.hops,
         )
 
-    def forget(self, gone: Tombstone, level: Level) -> Receipt:
+    def forget(self, gone: Tombstone, level: Level) -> AppendReceipt:
         record = Record(
             gone.supplier,
             gone.epoch,
@@ -580,7 +580,7 @@ class JournalStore:
         carried = tuple(info_of(cls).name for cls in self._types())
         return OpenPartition(self._writer, self._formats, station_seq, carried)
 
-    def _on_durable(self, receipts: list[Receipt]) -> None:
+    def _on_durable(self, receipts: list[AppendReceipt]) -> None:
         last = receipts[-1]
         end = last.first_offset + last.chunk.events
         if last.adoption is not None:  # which is always alone

@@ -36,7 +36,7 @@ _EARLIER: Final = timedelta(minutes=5)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class Identity(msgspec.Struct, frozen=True):
+class CertificateIdentity(msgspec.Struct, frozen=True):
     """What a certificate says."""
 
     name: str
@@ -58,7 +58,7 @@ def _x509() -> Any:
     return x509
 
 
-def make_authority(folder: str | os.PathLike[str], domain: str) -> Identity:
+def make_authority(folder: str | os.PathLike[str], domain: str) -> CertificateIdentity:
     """Make the authority of a domain; NotPossible when there is one."""
     x509 = _x509()
     if not domain:
@@ -82,7 +82,7 @@ def make_identity(
     *,
     days: int = DEFAULT_DAYS,
     anew: bool = False,
-) -> Identity:
+) -> CertificateIdentity:
     """Make an identity, signed by the authority in the folder.
 
     Args:
@@ -130,7 +130,7 @@ def make_identity(
     return read_identity(base / name)
 
 
-def read_identity(folder: str | os.PathLike[str]) -> Identity:
+def read_identity(folder: str | os.PathLike[str]) -> CertificateIdentity:
     """What the certificate in a folder says; NotPossible when there is none that can be read."""
     x509 = _x509()
     place = Path(folder)
@@ -140,7 +140,7 @@ def read_identity(folder: str | os.PathLike[str]) -> Identity:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         hosts = tuple(str(name.value) for name in names)
     common = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-    return Identity(
+    return CertificateIdentity(
         str(common[0].value) if common else "",
         _domain_of(certificate),
         hosts,
@@ -149,7 +149,7 @@ def read_identity(folder: str | os.PathLike[str]) -> Identity:
     )
 
 
-def check_identity(folder: str | os.PathLike[str], domain: str) -> Identity:
+def check_identity(folder: str | os.PathLike[str], domain: str) -> CertificateIdentity:
     """An identity as a station of a domain uses it; NotPossible says why it cannot."""
     place = Path(folder)
     identity = read_identity(place)
@@ -172,7 +172,7 @@ def check_identity(folder: str | os.PathLike[str], domain: str) -> Identity:
     return identity
 
 
-def identities(folder: str | os.PathLike[str]) -> list[Identity]:
+def identities(folder: str | os.PathLike[str]) -> list[CertificateIdentity]:
     """All that are in a folder, the authority first."""
     places = sorted(path.parent for path in Path(folder).glob(f"*/{CERTIFICATE}"))
     return sorted(map(read_identity, places), key=lambda one: (one.name != AUTHORITY, one.name))

@@ -26,7 +26,7 @@ from heliograph.ring.pinned_views import Pinned
 from heliograph.ring.reader import ReaderStats, RingReader
 from heliograph.ring.segment import RingName
 from heliograph.ring.waiting import WaitMode
-from heliograph.ring.writer import RingWriter, WriterStats
+from heliograph.ring.writer import RingWriter, RingWriterStats
 
 __all__ = [
     "Pinned",
@@ -35,7 +35,7 @@ __all__ = [
     "RingName",
     "RingReader",
     "RingWriter",
+    "RingWriterStats",
     "WaitMode",
-    "WriterStats",
     "missing",
 ]

@@ -20,7 +20,7 @@ from heliograph.errors import RingError, RingNotAvailable
 from heliograph.ring import futex
 from heliograph.ring.layout import DEFAULT_SLOTS, WRITER_LOCK
 from heliograph.ring.reader import RingReader
-from heliograph.ring.segment import RingName, Segment, insist_on_rings
+from heliograph.ring.segment import RingName, RingSegment, insist_on_rings
 from heliograph.ring.waiting import LOOK_EVERY
 from heliograph.ring.writer import DEFAULT_LEASE, RingWriter
 from heliograph.runtime.private_folder import domain_folder, memory_base
@@ -60,10 +60,10 @@ class RingFolder:
         segment = self._made(name, slots)
         return RingWriter(segment, name, ports, lease=lease, wait=wait)
 
-    def _made(self, name: RingName, slots: int) -> Segment:
+    def _made(self, name: RingName, slots: int) -> RingSegment:
         for _ in range(MOST_TRIES):
             try:
-                return Segment.create(self._path_of(name), name, slots)
+                return RingSegment.create(self._path_of(name), name, slots)
             except FileNotFoundError:  # a station that left has removed the folder, which was empty
                 domain_folder(self.path.parent, self.domain)
             except OSError as error:
@@ -94,7 +94,7 @@ class RingFolder:
                 them.
         """
         try:
-            segment = Segment.open(self._path_of(name))
+            segment = RingSegment.open(self._path_of(name))
         except OSError as error:
             raise RingNotAvailable(str(self._path_of(name)), f"cannot be mapped: {error.strerror}") from None
         try:

@@ -31,13 +31,13 @@ from heliograph.ring.layout import (
 )
 
 if TYPE_CHECKING:
-    from heliograph.ring.segment import Segment
+    from heliograph.ring.segment import RingSegment
 
 TRIES: Final = 100
 """A try fails only when the writer goes most of a lap meanwhile; so many failures are no chance."""
 
 
-def takes_place(segment: Segment, row: int, kind: int, position: int) -> bool:
+def takes_place(segment: RingSegment, row: int, kind: int, position: int) -> bool:
     """Put a reader's cursor at a position. False when the writer may be a lap ahead of it already."""
     words, at = segment.words, ROWS + row * ROW_WORDS
     words[at + ROW_STATE] = FREE
@@ -47,7 +47,7 @@ def takes_place(segment: Segment, row: int, kind: int, position: int) -> bool:
     return words[INTENT] <= position + segment.slots
 
 
-def at_the_newest(segment: Segment, row: int, kind: int) -> tuple[int, int]:
+def at_the_newest(segment: RingSegment, row: int, kind: int) -> tuple[int, int]:
     """Put a reader behind the last record that is there; returns the position and sequence that follow."""
     words = segment.words
     for _ in range(TRIES):
@@ -73,7 +73,7 @@ def _newest_mark(words: memoryview) -> tuple[int, int]:
     return newest
 
 
-def _walk(segment: Segment, position: int, sequence: int, end: int) -> int | None:
+def _walk(segment: RingSegment, position: int, sequence: int, end: int) -> int | None:
     """Follow the records up to a position; the sequence there, or None when that leads nowhere."""
     if not position <= end <= position + segment.slots:
         return None

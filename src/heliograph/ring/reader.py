@@ -65,7 +65,7 @@ from heliograph.ring.waiting import FOREVER, LOOK_EVERY, Waiter, WaitMode, deadl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.ring.segment import Segment
+    from heliograph.ring.segment import RingSegment
     from heliograph.runtime.ports import Ports
 
 RECORDS_AT_ONCE: Final = 256
@@ -114,7 +114,7 @@ class RingReader:
 
     def __init__(
         self,
-        segment: Segment,
+        segment: RingSegment,
         ports: Ports,
         *,
         reliable: bool,

@@ -27,7 +27,7 @@ from heliograph.ring.layout import (
 )
 
 if TYPE_CHECKING:
-    from heliograph.ring.segment import Segment
+    from heliograph.ring.segment import RingSegment
 
 
 class ReaderSeen(NamedTuple):
@@ -42,7 +42,7 @@ class ReaderSeen(NamedTuple):
 class ReaderTable:
     """All rows of one ring."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: RingSegment) -> None:
         self._descriptor = segment.descriptor
         self._words = segment.words
         end = ROWS + MAX_READERS * ROW_WORDS

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import ctypes
     from collections import deque
 
-    from heliograph.ring.segment import Segment
+    from heliograph.ring.segment import RingSegment
 
 
-class Record(NamedTuple):
+class RingRecord(NamedTuple):
     """Where the bytes of a record stand, and what its header says of them."""
 
     sequence: int
@@ -44,7 +44,7 @@ class Record(NamedTuple):
         return (self.sequence + self.events) & MASK32
 
 
-def find(segment: Segment, position: int) -> Record | None:
+def find(segment: RingSegment, position: int) -> RingRecord | None:
     """The record at a position; None when there cannot be one like that."""
     slot = position & (segment.slots - 1)
     at = FIRST_SLOT + (slot << SLOT_BITS)
@@ -54,18 +54,18 @@ def find(segment: Segment, position: int) -> Record | None:
     taken = slots_for(size) if count else segment.slots - slot
     if slot + taken > segment.slots:
         return None
-    return Record(
+    return RingRecord(
         sequence, at + HEADER_SIZE, size, count & ~LENT, crc, position + taken, is_lent=bool(count & LENT)
     )
 
 
-def is_sound(segment: Segment, record: Record) -> bool:
+def is_sound(segment: RingSegment, record: RingRecord) -> bool:
     """Whether the checksum is right."""
     body = b"" if record.is_lent else segment.memory[record.start : record.start + record.size]
     return bool(crc32c(body, record.seed) == record.crc)
 
 
-def views(lent: ctypes.Array[ctypes.c_char], record: Record) -> tuple[memoryview, ...] | None:
+def views(lent: ctypes.Array[ctypes.c_char], record: RingRecord) -> tuple[memoryview, ...] | None:
     """The events of a record where they lie; None when its checksum or its sizes are wrong."""
     body = memoryview(lent).cast("B")[record.start : record.start + record.size].toreadonly()
     if crc32c(b"" if record.is_lent else body, record.seed) != record.crc:

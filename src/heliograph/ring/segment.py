@@ -47,7 +47,7 @@ class RingName(NamedTuple):
     incarnation: int
 
 
-class Segment:
+class RingSegment:
     """A mapped ring: its words, its bytes, its locks."""
 
     def __init__(self, path: Path, descriptor: int, slots: int) -> None:

@@ -27,7 +27,7 @@ from heliograph.ring.layout import MASK32
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.ring.segment import Segment
+    from heliograph.ring.segment import RingSegment
     from heliograph.runtime.ports import Clock
 
 WaitMode = Literal["poll", "spin", "block"]
@@ -45,7 +45,7 @@ class Waiter:
 
     def __init__(
         self,
-        segment: Segment,
+        segment: RingSegment,
         flag: int,
         bell: int,
         clock: Clock,
@@ -107,7 +107,7 @@ class Waiter:
         return False
 
 
-def ring_bell(segment: Segment, flag: int, bell: int, value: int) -> None:
+def ring_bell(segment: RingSegment, flag: int, bell: int, value: int) -> None:
     """The flag was seen up: take it down, ring. The value must differ from all that were rung of late."""
     address = segment.address_of_bell(bell)
     try:

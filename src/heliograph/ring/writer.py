@@ -58,7 +58,7 @@ from heliograph.ring.waiting import FOREVER, Waiter, WaitMode, deadline, ring_be
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from heliograph.ring.segment import RingName, Segment
+    from heliograph.ring.segment import RingName, RingSegment
     from heliograph.runtime.ports import Buffer, Ports
 
 DEFAULT_LEASE: Final = 10.0
@@ -78,7 +78,7 @@ _ROUND: Final = HEADER_SIZE + (1 << SLOT_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class WriterStats:
+class RingWriterStats:
     """What a writer has done, and who reads."""
 
     events: int
@@ -104,7 +104,7 @@ class RingWriter:
 
     def __init__(
         self,
-        segment: Segment,
+        segment: RingSegment,
         name: RingName,
         ports: Ports,
         *,
@@ -255,10 +255,10 @@ class RingWriter:
                     raise RingFull(full.ring, full.waited, full.reader, start) from None
             return first
 
-    def stats(self) -> WriterStats:
+    def stats(self) -> RingWriterStats:
         with self._locked(None):
             waiter, rows = self._waiter, self._rows
-            return WriterStats(
+            return RingWriterStats(
                 events=self.sequence,
                 sleeps=waiter.sleeps,
                 wakes=self._wakes,

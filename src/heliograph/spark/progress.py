@@ -70,7 +70,7 @@ def progress_listener(channel: Channel[QueryProgress]) -> StreamingQueryListener
     """
     from pyspark.sql.streaming.listener import StreamingQueryListener  # noqa: PLC0415 - Spark loads with it
 
-    class Listener(StreamingQueryListener):
+    class ProgressListener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
             push(event, "started", _time(event.timestamp), name=event.name or "")
 
@@ -90,7 +90,7 @@ def progress_listener(channel: Channel[QueryProgress]) -> StreamingQueryListener
         except HeliographError as error:
             log.warning("the progress of query %s cannot be pushed: %s", about.id, error)
 
-    return Listener()
+    return ProgressListener()
 
 
 def _facts(progress: Any) -> dict[str, Any]:

@@ -46,7 +46,7 @@ PATIENCE: Final = 5.0
 """Seconds after which a stream without news says that it lives."""
 
 
-class Page:
+class StationPage:
     """The application of one station's page."""
 
     def __init__(self, station: Station) -> None:

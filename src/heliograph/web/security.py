@@ -37,7 +37,7 @@ HEADERS: Final = (
 )
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """A request is refused: its status, and a sentence for whoever sent it."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -62,7 +62,7 @@ class Guard:
             return
         try:
             cookie = check(scope["method"], scope["query_string"], dict(scope["headers"]), self._token)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             await _answer(send, refusal.status, str(refusal))
             return
         if cookie:
@@ -86,27 +86,27 @@ class Guard:
 def check(method: str, query: bytes, headers: Mapping[bytes, bytes], token: str) -> bool:
     """Whether a cookie is to be made of the token in the query; Refusal for a request that may not pass."""
     if method not in ("GET", "HEAD"):
-        raise Refusal(405, "the page changes nothing: only GET is answered")
+        raise RequestRefused(405, "the page changes nothing: only GET is answered")
     host = headers.get(b"host", b"").decode("latin-1")
     if not is_own_host(host):
-        raise Refusal(421, "the host of this request is none of this page's addresses")
+        raise RequestRefused(421, "the host of this request is none of this page's addresses")
     origin = headers.get(b"origin")
     if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
-        raise Refusal(403, "this request comes from another site")
+        raise RequestRefused(403, "this request comes from another site")
     is_own = headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin")
     # A link in a mail or chat may lead here; a script or picture of another site may not.
     if not is_own and headers.get(b"sec-fetch-mode") != b"navigate":
-        raise Refusal(403, "this request comes from another site")
+        raise RequestRefused(403, "this request comes from another site")
     given = parse_qs(query.decode("latin-1")).get("token", [""])[-1]
     if given:
         if not _is_same(given, token):
-            raise Refusal(
+            raise RequestRefused(
                 401, "the token of this link is of another run of the station: use the one it printed"
             )
         return True
     bearer = headers.get(b"authorization", b"").decode("latin-1").removeprefix("Bearer ")
     if not (_is_same(_cookie(headers), token) or _is_same(bearer, token)):
-        raise Refusal(401, "open the link that the station printed: it has a token")
+        raise RequestRefused(401, "open the link that the station printed: it has a token")
     return False
 
 

@@ -38,13 +38,13 @@ class PageServer:
         try:
             import uvicorn  # noqa: PLC0415 - of an extra
 
-            from heliograph.web.app import Page  # noqa: PLC0415 - likewise
+            from heliograph.web.app import StationPage  # noqa: PLC0415 - likewise
         except ModuleNotFoundError as error:
             raise MissingExtra("page=True", error.name or "starlette", "page") from error
         host, port = _address(address)
         self._socket = _listening(host, port)
         token = os.environ.get(TOKEN) or secrets.token_urlsafe(16)
-        self._page = Page(station)
+        self._page = StationPage(station)
         config = uvicorn.Config(
             self._page.guarded(token),
             http="h11",

@@ -10,7 +10,7 @@ from heliograph.journal.format.records import Record, RecordRun, encode_rows
 from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.seal import seal
 from heliograph.journal.reading.reader import PartitionReader
-from heliograph.journal.writing.partition import Chunk, Partition
+from heliograph.journal.writing.partition import Chunk, WritablePartition
 from heliograph.model import field_types as ft
 from heliograph.model.formats import Field, Format, FormatRegistry
 from heliograph.runtime.ports import Ports, ThreadTasks
@@ -60,8 +60,8 @@ def ports(disk: Disk, clock: HandClock | None = None) -> Ports:
     return Ports(clock or HandClock(), ThreadTasks(), SimRandom("journal"), disk)
 
 
-def partition(disk: Disk, limits: Limits | None = None, clock: HandClock | None = None) -> Partition:
-    return Partition(ports(disk, clock), FOLDER, FORMATS, limits or Limits())
+def partition(disk: Disk, limits: Limits | None = None, clock: HandClock | None = None) -> WritablePartition:
+    return WritablePartition(ports(disk, clock), FOLDER, FORMATS, limits or Limits())
 
 
 def chunk(records: Sequence[Record]) -> Chunk:
@@ -72,14 +72,14 @@ def run_chunk(run: RecordRun) -> Chunk:
     return Chunk(len(run), encode_rows([run]), frozenset({run.format_id}), is_run=True)
 
 
-def commit(target: Partition, *batches: Sequence[Record]) -> int:
+def commit(target: WritablePartition, *batches: Sequence[Record]) -> int:
     """Write and sync the batches as one frame; returns the first offset."""
     written = target.write([chunk(batch) for batch in batches])
     target.sync()
     return written.first
 
 
-def seal_everything(target: Partition, disk: Disk) -> int:
+def seal_everything(target: WritablePartition, disk: Disk) -> int:
     """Close the head and seal all closed ones; returns how many segments that made."""
     target.rotate()
     made = 0

@@ -16,7 +16,7 @@ from heliograph.codec.dynamic.classes import class_for
 from heliograph.errors import BatchRefused, DiskError, FolderInUse
 from heliograph.journal import station_folder as keepings
 from heliograph.journal.format.folder import StationFolder
-from heliograph.journal.inbox.adoption import Inbox
+from heliograph.journal.inbox.adoption import InboxFolder
 from heliograph.journal.inbox.staging import READY, StagedBatch, StageWriter, hand_over, key_of, make_inbox
 from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.maintenance import Maintenance
@@ -279,15 +279,15 @@ def test_a_history_that_only_batches_write_is_sealed_as_they_come(
 def test_an_inbox_that_cannot_be_looked_through_is_tried_again_ever_later_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looked = Inbox.exists
+    looked = InboxFolder.exists
     left = [OSError("no descriptor left"), DiskError("exists", "inbox", "no"), RuntimeError("something else")]
 
-    def failing(inbox: Inbox) -> bool:
+    def failing(inbox: InboxFolder) -> bool:
         if left and getattr(inbox._disk, "folder", None) == str(tmp_path):
             raise left.pop()
         return looked(inbox)
 
-    monkeypatch.setattr(Inbox, "exists", failing)
+    monkeypatch.setattr(InboxFolder, "exists", failing)
     with hg.Station(tmp_path) as station:
         totals = station.channel("totals", Total, qos=hg.QoS(durability="persistent"))
         write(tmp_path, 0, 1, 2)

@@ -21,7 +21,7 @@ from heliograph.errors import (
     UnknownOption,
 )
 from heliograph.journal.store import JournalStore
-from heliograph.journal.writing.receipt import Receipt
+from heliograph.journal.writing.receipt import AppendReceipt
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.testing import Rig
 from heliograph.testing import rig as opened_rig
@@ -861,7 +861,7 @@ def interrupted(*_: object, **__: object) -> None:
 def cut_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ctrl-C in whoever waits for the disk: what is in line is written all the same."""
     with monkeypatch.context() as patch:
-        patch.setattr(Receipt, "result", interrupted)
+        patch.setattr(AppendReceipt, "result", interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
 

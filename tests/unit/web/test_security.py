@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.web.security import COOKIE, Refusal, check, is_own_host
+from heliograph.web.security import COOKIE, RequestRefused, check, is_own_host
 from tests.support import examples
 
 TOKEN = "s3cret"
@@ -19,7 +19,7 @@ def refused(
 ) -> int | None:
     try:
         check(method, query, {**(HOST if host else {}), **headers}, TOKEN)
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         return refusal.status
     return None
 

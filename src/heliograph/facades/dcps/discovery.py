@@ -81,7 +81,7 @@ Policies: TypeAlias = "Mapping[str, Any]"
 T = TypeVar("T", bound=Event)
 
 
-class Peer(msgspec.Struct, frozen=True, kw_only=True):
+class DiscoveredEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A writer or reader of this or another station."""
 
     id: str
@@ -131,10 +131,10 @@ class Domain:
         self.users = 0
         """Participants that are open."""
         self._numbers = count(1)
-        self._writers: dict[str, dict[str, Peer]] = {}
-        self._readers: dict[str, dict[str, Peer]] = {}
+        self._writers: dict[str, dict[str, DiscoveredEndpoint]] = {}
+        self._readers: dict[str, dict[str, DiscoveredEndpoint]] = {}
         """Those known, by topic and id."""
-        self._by_supplier: dict[str, Peer] = {}
+        self._by_supplier: dict[str, DiscoveredEndpoint] = {}
         self.local_writers: dict[str, DataWriter[Any]] = {}
         self.local_readers: dict[str, DataReader[Any]] = {}
         self.topics: dict[str, list[Topic[Any]]] = {}
@@ -226,19 +226,19 @@ class Domain:
         for hear in hearers:
             hear(announcement)
 
-    def writer_of(self, supplier: str) -> Peer | None:
+    def writer_of(self, supplier: str) -> DiscoveredEndpoint | None:
         """Under the lock."""
         return self._by_supplier.get(supplier)
 
-    def writers_of(self, topic: str) -> list[Peer]:
+    def writers_of(self, topic: str) -> list[DiscoveredEndpoint]:
         with self.lock:
             return list(self._writers.get(topic, {}).values())
 
-    def readers_of(self, topic: str) -> list[Peer]:
+    def readers_of(self, topic: str) -> list[DiscoveredEndpoint]:
         with self.lock:
             return list(self._readers.get(topic, {}).values())
 
-    def meet_writer(self, peer: Peer) -> None:
+    def meet_writer(self, peer: DiscoveredEndpoint) -> None:
         with self.lock:
             self._writers.setdefault(peer.endpoint.topic, {})[peer.id] = peer
             self._by_supplier[peer.writer] = peer
@@ -248,7 +248,7 @@ class Domain:
         for reader in readers:
             reader.meet(peer)
 
-    def lose_writer(self, peer: Peer) -> None:
+    def lose_writer(self, peer: DiscoveredEndpoint) -> None:
         with self.lock:
             if self._writers.get(peer.endpoint.topic, {}).pop(peer.id, None) is None:
                 return
@@ -257,7 +257,7 @@ class Domain:
         for reader in readers:
             reader.lose(peer)
 
-    def meet_reader(self, peer: Peer) -> None:
+    def meet_reader(self, peer: DiscoveredEndpoint) -> None:
         with self.lock:
             self._readers.setdefault(peer.endpoint.topic, {})[peer.id] = peer
             writers = [
@@ -266,7 +266,7 @@ class Domain:
         for writer in writers:
             writer.meet(peer)
 
-    def lose_reader(self, peer: Peer) -> None:
+    def lose_reader(self, peer: DiscoveredEndpoint) -> None:
         with self.lock:
             if self._readers.get(peer.endpoint.topic, {}).pop(peer.id, None) is None:
                 return
@@ -294,9 +294,9 @@ class Domain:
         elif event.kind == "subscription":
             (self.meet_reader if event.alive else self.lose_reader)(peer)
 
-    def _peer(self, event: Announcement) -> Peer:
+    def _peer(self, event: Announcement) -> DiscoveredEndpoint:
         names, kinds = event.fields[::2], event.fields[1::2]
-        return Peer(
+        return DiscoveredEndpoint(
             id=event.id,
             kind=event.kind,
             station=event.station,

@@ -20,7 +20,7 @@ from heliograph.channel.queueing.reader_cache import (
 )
 from heliograph.errors import BadParameter, HeliographError, PreconditionNotMet, Unsupported
 from heliograph.facades.dcps.conditions import QueryCondition, ReadCondition
-from heliograph.facades.dcps.discovery import Announcement, Peer, encode_policies, fields_of
+from heliograph.facades.dcps.discovery import Announcement, DiscoveredEndpoint, encode_policies, fields_of
 from heliograph.facades.dcps.entity import Entity
 from heliograph.facades.dcps.listeners import Listening
 from heliograph.facades.dcps.topic import ContentFilteredTopic, channel_of
@@ -71,13 +71,13 @@ class _Matched:
 
     __slots__ = ("heard", "is_alive", "lease", "lifespan", "peer", "sequence")
 
-    def __init__(self, peer: Peer, now: int) -> None:
+    def __init__(self, peer: DiscoveredEndpoint, now: int) -> None:
         self.sequence: int | None = None
         self.heard = now
         self.is_alive = True
         self.use(peer)
 
-    def use(self, peer: Peer) -> None:
+    def use(self, peer: DiscoveredEndpoint) -> None:
         self.peer = peer
         policies = peer.endpoint.policies
         self.lifespan = _ns(policies["lifespan"].duration)
@@ -233,10 +233,10 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         limits = self._qos.resource_limits
         return self._qos.history.kind == "keep-last" and limits == ResourceLimits()
 
-    def _peer(self) -> Peer:
+    def _peer(self) -> DiscoveredEndpoint:
         with self.domain.lock:
             channels = tuple(name for name, feed in self._feeds.items() if feed is not None)
-        return Peer(
+        return DiscoveredEndpoint(
             id=self.instance_handle,
             kind="subscription",
             station=self.domain.name,
@@ -293,7 +293,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
 
     # Writers
 
-    def meet(self, writer: Peer) -> None:
+    def meet(self, writer: DiscoveredEndpoint) -> None:
         """A writer of its topic is there, or has changed. Without the lock."""
         ours, theirs = self.peer.endpoint, writer.endpoint
         if is_apart(theirs, ours):
@@ -336,7 +336,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         if is_new_feed:
             self.announce()
 
-    def _match(self, writer: Peer) -> None:
+    def _match(self, writer: DiscoveredEndpoint) -> None:
         matched = self._matched[writer.writer] = _Matched(writer, self.domain.now())
         self.status.matched("subscription_matched", writer.id, 1)
         self.tell("subscription_matched")
@@ -347,7 +347,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         if matched.lease is not None:
             self._ring_at(matched.heard + matched.lease)
 
-    def _refuse(self, writer: Peer, found: tuple[Incompatible, ...]) -> None:
+    def _refuse(self, writer: DiscoveredEndpoint, found: tuple[Incompatible, ...]) -> None:
         with self.domain.lock:
             if writer.id in self._refused:
                 return
@@ -362,7 +362,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         self.report_apart(ours.name, writer.id, explain_endpoints(theirs, ours), found)
         self.lose(writer, forget=False)
 
-    def lose(self, writer: Peer, *, forget: bool = True) -> None:
+    def lose(self, writer: DiscoveredEndpoint, *, forget: bool = True) -> None:
         with self.domain.lock:
             self._early.pop(writer.writer, None)
             if forget:

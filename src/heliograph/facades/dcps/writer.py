@@ -14,7 +14,7 @@ from heliograph.errors import (
     Unsupported,
     WriteTimeout,
 )
-from heliograph.facades.dcps.discovery import Announcement, Peer, encode_policies, fields_of
+from heliograph.facades.dcps.discovery import Announcement, DiscoveredEndpoint, encode_policies, fields_of
 from heliograph.facades.dcps.entity import Entity
 from heliograph.facades.dcps.listeners import Listening
 from heliograph.facades.dcps.topic import channel_of
@@ -96,9 +96,9 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         self._priority: int | None = None
         self._is_plain = False
         """Whether a sample needs nothing but to be pushed."""
-        self._matched: dict[str, Peer] = {}
+        self._matched: dict[str, DiscoveredEndpoint] = {}
         self._refused: set[str] = set()
-        self._pending: dict[str, Peer] = {}
+        self._pending: dict[str, DiscoveredEndpoint] = {}
         """Readers of other stations whose station does not want the channel yet."""
         self._asserted = 0
         self._is_lost = False
@@ -176,8 +176,8 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         if lease is not None:
             self.domain.keep_asserting(lease)
 
-    def _peer(self) -> Peer:
-        return Peer(
+    def _peer(self) -> DiscoveredEndpoint:
+        return DiscoveredEndpoint(
             id=self.instance_handle,
             kind="publication",
             station=self.domain.name,
@@ -242,7 +242,7 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
 
     # Readers
 
-    def meet(self, reader: Peer) -> None:
+    def meet(self, reader: DiscoveredEndpoint) -> None:
         """A reader of its topic is there, or has changed."""
         ours, theirs = self.peer.endpoint, reader.endpoint
         if is_apart(ours, theirs):
@@ -282,13 +282,13 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
                     del self._pending[reader.id]
                     self._match(reader)
 
-    def _match(self, reader: Peer) -> None:
+    def _match(self, reader: DiscoveredEndpoint) -> None:
         self._pending.pop(reader.id, None)
         self._matched[reader.id] = reader
         self.status.matched("publication_matched", reader.id, 1)
         self.tell("publication_matched")
 
-    def lose(self, reader: Peer, *, forget: bool = True) -> None:
+    def lose(self, reader: DiscoveredEndpoint, *, forget: bool = True) -> None:
         with self.domain.lock:
             self._pending.pop(reader.id, None)
             if forget:

@@ -119,7 +119,7 @@ class Frame(NamedTuple):
         return msgspec.msgpack.decode(self.formats, type=list[bytes]) if self.formats else []
 
 
-class BadFrame(NamedTuple):
+class FrameDamage(NamedTuple):
     """Why there is no frame at a position."""
 
     position: int
@@ -184,19 +184,19 @@ class HeadFile:
         self._window = memoryview(b"")
         self._start = 0
 
-    def frame(self, position: int) -> Frame | BadFrame:
+    def frame(self, position: int) -> Frame | FrameDamage:
         """The frame at a position, or what is wrong there."""
         found = self._parse(position)
-        if isinstance(found, BadFrame):
+        if isinstance(found, FrameDamage):
             self._window = memoryview(b"")
             found = self._parse(position)
         return found
 
-    def frames(self, position: int = HEAD_SIZE) -> Iterator[Frame | BadFrame]:
+    def frames(self, position: int = HEAD_SIZE) -> Iterator[Frame | FrameDamage]:
         """The frames from a position on; ends with the first that is bad, or at the end of the file."""
         while True:
             found = self.frame(position)
-            if isinstance(found, BadFrame):
+            if isinstance(found, FrameDamage):
                 if self.file.size() > position:
                     yield found
                 return
@@ -229,24 +229,24 @@ class HeadFile:
             self._start, at = position, 0
         return at
 
-    def _parse(self, position: int) -> Frame | BadFrame:
+    def _parse(self, position: int) -> Frame | FrameDamage:
         at = self._at(position, FRAME_SIZE)
         if len(self._window) - at < FRAME_SIZE:
             there = len(self._window) - at
-            return BadFrame(position, f"only {there} bytes of a frame's header are there")
+            return FrameDamage(position, f"only {there} bytes of a frame's header are there")
         magic, length, crc, kind, flags, _, base, events, epoch, append_ts, durable, formats, marks, _ = (
             _FRAME.unpack_from(self._window, at)
         )
         if magic != FRAME_MAGIC:
-            return BadFrame(position, "no frame begins there")
+            return FrameDamage(position, "no frame begins there")
         if length > MAX_BODY or formats + marks > length:
-            return BadFrame(position, "its lengths cannot be right")
+            return FrameDamage(position, "its lengths cannot be right")
         at = self._at(position, FRAME_SIZE + length)
         window, body, end = self._window, at + FRAME_SIZE, at + FRAME_SIZE + length
         if len(window) < end:
-            return BadFrame(position, f"only {len(window) - body} of its {length} bytes are there")
+            return FrameDamage(position, f"only {len(window) - body} of its {length} bytes are there")
         if checksum(window[at + 12 : end], checksum(window[at : at + 8], self.seed)) != crc:
-            return BadFrame(position, "its checksum is wrong")
+            return FrameDamage(position, "its checksum is wrong")
         meta = (base, events, epoch, append_ts, durable)
         descriptions, payload = window[body : body + formats], window[body + formats + marks : end]
         marked = window[body + formats : body + formats + marks]

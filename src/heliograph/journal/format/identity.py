@@ -32,7 +32,7 @@ PARTITION: Final = "partition"
 _NAME: Final = re.compile(r"[0-9a-f]{16}")
 
 
-class Identity(NamedTuple):
+class FolderIdentity(NamedTuple):
     """What is known of a folder's name."""
 
     name: str | None
@@ -58,7 +58,7 @@ class Identity(NamedTuple):
         return steps
 
 
-def inspect_identity(disk: Disk) -> Identity:
+def inspect_identity(disk: Disk) -> FolderIdentity:
     """Compare the file with the histories. Nothing is changed."""
     try:
         content: bytes | None = disk.read(PARTITION)
@@ -67,17 +67,17 @@ def inspect_identity(disk: Disk) -> Identity:
     text = "" if content is None else content.decode("ascii", "replace")
     name = text if _NAME.fullmatch(text) else None
     if name is not None and any(place.endswith(f"/{name}") for place in _places(disk)):
-        return Identity(name, (name,), None)  # of many channels, most often the first
+        return FolderIdentity(name, (name,), None)  # of many channels, most often the first
     histories = _histories(disk)
     if not histories:
-        return Identity(name, (), None)
+        return FolderIdentity(name, (), None)
     if content is None:
         problem = f"it is missing, and there are histories of {', '.join(histories)}"
     elif name is None:
         problem = f"it is damaged ({len(content)} bytes), and there are histories of {', '.join(histories)}"
     else:
         problem = f"it says {name}, and there are only histories of {', '.join(histories)}"
-    return Identity(name, histories, problem)
+    return FolderIdentity(name, histories, problem)
 
 
 def own_partition(disk: Disk, random: Random) -> str:
@@ -98,7 +98,7 @@ def own_partition(disk: Disk, random: Random) -> str:
     return found.name
 
 
-def repair_identity(disk: Disk) -> Identity:
+def repair_identity(disk: Disk) -> FolderIdentity:
     """Write the name again that the histories have; returns what was wrong. Have the folder's lock."""
     found = inspect_identity(disk)
     if found.problem is not None:

@@ -33,10 +33,10 @@ from heliograph.errors import (
     WrongEventType,
 )
 from heliograph.journal.format.batch_marks import MAX_PAST, Mark
-from heliograph.journal.format.frames import HEAD_SIZE, BadFrame, Frame, HeadFile, HeadHeader
+from heliograph.journal.format.frames import HEAD_SIZE, Frame, FrameDamage, HeadFile, HeadHeader
 from heliograph.journal.format.records import RecordRun, decode_runs, encode_rows
 from heliograph.journal.inbox import staging
-from heliograph.journal.inbox.staging import BATCH, READY, REFUSED, STAGED, Refusal, StagedBatch
+from heliograph.journal.inbox.staging import BATCH, READY, REFUSED, STAGED, BatchRefusal, StagedBatch
 from heliograph.journal.names import TEMPORARY
 from heliograph.journal.writing.partition import Chunk
 from heliograph.journal.writing.writer import FRAME_TARGET, MAX_WAITING, PartitionWriter
@@ -65,7 +65,7 @@ class OpenPartition(NamedTuple):
     """Names of the event types that the channel was opened with; of any type while there are none."""
 
 
-class Inbox:
+class InboxFolder:
     """What was handed over in one folder, for the station that keeps it. Not for several tasks at once."""
 
     def __init__(self, ports: Ports) -> None:
@@ -175,7 +175,7 @@ class Inbox:
         staging.remove_quietly(self._disk, path)
         try:
             with self._disk.create(path) as file:
-                file.append(msgspec.json.encode(Refusal(self._clock.time_ns(), reason)))
+                file.append(msgspec.json.encode(BatchRefusal(self._clock.time_ns(), reason)))
                 file.sync()
             try:
                 staging.discard(self._disk, staging.load(self._disk, name))
@@ -271,7 +271,7 @@ def _frames(disk: Disk, batch: StagedBatch, name: str) -> Iterator[Frame]:
     path = f"{STAGED}/{batch.key}/{name}"
     with closing(disk.open(path, readonly=True)) as file:
         for frame in HeadFile(file, bytes.fromhex(batch.key)).frames():
-            if isinstance(frame, BadFrame):
+            if isinstance(frame, FrameDamage):
                 raise BadJournalFile(path, f"at byte {frame.position} {frame.reason}")
             yield frame
 

@@ -94,17 +94,17 @@ class StagedBatch(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.key}-{self.number:019d}"
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class BatchRefusal(msgspec.Struct, frozen=True):
     """Why a batch was not taken in; as JSON, for people who look."""
 
     time: int
     reason: str
 
 
-def refusal(disk: Disk, name: str) -> Refusal | None:
+def refusal(disk: Disk, name: str) -> BatchRefusal | None:
     """Why the batch of that name was refused; None when it was not."""
     try:
-        return msgspec.json.decode(disk.read(f"{READY}/{name}{REFUSED}"), type=Refusal)
+        return msgspec.json.decode(disk.read(f"{READY}/{name}{REFUSED}"), type=BatchRefusal)
     except (NoSuchFile, msgspec.MsgspecError):
         return None
 

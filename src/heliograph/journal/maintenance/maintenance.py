@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from heliograph.journal.format.manifest import Segment
     from heliograph.journal.maintenance.compaction_policy import RewriteJob, SealJob
-    from heliograph.journal.writing.partition import Partition
+    from heliograph.journal.writing.partition import WritablePartition
     from heliograph.journal.writing.shared_threads import SharedThreads
     from heliograph.runtime.ports import Disk, Lock, Ports
     from heliograph.runtime.timers import Timer
@@ -48,7 +48,7 @@ class Maintenance:
     def __init__(
         self,
         ports: Ports,
-        partition: Partition,
+        partition: WritablePartition,
         files: Lock,
         sealer: Sealer | None,
         shared: SharedThreads,

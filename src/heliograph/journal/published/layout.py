@@ -37,7 +37,7 @@ ATTEMPTS: Final = 8
 _DOMAIN_KIND: Final = wholefile.Kind(b"HELIODOM", 1, 256 << 20, "manifest of a domain")
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True):
+class PartitionEntry(msgspec.Struct, array_like=True, frozen=True):
     """What the domain's manifest says of one partition."""
 
     number: int
@@ -51,13 +51,13 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     bytes: int
 
 
-class Domain(msgspec.Struct, frozen=True, kw_only=True):
+class DomainManifest(msgspec.Struct, frozen=True, kw_only=True):
     """All partitions in a store, by the names of their folders: `channels/air.tracks/5f0c…`."""
 
-    partitions: dict[str, Entry] = {}
+    partitions: dict[str, PartitionEntry] = {}
 
 
-class Numbered(NamedTuple):
+class NumberedManifest(NamedTuple):
     """A manifest and its number; 0 before the first."""
 
     number: int
@@ -86,8 +86,8 @@ def number_of(name: str) -> int:
         return -1
 
 
-def entry_of(number: int, manifest: Manifest) -> Entry:
-    return Entry(
+def entry_of(number: int, manifest: Manifest) -> PartitionEntry:
+    return PartitionEntry(
         number,
         manifest.epoch,
         manifest.earliest,
@@ -102,29 +102,29 @@ def packed_manifest(manifest: Manifest) -> bytes:
     return b"".join(wholefile.pack(KIND, manifest))
 
 
-def packed_domain(domain: Domain) -> bytes:
+def packed_domain(domain: DomainManifest) -> bytes:
     return b"".join(wholefile.pack(_DOMAIN_KIND, domain))
 
 
-def newest_manifest(store: ObjectStore, place: str, known: int = 0) -> Numbered:
+def newest_manifest(store: ObjectStore, place: str, known: int = 0) -> NumberedManifest:
     """The manifest of a partition with the highest number; without one when none was published yet.
 
     `known` is a number that is not lower than any that was removed.
     """
     found = _newest(store, f"{place}/{MANIFESTS}/", manifest_name(place, known) if known else "")
     if found is None:
-        return Numbered(0, None)
+        return NumberedManifest(0, None)
     name, data = found
-    return Numbered(number_of(name), wholefile.unpack(KIND, data, name, Manifest))
+    return NumberedManifest(number_of(name), wholefile.unpack(KIND, data, name, Manifest))
 
 
-def newest_domain(store: ObjectStore, known: int = 0) -> tuple[int, Domain] | None:
+def newest_domain(store: ObjectStore, known: int = 0) -> tuple[int, DomainManifest] | None:
     """The manifest of the domain; None when there is none with a number above the one that is known."""
     found = _newest(store, f"{DOMAIN}/", domain_name(known) if known else "")
     if found is None:
         return None
     name, data = found
-    return number_of(name), wholefile.unpack(_DOMAIN_KIND, data, name, Domain)
+    return number_of(name), wholefile.unpack(_DOMAIN_KIND, data, name, DomainManifest)
 
 
 def is_store(folder_names: tuple[str, ...]) -> bool:

@@ -64,7 +64,7 @@ class Store:
 Store.__init__ = names_options(Store.__init__)  # type: ignore[method-assign]  # a dataclass writes its own
 
 
-class Step(NamedTuple):
+class PublicationStep(NamedTuple):
     """What to do for the next manifest."""
 
     manifest: Manifest
@@ -75,7 +75,7 @@ class Step(NamedTuple):
     """Objects, by their names in the partition, that the manifest does not mention any more."""
 
 
-def next_step(before: Manifest | None, local: Manifest, store: Store, now: int) -> Step | None:
+def next_step(before: Manifest | None, local: Manifest, store: Store, now: int) -> PublicationStep | None:
     """What changes in the store; None when it is as it should be."""
     ready = _ready(local)
     first = ready[0].first if ready else local.earliest
@@ -108,7 +108,7 @@ def next_step(before: Manifest | None, local: Manifest, store: Store, now: int) 
     if manifest == before:
         return None
     upload = tuple(one for one, name in zip(ready, named, strict=True) if name.name not in known)
-    return Step(manifest, upload, tuple(over))
+    return PublicationStep(manifest, upload, tuple(over))
 
 
 def _ready(local: Manifest) -> list[Segment]:

@@ -25,8 +25,8 @@ from heliograph.journal.format.frames import checksum
 from heliograph.journal.published.layout import (
     ATTEMPTS,
     KEPT_MANIFESTS,
-    Domain,
-    Entry,
+    DomainManifest,
+    PartitionEntry,
     domain_name,
     entry_of,
     manifest_name,
@@ -43,7 +43,7 @@ from heliograph.runtime.task_pool import TaskPool
 
 if TYPE_CHECKING:
     from heliograph.journal.format.manifest import Manifest
-    from heliograph.journal.published.publication import Step, Store
+    from heliograph.journal.published.publication import PublicationStep, Store
     from heliograph.runtime.object_store import ObjectStore
     from heliograph.runtime.ports import Disk, Ports
 
@@ -62,7 +62,7 @@ class _State(NamedTuple):
     manifest: Manifest | None
 
 
-class Publisher:
+class SegmentPublisher:
     """See the module. One for a station; `publish` and `write_domain` may also be called by a tool."""
 
     def __init__(self, ports: Ports, store: Store, objects: ObjectStore | None = None) -> None:
@@ -76,9 +76,9 @@ class Publisher:
         self._wanted: dict[str, tuple[Disk, Manifest]] = {}
         self._scheduled: set[str] = set()
         self._refused: set[str] = set()
-        self._pending: dict[str, Entry] = {}
+        self._pending: dict[str, PartitionEntry] = {}
         """What the domain's manifest does not say yet."""
-        self._domain: tuple[int, Domain] = (0, Domain())
+        self._domain: tuple[int, DomainManifest] = (0, DomainManifest())
         self._indexed_at: int | None = None
         self._closing = False
         self.failures = 0
@@ -136,7 +136,7 @@ class Publisher:
                     for place, entry in pending.items()
                     if place not in there.partitions or there.partitions[place].number < entry.number
                 }
-                merged = Domain(partitions={**there.partitions, **newer})
+                merged = DomainManifest(partitions={**there.partitions, **newer})
                 if not newer or self._objects.put_if_absent(domain_name(number + 1), packed_domain(merged)):
                     break
             else:
@@ -221,7 +221,7 @@ class Publisher:
             pass
         raise StoreTaken(self._objects.url, place)
 
-    def _sweep(self, place: str, number: int, step: Step) -> None:
+    def _sweep(self, place: str, number: int, step: PublicationStep) -> None:
         names = [f"{place}/{name}" for name in step.remove]
         if number > KEPT_MANIFESTS:
             names.append(manifest_name(place, number - KEPT_MANIFESTS))

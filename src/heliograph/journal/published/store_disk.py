@@ -18,7 +18,12 @@ from heliograph.errors import DiskError, NoSuchFile
 from heliograph.journal.format import commit_file
 from heliograph.journal.format.commit_file import Commit
 from heliograph.journal.names import CHANNELS, COMMIT, MANIFEST
-from heliograph.journal.published.layout import Domain, newest_domain, newest_manifest, packed_manifest
+from heliograph.journal.published.layout import (
+    DomainManifest,
+    newest_domain,
+    newest_manifest,
+    packed_manifest,
+)
 from heliograph.runtime.ports import SystemClock
 
 if TYPE_CHECKING:
@@ -61,7 +66,7 @@ class StoreDisk:
         self.folder = objects.url
         self._objects = objects
         self._clock = clock or SystemClock()
-        self._domain: tuple[int, Domain] = (0, Domain())
+        self._domain: tuple[int, DomainManifest] = (0, DomainManifest())
         self._looked_at: int | None = None
         self._commits: dict[str, bytearray] = {}
         """The commit file of each partition that somebody has mapped."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from heliograph.errors import BadJournalFile, HistoryDamaged
-from heliograph.journal.format.frames import HEAD_SIZE, ROWS, RUNS, BadFrame, Frame, HeadFile
+from heliograph.journal.format.frames import HEAD_SIZE, ROWS, RUNS, Frame, FrameDamage, HeadFile
 from heliograph.journal.format.records import (
     Rows,
     count_events,
@@ -131,8 +131,8 @@ class HeadReader:
     def _good_frames(self, position: int, below: int, expected: int) -> Iterator[Frame]:
         """Frames from a position on, passing over what is damaged; `expected` is the offset that is due."""
         while expected < below:
-            found: Frame | BadFrame | None = self._frames.frame(position)
-            if isinstance(found, BadFrame):
+            found: Frame | FrameDamage | None = self._frames.frame(position)
+            if isinstance(found, FrameDamage):
                 found = self._frames.resync(position + 1, expected)
             if found is None or found.base >= below:
                 return

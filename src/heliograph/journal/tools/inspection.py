@@ -47,7 +47,7 @@ class FileInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class VerifiedRange:
     """Offsets from `first` up to, not including, `next`, and what is wrong with them."""
 
     first: int
@@ -56,7 +56,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifyReport:
     """What `verify` found."""
 
     folder: str
@@ -70,9 +70,9 @@ class Report:
     """Read, of `watermark - earliest`."""
     compacted: int
     """Offsets that have no row any more."""
-    damaged: tuple[Range, ...]
+    damaged: tuple[VerifiedRange, ...]
     """What cannot be read, ascending."""
-    lost: tuple[Range, ...]
+    lost: tuple[VerifiedRange, ...]
     """What could not be read when the partition was repaired, and was accepted as lost."""
     remarks: tuple[str, ...]
     """What is wrong with files though all their rows can be read: `repair` puts it right."""
@@ -113,7 +113,7 @@ def cat(
             position = rows[-1].offset + 1
 
 
-def verify(disk: Disk, folder: str) -> Report:
+def verify(disk: Disk, folder: str) -> VerifyReport:
     """Read everything, and say exactly what could not be read."""
     with PartitionReader(disk, folder) as reader:
         manifest, watermark = reader.manifest, reader.watermark
@@ -123,7 +123,7 @@ def verify(disk: Disk, folder: str) -> Report:
         remarks = tuple(filter(None, map(reader.remark, sources)))
     listed = {file.name for file in (*sources, *manifest.retired)}
     found = [f"{inner}/{name}" for inner in (HEADS, SEALED) for name in files_in(disk, folder, inner)]
-    return Report(
+    return VerifyReport(
         folder=folder,
         epoch=manifest.epoch,
         earliest=manifest.earliest,
@@ -150,14 +150,14 @@ def _info(disk: Disk, folder: str, source: Head | Segment, watermark: int) -> Fi
         return FileInfo(source.name, "open head", source.first, watermark, file.size(), 0, 0)
 
 
-def _read_all(reader: PartitionReader, position: int, end: int) -> tuple[int, list[Range]]:
+def _read_all(reader: PartitionReader, position: int, end: int) -> tuple[int, list[VerifiedRange]]:
     events = 0
-    damaged: list[Range] = []
+    damaged: list[VerifiedRange] = []
     while position < end:
         try:
             runs, position = reader.read_on(position, AT_ONCE, below=end)
         except HistoryDamaged as error:
-            damaged.append(Range(error.first, error.next_available, error.reason))
+            damaged.append(VerifiedRange(error.first, error.next_available, error.reason))
             position = error.next_available
         except HistoryGone as error:
             position = error.next_available  # retention came by while this was reading

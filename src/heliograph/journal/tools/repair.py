@@ -41,10 +41,10 @@ from heliograph.journal.maintenance.seal import install_file
 from heliograph.journal.names import COMMIT, HEADS, LOCK, MANIFEST, SEALED
 from heliograph.journal.reading.head_reader import HeadReader
 from heliograph.journal.reading.segment_reader import SegmentReader, is_whole
-from heliograph.journal.tools.inspection import Range
+from heliograph.journal.tools.inspection import VerifiedRange
 from heliograph.journal.tools.rebuild import described, last_promise, rebuilt
 from heliograph.journal.writing.head_scan import TailScan
-from heliograph.journal.writing.partition import Partition
+from heliograph.journal.writing.partition import WritablePartition
 from heliograph.model.formats import FormatRegistry
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ JUMP: Final = 1 << 22
 given out again."""
 
 
-class Finding(NamedTuple):
+class DamagedFile(NamedTuple):
     """A file with something wrong in it."""
 
     entry: Head | Segment
-    lost: tuple[Range, ...]
+    lost: tuple[VerifiedRange, ...]
     """Offsets that it should hold and that cannot be read."""
     remark: str | None
 
@@ -91,7 +91,7 @@ class RepairPlan:
     """Whether it is the one on disk."""
     beginning: tuple[str, ...]
     """What is done before a writer can open the partition."""
-    findings: tuple[Finding, ...]
+    findings: tuple[DamagedFile, ...]
     damage: tuple[Damage, ...]
     """What the manifest says is lost, and was not accepted yet."""
     unused: tuple[str, ...] = ()
@@ -107,9 +107,9 @@ class RepairPlan:
         return (*self.beginning, *kept, *found, *accepted)
 
     @property
-    def lost(self) -> tuple[Range, ...]:
+    def lost(self) -> tuple[VerifiedRange, ...]:
         """The offsets that cannot be had back, ascending."""
-        known = [Range(d.first, d.next, d.reason) for d in self.damage]
+        known = [VerifiedRange(d.first, d.next, d.reason) for d in self.damage]
         found = [lost for finding in self.findings for lost in finding.lost]
         new = [f for f in found if not any(k.first <= f.first and f.next <= k.next for k in known)]
         return tuple(sorted({*known, *new}, key=lambda lost: lost.first))
@@ -180,7 +180,7 @@ def repair(ports: Ports, folder: str) -> RepairPlan:
             manifests.publish(disk, folder, following)  # 3
     if not plan.steps:
         return plan
-    partition = Partition(ports, folder, FormatRegistry(), Limits(), "to repair it")  # 4
+    partition = WritablePartition(ports, folder, FormatRegistry(), Limits(), "to repair it")  # 4
     try:
         for source in partition.manifest.sources:
             finding = _examined(disk, folder, partition.manifest, source)
@@ -245,25 +245,25 @@ def _without_lost_heads(
     return manifest, []
 
 
-def _examined(disk: Disk, folder: str, manifest: Manifest, entry: Head | Segment) -> Finding:
+def _examined(disk: Disk, folder: str, manifest: Manifest, entry: Head | Segment) -> DamagedFile:
     """Read all rows of a closed file."""
     assert entry.next is not None
     try:
         source = _source(disk, folder, manifest.partition, entry, FormatRegistry())
     except (BadJournalFile, NoSuchFile) as error:
         reason = error.reason if isinstance(error, BadJournalFile) else f"{entry.name} is missing"
-        return Finding(entry, (Range(entry.first, entry.next, reason),), None)
+        return DamagedFile(entry, (VerifiedRange(entry.first, entry.next, reason),), None)
     with closing(source):
-        lost = [part for part in _parts(folder, source, entry) if isinstance(part, Range)]
-        return Finding(entry, tuple(lost), source.remark)
+        lost = [part for part in _parts(folder, source, entry) if isinstance(part, VerifiedRange)]
+        return DamagedFile(entry, tuple(lost), source.remark)
 
 
-def _surveyed(disk: Disk, folder: str, manifest: Manifest, head: Head, watermark: int) -> Finding:
+def _surveyed(disk: Disk, folder: str, manifest: Manifest, head: Head, watermark: int) -> DamagedFile:
     """Look through a head that was being written, as its next writer will."""
     floor = max(manifest.next, watermark)
     with closing(TailScan(disk, folder, head, manifest.partition, floor)) as survey:
-        lost = tuple(Range(damage.first, damage.next, damage.reason) for damage in survey.damage)
-        return Finding(head, lost, survey.header_damage)
+        lost = tuple(VerifiedRange(damage.first, damage.next, damage.reason) for damage in survey.damage)
+        return DamagedFile(head, lost, survey.header_damage)
 
 
 def _source(
@@ -274,7 +274,7 @@ def _source(
     return SegmentReader(disk, folder, entry, formats)
 
 
-def _parts(folder: str, source: RowFile, entry: Head | Segment) -> Iterator[Rows | Range]:
+def _parts(folder: str, source: RowFile, entry: Head | Segment) -> Iterator[Rows | VerifiedRange]:
     """All rows of a file, and where there are none that there should be, which."""
     position, end = entry.first, entry.next or 0
     while position < end:
@@ -286,11 +286,11 @@ def _parts(folder: str, source: RowFile, entry: Head | Segment) -> Iterator[Rows
                 raise HistoryDamaged(folder, position, end, "their file ends before them")  # noqa: TRY301 - as damage inside of the file
             position = end
         except HistoryDamaged as error:
-            yield Range(position, error.next_available, error.reason)
+            yield VerifiedRange(position, error.next_available, error.reason)
             position = error.next_available
 
 
-def _replace(disk: Disk, partition: Partition, finding: Finding) -> None:
+def _replace(disk: Disk, partition: WritablePartition, finding: DamagedFile) -> None:
     """Steps 5 and 6 for one file."""
     name = finding.entry.name
     damage = _accepted(partition.manifest, finding)
@@ -304,7 +304,7 @@ def _replace(disk: Disk, partition: Partition, finding: Finding) -> None:
         partition.substitute(name, segments, damage)  # 6
 
 
-def _salvaged(disk: Disk, partition: Partition, finding: Finding) -> list[Segment]:
+def _salvaged(disk: Disk, partition: WritablePartition, finding: DamagedFile) -> list[Segment]:
     """New files with all rows that can be read, one for each stretch between what is lost."""
     entry, formats = finding.entry, FormatRegistry()
     stretches: list[tuple[int, int, list[Rows]]] = []
@@ -314,7 +314,7 @@ def _salvaged(disk: Disk, partition: Partition, finding: Finding) -> list[Segmen
         source = _source(disk, partition.folder, partition.manifest.partition, entry, formats)
         with closing(source):
             for part in _parts(partition.folder, source, entry):
-                if isinstance(part, Range):
+                if isinstance(part, VerifiedRange):
                     stretches.append((position, part.first, rows))
                     position, rows = part.next, []
                 else:
@@ -332,7 +332,7 @@ def _salvaged(disk: Disk, partition: Partition, finding: Finding) -> list[Segmen
     return segments
 
 
-def _accepted(manifest: Manifest, finding: Finding | None = None) -> tuple[Damage, ...]:
+def _accepted(manifest: Manifest, finding: DamagedFile | None = None) -> tuple[Damage, ...]:
     """All that is lost, with what was found in a file now."""
     known = [msgspec.structs.replace(damage, accepted=True) for damage in manifest.damage]
     if finding is not None:

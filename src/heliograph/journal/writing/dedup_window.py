@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.queue import Item
     from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.format.records import Record
-    from heliograph.journal.writing.receipt import Receipt
+    from heliograph.journal.writing.receipt import AppendReceipt
 
 WINDOW: Final = 65_536
 """Events, the last of a partition, among which an id is looked for."""
@@ -30,12 +30,12 @@ class DedupWindow:
     """The ids of the last events. Looking and adding needs a lock; `settled` needs none."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Receipt | None] = OrderedDict()
+        self._known: OrderedDict[str, AppendReceipt | None] = OrderedDict()
 
     def __contains__(self, push_id: str) -> bool:
         return push_id in self._known
 
-    def receipt(self, push_id: str) -> Receipt | None:
+    def receipt(self, push_id: str) -> AppendReceipt | None:
         """The append of an id that is known; None when it is on disk."""
         return self._known[push_id]
 
@@ -52,7 +52,7 @@ class DedupWindow:
                 self._known.move_to_end(one, last=False)
         self._add((), None)
 
-    def note(self, items: Iterable[Item], receipt: Receipt) -> None:
+    def note(self, items: Iterable[Item], receipt: AppendReceipt) -> None:
         """Events that are being appended; forgotten again if they cannot be."""
         ids: list[str] = []
         for _, header, _ in items:
@@ -68,7 +68,7 @@ class DedupWindow:
                 elif one in self._known:
                     self._known[one] = None
 
-    def _add(self, ids: Iterable[str], receipt: Receipt | None) -> None:
+    def _add(self, ids: Iterable[str], receipt: AppendReceipt | None) -> None:
         for one in ids:
             self._known[one] = receipt
         # Most events have one id, those with an id of their own two.

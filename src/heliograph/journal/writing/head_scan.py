@@ -29,7 +29,7 @@ from heliograph.journal.format.manifest import Damage, Head
 
 if TYPE_CHECKING:
     from heliograph.journal.format.batch_marks import Mark
-    from heliograph.journal.format.frames import BadFrame
+    from heliograph.journal.format.frames import FrameDamage
     from heliograph.runtime.ports import Disk
 
 WINDOW: Final = 1 << 20
@@ -63,7 +63,7 @@ class Stretch:
         self._frames = 0
         while self._many() or self._one():
             pass
-        self.stopped_by: Frame | BadFrame = head.frame(self.end)
+        self.stopped_by: Frame | FrameDamage = head.frame(self.end)
 
     def mark_before(self, offset: int) -> tuple[int, int]:
         """The last position remembered whose frame begins at the offset or before."""

@@ -116,7 +116,7 @@ class OpenHead:
     """In how many frames a format has been described: two, so that no damaged frame takes it from others."""
 
 
-class Partition:
+class WritablePartition:
     """Opens a partition for writing, recovering it first. The caller sees to it that calls do not overlap.
 
     A new one survives a power loss as soon as it is open. With `settle`, that is only before its first row,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from heliograph.channel.history.store import Tombstone
     from heliograph.journal.consumers.cursors import Cursor, CursorStore
     from heliograph.journal.format.records import Record
-    from heliograph.journal.writing.receipt import Receipt
+    from heliograph.journal.writing.receipt import AppendReceipt
     from heliograph.model.event import Header
 
 PREFIX: Final = "supplier:"
@@ -33,7 +33,7 @@ and as many as others pushed meanwhile."""
 _SEQUENCE, _OFFSET = "#sequence", "#offset"
 
 
-class SupplierLease:
+class ProducerLease:
     """A name, as its present holder has it."""
 
     def __init__(self, cursor: Cursor, last_sequence: int, offset: int) -> None:
@@ -57,7 +57,7 @@ class SupplierLease:
         except CursorFenced as fenced:
             raise SupplierFenced(name, epoch, fenced.current) from fenced
 
-    def appending(self, last: int, count: int, receipt: Receipt, watermark: int) -> None:
+    def appending(self, last: int, count: int, receipt: AppendReceipt, watermark: int) -> None:
         """An append is under way; now and then its end is noted, and kept once it is durable."""
         if self._note is not None and self._note[1] <= watermark:
             self._cursor.commit({_SEQUENCE: self._note[0], _OFFSET: self._note[1]})
@@ -69,7 +69,7 @@ class SupplierLease:
     def close(self) -> None:
         self._cursor.close()
 
-    def _appended(self, last: int, count: int, receipt: Receipt) -> None:
+    def _appended(self, last: int, count: int, receipt: AppendReceipt) -> None:
         if receipt.lost is None:
             self._note = (last, receipt.first_offset + count)
 
@@ -89,13 +89,13 @@ class ProducerLeases:
         cursors: Callable[[], CursorStore],
         rows: Callable[[int], Iterable[Record]],
         watermark: Callable[[], int],
-        between: Callable[[Callable[[], object]], Receipt | None],
+        between: Callable[[Callable[[], object]], AppendReceipt | None],
     ) -> None:
         self._cursors = cursors
         self._rows = rows
         self._watermark = watermark
         self._between = between
-        self._held: dict[str, SupplierLease] = {}
+        self._held: dict[str, ProducerLease] = {}
 
     def load(self, cursors: CursorStore) -> None:
         """Know the epochs of earlier lives, so that their holders are refused."""
@@ -104,7 +104,7 @@ class ProducerLeases:
                 name = full.removeprefix(PREFIX)
                 self._held[name] = _Fence(cursors.state(full).epoch)
 
-    def open(self, name: str, owner: str) -> SupplierLease:
+    def open(self, name: str, owner: str) -> ProducerLease:
         try:
             cursor = self._cursors().open(PREFIX + name, owner)
         except CursorHeld as held:
@@ -119,11 +119,11 @@ class ProducerLeases:
             for record in self._rows(known.get(_OFFSET, 0)):
                 if record.supplier == name and record.epoch < DELAYED_EPOCHS:
                     last = max(last, record.sequence)
-        lease = SupplierLease(cursor, last, watermark)
+        lease = ProducerLease(cursor, last, watermark)
         self._between(lambda: self._hold(name, lease))
         return lease
 
-    def _hold(self, name: str, lease: SupplierLease) -> None:
+    def _hold(self, name: str, lease: ProducerLease) -> None:
         """From now on; SupplierFenced when another holder has replaced this one."""
         held = self._held.get(name)
         if held is not None and held.epoch > lease.epoch:
@@ -136,7 +136,7 @@ class ProducerLeases:
         if held is not None:
             held.check_epoch(name, epoch)
 
-    def held(self, header: Header | Tombstone) -> SupplierLease | None:
+    def held(self, header: Header | Tombstone) -> ProducerLease | None:
         """The lease under which an append is made, checked; most suppliers have no name, and need none."""
         held = self._held.get(header.supplier)
         if held is not None:
@@ -144,7 +144,7 @@ class ProducerLeases:
         return held
 
 
-class _Fence(SupplierLease):
+class _Fence(ProducerLease):
     """What is left of a holder of an earlier life: its epoch."""
 
     def __init__(self, epoch: int) -> None:
@@ -155,7 +155,7 @@ class _Fence(SupplierLease):
         if epoch < self.epoch:
             raise SupplierFenced(name, epoch, self.epoch)
 
-    def appending(self, last: int, count: int, receipt: Receipt, watermark: int) -> None:
+    def appending(self, last: int, count: int, receipt: AppendReceipt, watermark: int) -> None:
         """Nothing is noted: its holder opens it again, or is refused."""
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class Adoption(NamedTuple):
     mark: Mark
 
 
-class Receipt:
+class AppendReceipt:
     """One append. `first_offset` and `append_ts` hold once it is fulfilled.
 
     The event to wait on is made by the first thread that waits. Both sides change their part first and look
@@ -81,12 +81,12 @@ class Receipt:
         self._done = False
         self._error: BaseException | None = None
         self._waiter: Event | None = None
-        self._callbacks: list[Callable[[Receipt], object]] = []
+        self._callbacks: list[Callable[[AppendReceipt], object]] = []
         self.is_final = False
         """Whether the rows are on disk, or never will be: at the level `journal` later than it is done."""
         self.lost: BaseException | None = None
         """Why they are not, then."""
-        self._final_callbacks: list[Callable[[Receipt], object]] = []
+        self._final_callbacks: list[Callable[[AppendReceipt], object]] = []
 
     def done(self) -> bool:
         return self._done
@@ -114,13 +114,13 @@ class Receipt:
     def _wait(self, waiter: Event, timeout: float | None) -> bool:
         return wait_outside(self._tasks, waiter, timeout, self._partition)
 
-    def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
+    def add_done_callback(self, callback: Callable[[AppendReceipt], object]) -> None:
         """Call it once this is done: at once, or in the writer's task, which it must not keep waiting."""
         self._callbacks.append(callback)
         if self._done:
             self._call_back(self._callbacks)
 
-    def add_final_callback(self, callback: Callable[[Receipt], object]) -> None:
+    def add_final_callback(self, callback: Callable[[AppendReceipt], object]) -> None:
         """As `add_done_callback`, but when it is final."""
         self._final_callbacks.append(callback)
         if self.is_final:
@@ -152,7 +152,7 @@ class Receipt:
             if self._callbacks:
                 self._call_back(self._callbacks)
 
-    def _call_back(self, callbacks: list[Callable[[Receipt], object]]) -> None:
+    def _call_back(self, callbacks: list[Callable[[AppendReceipt], object]]) -> None:
         # Popping is atomic: a callback that is added just now is called by one side only.
         while callbacks:
             try:

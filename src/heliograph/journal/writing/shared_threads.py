@@ -16,7 +16,7 @@ from heliograph.runtime.timers import Timers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.journal.published.publisher import Publisher
+    from heliograph.journal.published.publisher import SegmentPublisher
     from heliograph.runtime.ports import Ports, Tasks
 
 COMMITTERS: Final = 8
@@ -67,7 +67,7 @@ class OpenFiles:
 class SharedThreads:
     """See the module."""
 
-    def __init__(self, ports: Ports, publisher: Publisher | None = None) -> None:
+    def __init__(self, ports: Ports, publisher: SegmentPublisher | None = None) -> None:
         self.publisher = publisher
         """Puts sealed segments into a store; None: they stay in the folder only."""
         self.committers = TaskPool(ports.tasks, "journal committer", limit=COMMITTERS, resident=1)

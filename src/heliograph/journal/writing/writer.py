@@ -38,8 +38,8 @@ from heliograph.journal.format.records import RecordRun, encode_rows
 from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.maintenance import Maintenance
 from heliograph.journal.maintenance.seal import rewrite_in_process, seal_in_process
-from heliograph.journal.writing.partition import Chunk, Partition
-from heliograph.journal.writing.receipt import Adoption, Level, Receipt
+from heliograph.journal.writing.partition import Chunk, WritablePartition
+from heliograph.journal.writing.receipt import Adoption, AppendReceipt, Level
 from heliograph.journal.writing.shared_threads import SharedThreads
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class PartitionWriter:
         formats: FormatRegistry,
         *,
         limits: Limits | None = None,
-        on_durable: Callable[[list[Receipt]], object] | None = None,
+        on_durable: Callable[[list[AppendReceipt]], object] | None = None,
         sealer: Sealer | None = seal_in_process,
         rewriter: Rewriter | None = rewrite_in_process,
         places: Callable[[], Sequence[ConsumerPosition]] = tuple,
@@ -133,7 +133,7 @@ class PartitionWriter:
         # Guards the files; held while they are written.
         self._files = ports.tasks.lock("journal files")
         with self._files:
-            self._partition = Partition(
+            self._partition = WritablePartition(
                 ports,
                 folder,
                 formats,
@@ -149,8 +149,8 @@ class PartitionWriter:
         # Guards what is in line; held for moments only.
         self._lock = ports.tasks.lock("journal line")
         self._room = ports.tasks.condition(self._lock, "journal room")
-        self._line: list[Receipt] = []
-        self._last: Receipt | None = None
+        self._line: list[AppendReceipt] = []
+        self._last: AppendReceipt | None = None
         self._waiting = 0
         self._closed = False
         self._let_go = False
@@ -211,17 +211,17 @@ class PartitionWriter:
         attachment: Any = None,
         timeout: float | None = None,
         check: Callable[[], object] | None = None,
-    ) -> Receipt:
+    ) -> AppendReceipt:
         """Put the records in line, to be written together, whole or not at all.
 
         Waits only while too much is in line already: JournalBusy when that takes longer than `timeout`.
         `check` is called when there is space and raises if they may not be written any more; see `between`.
         """
         chunk = self._encoded(records)
-        receipt = Receipt(records, chunk, level, attachment, tasks=self._tasks, partition=self._folder)
+        receipt = AppendReceipt(records, chunk, level, attachment, tasks=self._tasks, partition=self._folder)
         return self._put_in_line(receipt, timeout, check)
 
-    def between(self, change: Callable[[], object]) -> Receipt | None:
+    def between(self, change: Callable[[], object]) -> AppendReceipt | None:
         """Make a change that no append overlaps: the last before it is returned, if there was one, and the
         next is checked after it.
         """
@@ -229,19 +229,21 @@ class PartitionWriter:
             change()
             return self._last
 
-    def adopt(self, frames: Iterable[Sequence[Chunk]], events: int, mark: Mark) -> Receipt:
+    def adopt(self, frames: Iterable[Sequence[Chunk]], events: int, mark: Mark) -> AppendReceipt:
         """Put a batch from outside in line: with its mark it is written whole or not at all, in frames of
         its own. These are taken as they are written, and their formats must be known already.
         """
         whole = Chunk(events, b"", frozenset())
         adoption = Adoption(frames, mark)
         return self._put_in_line(
-            Receipt((), whole, "synced", None, tasks=self._tasks, partition=self._folder, adoption=adoption)
+            AppendReceipt(
+                (), whole, "synced", None, tasks=self._tasks, partition=self._folder, adoption=adoption
+            )
         )
 
     def _put_in_line(
-        self, receipt: Receipt, timeout: float | None = None, check: Callable[[], object] | None = None
-    ) -> Receipt:
+        self, receipt: AppendReceipt, timeout: float | None = None, check: Callable[[], object] | None = None
+    ) -> AppendReceipt:
         with self._lock:
             if self._waiting >= MAX_WAITING and not self._closed:
                 self._room.wait_for(self._has_room, timeout)
@@ -482,7 +484,7 @@ class PartitionWriter:
         finally:
             self._tell(batch)  # whatever becomes of the files, these rows are durable
 
-    def _tell(self, batch: list[Receipt]) -> None:
+    def _tell(self, batch: list[AppendReceipt]) -> None:
         self._commits += 1
         # User code may run in there, and may wait for what other partitions commit.
         self._committers.step_aside()
@@ -497,7 +499,7 @@ class PartitionWriter:
         finally:
             self._committers.step_back()
 
-    def _adopt(self, receipt: Receipt, adoption: Adoption) -> None:
+    def _adopt(self, receipt: AppendReceipt, adoption: Adoption) -> None:
         """Steps 2 to 6 for a batch from outside. What is wrong with it is nothing to those behind it."""
         try:
             with self._files:
@@ -513,7 +515,7 @@ class PartitionWriter:
         finally:
             self._tell([receipt])
 
-    def _take(self) -> list[Receipt]:
+    def _take(self) -> list[AppendReceipt]:
         """What is in line, up to the size of a frame, and the first in any case. An adoption goes alone."""
         with self._lock:
             size = taken = 0
@@ -531,7 +533,7 @@ class PartitionWriter:
                 self._room.notify_all()
         return batch
 
-    def _fail(self, batch: list[Receipt], error: BaseException) -> None:
+    def _fail(self, batch: list[AppendReceipt], error: BaseException) -> None:
         with self._lock:
             batch += self._line
             self._line.clear()

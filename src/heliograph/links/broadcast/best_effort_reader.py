@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from heliograph.links.broadcast.record_handler import Take
     from heliograph.links.mesh.ingress import Ingress
-    from heliograph.links.session.wire_events import Stream
+    from heliograph.links.session.wire_events import WireEventReader
     from heliograph.ring import RingReader
 
 log = logging.getLogger(__name__)
@@ -97,14 +97,14 @@ class BestEffortReader(BroadcastReader):
             self._takers[head[:HEAD]] = count_and_take
         return count_and_take
 
-    def _way_in(self, stream: Stream, events: int) -> Ingress | None:
+    def _way_in(self, stream: WireEventReader, events: int) -> Ingress | None:
         arrivals = super()._way_in(stream, events)
         if arrivals is not None and len(arrivals.aside) >= MAX_ASIDE:
             self._left_out[stream.channel] += events
             return None
         return arrivals
 
-    def _count(self, stream: Stream, events: int) -> None:
+    def _count(self, stream: WireEventReader, events: int) -> None:
         self._seen[stream.channel] += events
 
     def _ended_with(self, late: int) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from heliograph.links.broadcast.gateway import BroadcastGateway
-    from heliograph.links.session.wire_events import Stream
+    from heliograph.links.session.wire_events import WireEventReader
     from heliograph.ring import RingWriter
 
 PIECE_LIMIT: Final = 0.2
@@ -40,7 +40,7 @@ class ChunkThrottle:
     def __init__(
         self,
         ring: RingWriter,
-        streams: Mapping[int, Stream],
+        streams: Mapping[int, WireEventReader],
         gateways: Mapping[str, BroadcastGateway],
         append: Callable[..., bool],
     ) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.routing.conditions import AnyOf
     from heliograph.links.broadcast.gateway import BroadcastGateway, ReaderSession
-    from heliograph.links.session.wire_events import Stream
+    from heliograph.links.session.wire_events import WireEventReader
 
 Wishes: TypeAlias = "Mapping[type[Event], Condition | AnyOf]"
 """What a station wants of a channel; event types that are not named are not wanted."""
@@ -54,7 +54,7 @@ def events_in(record: bytes) -> int:
     return 0 if run.stream == m.MESSAGES else run.length
 
 
-def events_by_channel(records: Iterable[bytes], streams: Mapping[int, Stream]) -> Counter[str]:
+def events_by_channel(records: Iterable[bytes], streams: Mapping[int, WireEventReader]) -> Counter[str]:
     """How many events of each channel records hold, whoever wants them; a large one with its last piece."""
     found: Counter[str] = Counter()
     parts: Counter[str] = Counter()
@@ -86,13 +86,13 @@ class LossCounter:
     """
 
     def __init__(
-        self, streams: Mapping[int, Stream], wishes: Mapping[str, Wishes], now: Callable[[], int]
+        self, streams: Mapping[int, WireEventReader], wishes: Mapping[str, Wishes], now: Callable[[], int]
     ) -> None:
         self.streams = streams
         self._wishes = wishes
         self._now = now
         self._until = now() + round(ASKING_LIMIT * 1e9)
-        self._by_stream: dict[Stream, tuple[type[Event], Condition | AnyOf] | None] = {}
+        self._by_stream: dict[WireEventReader, tuple[type[Event], Condition | AnyOf] | None] = {}
         self.gave_up = False
         """Whether some were not asked about, because it took too long."""
 
@@ -104,16 +104,16 @@ class LossCounter:
         condition = wishes.get(type(item[0]))
         return condition is not None and condition.holds(item[0], item[1])
 
-    def lone(self, stream: Stream, record: bytes) -> int:
+    def lone(self, stream: WireEventReader, record: bytes) -> int:
         """As `run`, of an event that is a record by itself."""
         return self._wanted(stream, 1, lambda cls: _read_lone(stream, cls, record))
 
-    def run(self, stream: Stream, run: m.Run) -> int:
+    def run(self, stream: WireEventReader, run: m.Run) -> int:
         """Which events of a run it wants: a bit for each. All that cannot be asked about."""
         return self._wanted(stream, run.length, lambda cls: stream.read(run, (cls,), SELF))
 
     def _wanted(
-        self, stream: Stream, events: int, read: Callable[[type[Event]], Sequence[Item] | None]
+        self, stream: WireEventReader, events: int, read: Callable[[type[Event]], Sequence[Item] | None]
     ) -> int:
         wish = self._wish(stream)
         if wish is None:
@@ -132,7 +132,7 @@ class LossCounter:
         holds = condition.holds
         return int("".join(["1" if holds(event, header) else "0" for event, header, _ in reversed(items)]), 2)
 
-    def _wish(self, stream: Stream) -> tuple[type[Event], Condition | AnyOf] | None:
+    def _wish(self, stream: WireEventReader) -> tuple[type[Event], Condition | AnyOf] | None:
         """The class and the condition that events of a stream go by; None: none of them is wanted."""
         if stream not in self._by_stream:
             wishes = self._wishes.get(stream.channel)
@@ -147,7 +147,7 @@ class LossCounter:
         return self.gave_up
 
 
-def _read_lone(stream: Stream, cls: type[Event], record: bytes) -> Sequence[Item] | None:
+def _read_lone(stream: WireEventReader, cls: type[Event], record: bytes) -> Sequence[Item] | None:
     body = memoryview(record)[LONE_HEAD.size :]
     if record[0] == APART:
         read_apart = stream.apart_reader((cls,), "default")

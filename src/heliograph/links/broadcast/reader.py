@@ -24,7 +24,7 @@ from heliograph.links.broadcast.large_events import APART
 from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD
 from heliograph.links.broadcast.record_handler import copying_taker, held_taker
 from heliograph.links.session import messages as m
-from heliograph.links.session.wire_events import Stream
+from heliograph.links.session.wire_events import WireEventReader
 from heliograph.model.formats import FormatRegistry
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class BroadcastReader:
         self._on_failed = on_failed
         self._on_overtaken = on_overtaken
         self._on_ended = on_ended
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, WireEventReader] = {}
         self._channels: set[str] = set()
         self._takers: dict[bytes, Take] = {}
         self._held_takers: dict[bytes, Take] = {}
@@ -297,7 +297,7 @@ class BroadcastReader:
                 arrivals.add(items, until)
             self._run = None
 
-    def _count(self, stream: Stream, events: int) -> None:
+    def _count(self, stream: WireEventReader, events: int) -> None:
         """So many events of a channel that this station takes have come, in a run."""
 
     def _ended_with(self, late: int) -> None:
@@ -315,16 +315,16 @@ class BroadcastReader:
     def _is_for_us(self, takes: m.Takes) -> bool:
         return takes.station == self._station and takes.row == self._reader.row
 
-    def _new_stream(self, said: m.Announce) -> Stream:
+    def _new_stream(self, said: m.Announce) -> WireEventReader:
         if len(self._streams) >= MAX_STREAMS:
             raise BadFrame(self._peer, f"tells of more than {MAX_STREAMS} streams")
         try:
             fmt = self._formats.learn(said.format_id, said.description)
         except FormatError as error:
             raise BadFrame(self._peer, f"describes a format that cannot be: {error}") from None
-        return Stream(said.channel, fmt, self._unreadable, self._deadline_of)
+        return WireEventReader(said.channel, fmt, self._unreadable, self._deadline_of)
 
-    def _way_in(self, stream: Stream, events: int) -> Ingress | None:
+    def _way_in(self, stream: WireEventReader, events: int) -> Ingress | None:
         if stream.channel not in self._channels:
             return None
         if self._given_up:

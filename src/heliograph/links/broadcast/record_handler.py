@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.links.mesh.ingress import Ingress
-    from heliograph.links.session.wire_events import Lone, Stream
+    from heliograph.links.session.wire_events import Lone, WireEventReader
     from heliograph.ring import RingReader
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ UNREADABLE: Final = (ValueError, RecursionError, DecodeError)
 """What reading an event raises that cannot be one here."""
 
 
-def taker(stream: Stream, arrivals: Ingress, read: Read) -> Take:
+def taker(stream: WireEventReader, arrivals: Ingress, read: Read) -> Take:
     """What takes lone events of a stream into this station's channel as it is now."""
     aside, call, header_of = arrivals.aside, arrivals.intake.call, stream.header_of
 
@@ -55,13 +55,13 @@ def taker(stream: Stream, arrivals: Ingress, read: Read) -> Take:
     return take
 
 
-def copying_taker(stream: Stream, arrivals: Ingress, *, apart: bool) -> Take | None:
+def copying_taker(stream: WireEventReader, arrivals: Ingress, *, apart: bool) -> Take | None:
     """What takes lone events of a stream, or large ones, from memory that is used again; None: it cannot."""
     read = _reader(stream, arrivals, apart=apart)
     return None if read is None else taker(stream, arrivals, read)
 
 
-def held_taker(stream: Stream, arrivals: Ingress, ring: RingReader, *, apart: bool) -> Take | None:
+def held_taker(stream: WireEventReader, arrivals: Ingress, ring: RingReader, *, apart: bool) -> Take | None:
     """The same for what lies in the ring: let go of, and known to be whole, before anybody is given it."""
     read = _reader(stream, arrivals, apart=apart)
     if read is None:
@@ -79,7 +79,7 @@ def held_taker(stream: Stream, arrivals: Ingress, ring: RingReader, *, apart: bo
     return _showing_taker(stream, arrivals, ring, copying) if can_show else copying
 
 
-def _showing_taker(stream: Stream, arrivals: Ingress, ring: RingReader, copying: Take) -> Take:
+def _showing_taker(stream: WireEventReader, arrivals: Ingress, ring: RingReader, copying: Take) -> Take:
     """What shows large events where they lie, as far as all consent; others are left to what copies them."""
     aside, intake, header_of = arrivals.aside, arrivals.intake, stream.header_of
     read = stream.apart_reader(arrivals.channel.types, arrivals.channel.qos.missing)
@@ -111,7 +111,7 @@ def _showing_taker(stream: Stream, arrivals: Ingress, ring: RingReader, copying:
     return take
 
 
-def _reader(stream: Stream, arrivals: Ingress, *, apart: bool) -> Read | None:
+def _reader(stream: WireEventReader, arrivals: Ingress, *, apart: bool) -> Read | None:
     """What reads an event and keeps nothing of the bytes."""
     types, missing = arrivals.channel.types, arrivals.channel.qos.missing
     if not apart:

@@ -15,7 +15,7 @@ from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD
 from heliograph.links.session import messages as m
 from heliograph.links.session.gateway import GatewayQueue
 from heliograph.links.session.pack import large_record, lots_of, made_or_none, runs_of, sound_run
-from heliograph.links.session.wire_events import Stream
+from heliograph.links.session.wire_events import WireEventReader
 from heliograph.model.event import info_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class BroadcastEncoder:
         self._largest = largest
         self.unsent: deque[bytes] = deque()
         """Records that were made, and are not written yet."""
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, WireEventReader] = {}
         """What was said in the ring, by number."""
 
     def add_rows(self, of: PendingBatch) -> bool:
@@ -68,7 +68,7 @@ class BroadcastEncoder:
         head = gateway.heads.get(cls)
         if head is None:
             stream = self._stream_of(gateway.channel.name, info_of(cls).format.id)
-            self.streams[stream] = Stream(gateway.channel.name, info_of(cls).format)
+            self.streams[stream] = WireEventReader(gateway.channel.name, info_of(cls).format)
             head = gateway.heads[cls] = LONE_HEAD.pack(LONE, stream), stream
             said = m.array_of([m.encode(self.announced(gateway, cls))])
             self.unsent.append(m.run_bytes(m.RECORDS, m.MESSAGES, 1, said))

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from heliograph.links.session import messages as m
 from heliograph.links.session.lifetimes import from_now
-from heliograph.links.session.wire_events import Refused, Stream
+from heliograph.links.session.wire_events import Refused, WireEventReader
 from heliograph.model.compatibility import compare, defaults_of, go_together, why_apart
 from heliograph.model.event import info_of
 from heliograph.model.formats import FormatRegistry
@@ -116,8 +116,8 @@ class PageReader:
         self._deadline_of = from_now(clock.monotonic_ns)
         self._missing = missing
         self._formats = FormatRegistry()
-        self._streams: dict[bytes, Stream] = {}
-        self._as_pushed: dict[bytes, tuple[Stream, type[Event]]] = {}
+        self._streams: dict[bytes, WireEventReader] = {}
+        self._as_pushed: dict[bytes, tuple[WireEventReader, type[Event]]] = {}
 
     def read(
         self, page: Page, types: tuple[type[Event], ...], peer: str, *, as_kept: bool = False
@@ -135,18 +135,18 @@ class PageReader:
             return self._formats[run.format_id]
         return self._formats.learn(run.format_id, run.description)
 
-    def _stream(self, run: PageRun) -> Stream:
+    def _stream(self, run: PageRun) -> WireEventReader:
         stream = self._streams.get(run.format_id)
         if stream is None:
             stream = self._streams[run.format_id] = self._new_stream(self.wire_of(run))
         return stream
 
-    def _new_stream(self, wire: Format) -> Stream:
-        return Stream(self._channel, wire, deadline_of=self._deadline_of)
+    def _new_stream(self, wire: Format) -> WireEventReader:
+        return WireEventReader(self._channel, wire, deadline_of=self._deadline_of)
 
     def _as_kept(
         self, run: PageRun, types: tuple[type[Event], ...]
-    ) -> tuple[Stream, tuple[type[Event], ...]]:
+    ) -> tuple[WireEventReader, tuple[type[Event], ...]]:
         """What reads events exactly as they were pushed, if their type is carried here."""
         wire = self.wire_of(run)
         own = next((cls for cls in types if info_of(cls).name == wire.name), None)

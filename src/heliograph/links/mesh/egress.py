@@ -30,7 +30,7 @@ from heliograph.links.mesh.carriers import LinkCarrier, RingCarrier, WorkerCarri
 from heliograph.links.mesh.ingress import Ingress
 from heliograph.links.mesh.worker_redelivery import AckSender
 from heliograph.links.session import messages as m
-from heliograph.links.session.confirmation import PEER_LOST, Reports
+from heliograph.links.session.confirmation import PEER_LOST, Confirmations
 from heliograph.model.event import info_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Egress:
             else:
                 self._supervised[process] = handed
 
-    def greet(self, peer: Peer, session: int, before: Reports | None = None) -> None:
+    def greet(self, peer: Peer, session: int, before: Confirmations | None = None) -> None:
         """A session with a station begins; the last one may have been that of a link that was given up."""
         peer.reports.begin(session, before)
         peer.worker = peer.worker or self._supervised.get(peer.link.process.pid)

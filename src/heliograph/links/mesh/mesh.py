@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from heliograph.links import Identity
     from heliograph.links.broadcast.reader_admission import ChannelCarrier
     from heliograph.links.contract import Connection, Transport
-    from heliograph.links.session.confirmation import Reports
+    from heliograph.links.session.confirmation import Confirmations
     from heliograph.links.session.rpc import Outcome, Responder
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
@@ -127,7 +127,7 @@ class Mesh:
         self._lock = ports.tasks.lock("mesh")
         self._said: dict[str, m.ChannelState] = {}
         self._peers: dict[int, Peer] = {}
-        self._before: dict[int, Reports] = {}
+        self._before: dict[int, Confirmations] = {}
         """Of stations that were given up and live: they may come back and say what they had taken in."""
         self._old: dict[int, list[Peer]] = {}
         """Their sessions, of which something may still be on its way to receivers here."""

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from heliograph.errors import BadFrame, FormatError
 from heliograph.links.interest.advertisement import as_of_now
 from heliograph.links.session import messages as m
-from heliograph.links.session.confirmation import Reports
-from heliograph.links.session.wire_events import Stream
+from heliograph.links.session.confirmation import Confirmations
+from heliograph.links.session.wire_events import WireEventReader
 from heliograph.model.event import info_of
 from heliograph.model.formats import FormatRegistry
 
@@ -48,7 +48,7 @@ class Advertised:
         self._link = link
         self._unreadable = unreadable
         self.channels: dict[str, m.ChannelState] = {}
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, WireEventReader] = {}
         self._formats = FormatRegistry()
 
     def format_of(self, format_id: bytes) -> Format | None:
@@ -65,7 +65,9 @@ class Advertised:
         self.check_number(self.streams)
         fmt = self.learn(said.format_id, said.description)
         deadline_of = self._link.clock.deadline
-        self.streams.setdefault(said.stream, Stream(said.channel, fmt, self._unreadable, deadline_of))
+        self.streams.setdefault(
+            said.stream, WireEventReader(said.channel, fmt, self._unreadable, deadline_of)
+        )
 
     def check_number(self, told: Mapping[Any, object]) -> None:
         if len(told) > MAX_CHANNELS:
@@ -191,7 +193,7 @@ class Peer:
         self.ingress = PeerIngress()
         self.carriers: dict[str, Carrier] = {}
         self.rings = PeerRings()
-        self.reports = Reports(tasks)
+        self.reports = Confirmations(tasks)
         self.worker: WorkerRedelivery | None = None
         """What supervises it, if it is a band worker of this station."""
         self.settled: AckSender | None = None

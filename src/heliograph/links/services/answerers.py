@@ -41,7 +41,7 @@ TOPIC: Final = "ask"
 Text = Annotated[str, Meta(max_length=600)]
 
 
-class Question(msgspec.Struct, array_like=True):
+class AnswererQuestion(msgspec.Struct, array_like=True):
     channel: Name
     seconds: Annotated[float, Meta(ge=0, le=1e9)]
     """What is left of the time to answer it."""
@@ -58,7 +58,7 @@ class Answered(msgspec.Struct, array_like=True):
     """How many questions wait already; 0: nobody answers; -1: it was asked."""
 
 
-_question: Final = msgspec.msgpack.Decoder(Question).decode
+_question: Final = msgspec.msgpack.Decoder(AnswererQuestion).decode
 _answered: Final = msgspec.msgpack.Decoder(Answered).decode
 
 
@@ -99,7 +99,7 @@ class LinkedAnswerers:
         seconds: float,
         told: Outcome,
     ) -> Callable[[], object]:
-        body = Question(channel.name, seconds, to_page(self._writer, [(*question, 0)]))
+        body = AnswererQuestion(channel.name, seconds, to_page(self._writer, [(*question, 0)]))
         text, question_id = f"{station:016x}", question[1].correlation_id or ""
 
         def hear(answer: msgspec.Raw | HeliographError) -> None:

@@ -30,13 +30,13 @@ HERE: Final = 0
 """In place of a station's id: this one."""
 
 
-class Call(msgspec.Struct, array_like=True):
+class ManagerCall(msgspec.Struct, array_like=True):
     channel: Name
     call: Name
     arguments: dict[str, Any]
 
 
-class Told(msgspec.Struct, array_like=True):
+class ManagerAnswer(msgspec.Struct, array_like=True):
     """What a manager says."""
 
     manages: int = -1
@@ -49,8 +49,8 @@ class Told(msgspec.Struct, array_like=True):
     waiting: int = 0
 
 
-_call: Final = msgspec.msgpack.Decoder(Call).decode
-_told: Final = msgspec.msgpack.Decoder(Told).decode
+_call: Final = msgspec.msgpack.Decoder(ManagerCall).decode
+_told: Final = msgspec.msgpack.Decoder(ManagerAnswer).decode
 
 
 class LinkedManagers:
@@ -84,7 +84,7 @@ class LinkedManagers:
             raise EventsUnderWay(channel, tuple(told.lacking), told.waiting)
         return told.value
 
-    def _ask_where_it_was(self, channel: str, call: str, arguments: dict[str, Any]) -> Told | None:
+    def _ask_where_it_was(self, channel: str, call: str, arguments: dict[str, Any]) -> ManagerAnswer | None:
         """Ask the station that had the channel last; None when it has not any more, or is away."""
         place = self._places.get(channel)
         if place is None or call == "create":
@@ -98,13 +98,13 @@ class LinkedManagers:
     def call_all(self, call: str, arguments: dict[str, Any]) -> list[Any]:
         return [told.value for told in self._ask_all("", call, arguments).values() if told.manages >= 0]
 
-    def _ask_all(self, channel: str, call: str, arguments: dict[str, Any]) -> dict[int, Told]:
+    def _ask_all(self, channel: str, call: str, arguments: dict[str, Any]) -> dict[int, ManagerAnswer]:
         """What each station says; one that is gone or silent says nothing."""
         stations = [other.station for other in self._mesh.stations()]
         if not stations:
             self._mesh.meet_all(MANAGER_LIMIT)
             stations = [other.station for other in self._mesh.stations()]
-        told: dict[int, Told] = {}
+        told: dict[int, ManagerAnswer] = {}
         for station in [HERE, *stations]:
             try:
                 told[station] = self._ask(station, channel, call, arguments)
@@ -112,13 +112,13 @@ class LinkedManagers:
                 continue
         return told
 
-    def _ask(self, station: int, channel: str, call: str, arguments: dict[str, Any]) -> Told:
+    def _ask(self, station: int, channel: str, call: str, arguments: dict[str, Any]) -> ManagerAnswer:
         if station == HERE:  # with its own classes: others open the channel with what is made of a format
-            return _told(m.encode(self._do(Call(channel, call, arguments))))
+            return _told(m.encode(self._do(ManagerCall(channel, call, arguments))))
         sent = dict(arguments)
         if "types" in sent:
             sent["types"] = [info_of(cls).format.description for cls in sent["types"]]
-        ask = Call(channel, call, sent)
+        ask = ManagerCall(channel, call, sent)
         return m.decoded(_told, self._mesh.ask(station, TOPIC, ask, MANAGER_LIMIT), f"station {station:016x}")
 
     # In the station that keeps the channel
@@ -128,7 +128,7 @@ class LinkedManagers:
         # In a task of its own: it may wait for the disk, and other questions do not wait for it.
         self._tasks.spawn_soon("manager", partial(self._do_and_reply, ask, reply))
 
-    def _do_and_reply(self, ask: Call, reply: Reply) -> None:
+    def _do_and_reply(self, ask: ManagerCall, reply: Reply) -> None:
         try:
             reply(self._do(ask))
         except HeliographError as error:
@@ -136,23 +136,23 @@ class LinkedManagers:
         except (TypeError, ValueError, KeyError) as error:
             reply(NotPossible(ask.channel, f"manager.{ask.call[:40]}: {error}"[:400]))
 
-    def _do(self, ask: Call) -> Told:
+    def _do(self, ask: ManagerCall) -> ManagerAnswer:
         manager = self._manager()
         if manager is None:
-            return Told()
+            return ManagerAnswer()
         managed = manager.channels()
         has = any(one.name == ask.channel for one in managed)
         if ask.call == "has":
-            return Told(len(managed), has)
+            return ManagerAnswer(len(managed), has)
         try:
             # A copy: who calls takes out of it, and other stations are asked with the same.
             value = _CALLS[ask.call](manager, ask.channel, dict(ask.arguments))
         except EventsUnderWay as error:
-            return Told(len(managed), has, None, list(error.lacking), error.delayed)
-        return Told(len(managed), has, msgspec.to_builtins(value))
+            return ManagerAnswer(len(managed), has, None, list(error.lacking), error.delayed)
+        return ManagerAnswer(len(managed), has, msgspec.to_builtins(value))
 
 
-def _place_of_new(channel: str, known: dict[int, Told], own: int) -> int:
+def _place_of_new(channel: str, known: dict[int, ManagerAnswer], own: int) -> int:
     """Where a new channel is kept: with those that there are, or else in the first station with a folder."""
     managers = {station: told.manages for station, told in known.items() if told.manages >= 0}
     if not managers:

@@ -268,7 +268,7 @@ class TakenIn:
         return m.Taken(self.session, dict(self.counts()))
 
 
-class Reports:
+class Confirmations:
     """Both directions of one linked station: what it has confirmed, and what was taken in of its events.
 
     And both of the sessions before: a station that was given up several times in a row, and comes back, says
@@ -287,7 +287,7 @@ class Reports:
     def has_begun(self) -> bool:
         return self.owed.session != NO_SESSION
 
-    def begin(self, session: int, before: Reports | None = None) -> None:
+    def begin(self, session: int, before: Confirmations | None = None) -> None:
         """A session begins, in which this station's events are called that.
 
         The last one may have been another link's.
@@ -298,7 +298,7 @@ class Reports:
             self.follow(self)
         self.owed, self.taken = Owed(self._tasks, session), TakenIn()
 
-    def follow(self, last: Reports) -> None:
+    def follow(self, last: Confirmations) -> None:
         """That was the session before this one, with those before it."""
         if last is not self:
             self._owed_before = [*last._owed_before, *self._owed_before]

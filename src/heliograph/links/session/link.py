@@ -65,7 +65,7 @@ RESUME_LIMIT: Final = 10.0
 """Seconds without a connection after which the other station is given up, though it may live."""
 
 
-class Listener(Protocol):
+class LinkListener(Protocol):
     """Who is told of what arrives; called in the task that reads the link."""
 
     def on_message(self, link: Link, message: m.Message) -> None: ...
@@ -139,7 +139,7 @@ class Link:
         *,
         ports: Ports,
         writer: EventWriter,
-        listener: Listener,
+        listener: LinkListener,
         stream_of: Callable[[str, bytes], int],
         heartbeat: float = HEARTBEAT,
     ) -> None:

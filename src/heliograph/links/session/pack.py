@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer
     from heliograph.links.session.gateway import Gateway
-    from heliograph.links.session.sequence import Batch, Source
+    from heliograph.links.session.sequence import Batch, RecordSource
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
 
@@ -211,7 +211,7 @@ class Packer:
         return [(lane, batch) for batch in batches]
 
     def _batch(
-        self, channel: str, lane: int, runs: list[tuple[type[Event], int, int, bytes]], source: Source
+        self, channel: str, lane: int, runs: list[tuple[type[Event], int, int, bytes]], source: RecordSource
     ) -> Batch[bytes]:
         """Number runs of events, which are from now on sent or sent again until they have arrived."""
         parts: list[m.Run] = []

@@ -40,7 +40,7 @@ class Batch(msgspec.Struct, Generic[P], frozen=True):
         return self.first + self.count - 1
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Where records are taken from."""
 
     done: int
@@ -65,7 +65,7 @@ class Outbox(Generic[P]):
         return self.last - self.acked < MAX_UNACKED_RECORDS and self._bytes < MAX_UNACKED_BYTES
 
     def add(
-        self, count: int, payload: P, size: int, source: Source | None = None, taken: int = 0
+        self, count: int, payload: P, size: int, source: RecordSource | None = None, taken: int = 0
     ) -> Batch[P]:
         """Number a batch and keep it until it is acknowledged; what was taken for it counts at its source."""
         batch = Batch(self.last + 1, count, payload)
@@ -78,7 +78,7 @@ class Outbox(Generic[P]):
         keep(kept)
         return batch
 
-    def add_pieces(self, pieces: Sequence[tuple[P, int]], source: Source) -> list[Batch[P]]:
+    def add_pieces(self, pieces: Sequence[tuple[P, int]], source: RecordSource) -> list[Batch[P]]:
         """Likewise something that was taken alone and is sent in pieces, given with their sizes."""
         batches = [Batch(number, 1, piece) for number, (piece, _) in enumerate(pieces, self.last + 1)]
         sizes = [size for _, size in pieces]

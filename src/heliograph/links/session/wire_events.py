@@ -282,7 +282,7 @@ class Refused(NamedTuple):
     error: HeliographError
 
 
-class Stream:
+class WireEventReader:
     """Reads the events of one channel in one wire format.
 
     Args:

@@ -34,7 +34,7 @@ MAX_RECORD: Final = 4_096
 _LOCK_FILE: Final = re.compile(r"([0-9a-f]{16})\.lock")
 
 
-class Record(msgspec.Struct, array_like=True, frozen=True):
+class StationRecord(msgspec.Struct, array_like=True, frozen=True):
     """Which process a station is."""
 
     pid: int
@@ -55,7 +55,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True):
         return ""
 
 
-_read_record: Final = msgspec.msgpack.Decoder(Record).decode
+_read_record: Final = msgspec.msgpack.Decoder(StationRecord).decode
 
 
 def domains() -> dict[str, int]:
@@ -85,7 +85,9 @@ class DiscoveryFolder:
         descriptor = os.open(early, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(descriptor, msgspec.msgpack.encode(Record(*this_process(), pid_namespace(), secret)))
+            os.write(
+                descriptor, msgspec.msgpack.encode(StationRecord(*this_process(), pid_namespace(), secret))
+            )
             early.rename(self._lock_path(station))
         except BaseException:
             os.close(descriptor)
@@ -118,7 +120,7 @@ class DiscoveryFolder:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def record(self, station: int) -> Record | None:
+    def record(self, station: int) -> StationRecord | None:
         """What a station's lock file says; None when there is none that can be read."""
         try:
             with self._lock_path(station).open("rb") as file:

@@ -26,8 +26,8 @@ from heliograph.spark.jobs.quality import Expectation, Quality, QualityJob, qual
 from heliograph.spark.jobs.quality_events import QualityRecord, Quarantined
 from heliograph.spark.jobs.register import Registered, RegisterJob, register
 from heliograph.spark.jobs.replay import replay
-from heliograph.spark.jobs.report import ChannelReport, Report, ReportJob, report
-from heliograph.spark.jobs.snapshot import Snapshot, SnapshotJob, snapshot
+from heliograph.spark.jobs.report import ChannelReport, JobReport, ReportJob, report
+from heliograph.spark.jobs.snapshot import JobSnapshot, SnapshotJob, snapshot
 from heliograph.spark.jobs.snapshot_state import SnapshotState, load_snapshot
 
 __all__ = [
@@ -41,16 +41,16 @@ __all__ = [
     "CutOutJob",
     "CutOuts",
     "Expectation",
+    "JobReport",
+    "JobSnapshot",
     "Quality",
     "QualityJob",
     "QualityRecord",
     "Quarantined",
     "RegisterJob",
     "Registered",
-    "Report",
     "ReportJob",
     "Sketch",
-    "Snapshot",
     "SnapshotJob",
     "SnapshotState",
     "align",

@@ -388,7 +388,7 @@ class AlignJob:
     ) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
 
-        from heliograph.spark.jobs.tables.rewrite import Policy  # noqa: PLC0415 - Arrow loads with it
+        from heliograph.spark.jobs.tables.rewrite import RewritePolicy  # noqa: PLC0415 - Arrow loads with it
 
         table = target.table
         frame = self._rows(frames, span, reached.until, until, boundary)
@@ -401,7 +401,7 @@ class AlignJob:
             own["test"] = boundary
         positions = {**ends, OWN: {what: {"epoch": 0, "offset": at} for what, at in own.items()}}
         table.commit(staged, to_arrow_schema(frame.schema, timezone="UTC"), [SPLIT], positions)
-        table.compact(Policy(size("file_size", self.file_size), self.compact_after))
+        table.compact(RewritePolicy(size("file_size", self.file_size), self.compact_after))
         done.commits += 1
         done.files += len(staged)
         done.bytes += sum(file.bytes for file in staged)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from heliograph.filters.params import Params
-    from heliograph.spark.jobs.ranges import Range
+    from heliograph.spark.jobs.ranges import BatchRange
     from heliograph.spark.jobs.table_job import OpenTable
 
 DATE: Final = "event_date"
@@ -107,11 +107,11 @@ class ArchiveJob:
         return RangePlan(self.folder, self.channel, self.events_per_commit, self.fail_on_data_loss)
 
     def _write(
-        self, spark: SparkSession, target: OpenTable, batch: Range, weight: int, done: Archived
+        self, spark: SparkSession, target: OpenTable, batch: BatchRange, weight: int, done: Archived
     ) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - Spark loads with it
 
-        from heliograph.spark.jobs.tables.rewrite import Policy  # noqa: PLC0415 - Arrow loads with it
+        from heliograph.spark.jobs.tables.rewrite import RewritePolicy  # noqa: PLC0415 - Arrow loads with it
 
         table = target.table
         frame = self._frame(spark, batch)
@@ -130,7 +130,7 @@ class ArchiveJob:
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         there = table.columns()
         table.commit(staged, schema, partition, batch.positions)
-        before, after = table.compact(Policy(file_bytes, self.compact_after))
+        before, after = table.compact(RewritePolicy(file_bytes, self.compact_after))
         done.joined, done.joined_into = done.joined + before, done.joined_into + after
         done.offsets += batch.offsets
         done.commits += 1
@@ -141,7 +141,7 @@ class ArchiveJob:
         if there is not None:
             done.new_columns += [name for name in schema.names if name not in (*there.names, *partition)]
 
-    def _frame(self, spark: SparkSession, batch: Range) -> DataFrame:
+    def _frame(self, spark: SparkSession, batch: BatchRange) -> DataFrame:
         from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
         frame = batch.frame(

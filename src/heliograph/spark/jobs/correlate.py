@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from heliograph.patterns.pattern import Pattern
-    from heliograph.spark.jobs.ranges import Range
+    from heliograph.spark.jobs.ranges import BatchRange
     from heliograph.spark.jobs.table_job import OpenTable
 
 INPUTS_AT_ONCE: Final = 10_000_000
@@ -90,7 +90,7 @@ class CorrelateJob:
     def _plan(self) -> RangePlan:
         return RangePlan(self.folder, INPUTS + self.name, self.inputs_at_once)
 
-    def _write(self, spark: SparkSession, target: OpenTable, batch: Range, done: Correlated) -> None:
+    def _write(self, spark: SparkSession, target: OpenTable, batch: BatchRange, done: Correlated) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - Spark loads with it
 
         from heliograph.spark.patterns.recording import StoredRecording  # noqa: PLC0415 - as above

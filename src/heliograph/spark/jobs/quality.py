@@ -22,7 +22,7 @@ from heliograph.errors import ExpectationFailed, NoHistory
 from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.arguments import at_least, insist_on_filter, one_of
 from heliograph.spark.jobs.following import Passes, RunOptions
-from heliograph.spark.jobs.ranges import Range, RangePlan, Ranges
+from heliograph.spark.jobs.ranges import BatchRange, RangePlan, Ranges
 
 if TYPE_CHECKING:
     import threading
@@ -188,8 +188,8 @@ class QualityJob:
         spark: SparkSession,
         checkpoint: Checkpoint,
         ranges: Ranges,
-        events: Range | None,
-        deliveries: Range | None,
+        events: BatchRange | None,
+        deliveries: BatchRange | None,
         last: dict[str, int],
         found: Quality,
     ) -> dict[str, int]:
@@ -263,7 +263,7 @@ class QualityJob:
         return (f.floor(f.col(column) / width).cast("bigint") * width).alias("window_start")
 
     def _sequences(
-        self, spark: SparkSession, ranges: Ranges, events: Range, last: dict[str, int]
+        self, spark: SparkSession, ranges: Ranges, events: BatchRange, last: dict[str, int]
     ) -> tuple[list[Measure], dict[str, int]]:
         """Gaps and repeats in the dense sequence of each supplier, and events that were long on their way."""
         from pyspark.sql import Window  # noqa: PLC0415 - as above
@@ -310,7 +310,7 @@ class QualityJob:
         return measures, seen
 
     def _expectations(
-        self, spark: SparkSession, events: Range
+        self, spark: SparkSession, events: BatchRange
     ) -> tuple[list[Measure], list[tuple[Expectation, DataFrame]]]:
         from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
@@ -369,7 +369,7 @@ class QualityJob:
             f.to_json(f.struct(*fields)).alias("event"),
         )
 
-    def _latencies(self, spark: SparkSession, deliveries: Range) -> list[Measure]:
+    def _latencies(self, spark: SparkSession, deliveries: BatchRange) -> list[Measure]:
         """From delivery records: how long events waited for each receiver, and which came too late."""
         from pyspark.sql import Window  # noqa: PLC0415 - as above
         from pyspark.sql import functions as f  # noqa: PLC0415 - as above

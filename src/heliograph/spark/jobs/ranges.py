@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from heliograph.spark.jobs.arguments import at_least
 from heliograph.spark.source.options import parse_options
 from heliograph.spark.source.partitions import ChannelPartitions, Key
-from heliograph.spark.source.stream import Stream, from_json
+from heliograph.spark.source.stream import SourceStream, from_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ class RangePlan(NamedTuple):
         )
 
 
-class Range(NamedTuple):
+class BatchRange(NamedTuple):
     """One batch: for each partition of a channel the offsets from `start` up to `until`."""
 
     folder: str
@@ -87,7 +87,7 @@ class Ranges:
         self.folder = parsed.path
         self.channel = channel
         self._watch = ChannelPartitions(parsed)
-        self._stream = Stream(parsed, self._watch)
+        self._stream = SourceStream(parsed, self._watch)
 
     def partitions(self) -> list[Key]:
         return list(self._watch.readers(now=True))
@@ -108,7 +108,7 @@ class Ranges:
             for key, reader in self._watch.readers(now=True).items()
         )
 
-    def after(self, positions: Mapping[str, Any] | None) -> Range | None:
+    def after(self, positions: Mapping[str, Any] | None) -> BatchRange | None:
         """The next batch after these positions (None: from the beginning); None when nothing is left.
 
         Raises HistoryDamaged when the history is not the one that the positions are of.
@@ -119,14 +119,14 @@ class Ranges:
             return None
         return self.planned(end)
 
-    def planned(self, end: Mapping[str, Any]) -> Range:
+    def planned(self, end: Mapping[str, Any]) -> BatchRange:
         """The batch that ends at these positions, which `after` has given: they say where it begins."""
         places = from_json(end)
         start = {key.partition: at.start for key, at in places.items() if at.start < at.offset}
         until = {key.partition: at.offset for key, at in places.items() if at.start < at.offset}
-        return Range(self.folder, self.channel, start, until, dict(end))
+        return BatchRange(self.folder, self.channel, start, until, dict(end))
 
-    def bytes_of(self, batch: Range) -> int:
+    def bytes_of(self, batch: BatchRange) -> int:
         """About how much the events of a batch take in files, closely where they are sealed."""
         return sum(
             size

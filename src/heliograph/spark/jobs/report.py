@@ -55,7 +55,7 @@ class ChannelReport:
 
 
 @dataclass
-class Report:
+class JobReport:
     """What was written."""
 
     file: str
@@ -85,7 +85,7 @@ class ReportJob:
         except ModuleNotFoundError as error:
             raise MissingExtra("a report", error.name or "bokeh", "report") from error
 
-    def run(self, spark: SparkSession, *, progress: Callable[[int, int], object] | None = None) -> Report:
+    def run(self, spark: SparkSession, *, progress: Callable[[int, int], object] | None = None) -> JobReport:
         """Compute the numbers, and write the page."""
         from heliograph.spark.jobs.report_page import page  # noqa: PLC0415 - Bokeh loads with it
 
@@ -100,7 +100,7 @@ class ReportJob:
             found.append(self._channel(spark, name, station.channels()))
         text = page(os.path.basename(os.path.abspath(self.folder)), found, self.window)  # noqa: PTH119, PTH100 - of a path or a text
         Path(self.to).write_text(text, encoding="utf-8")
-        return Report(os.fspath(self.to), found, len(text.encode()))
+        return JobReport(os.fspath(self.to), found, len(text.encode()))
 
     def _channel(self, spark: SparkSession, name: str, there: tuple[str, ...]) -> ChannelReport:
         found = ChannelReport(name)
@@ -211,7 +211,7 @@ def report(
     channels: Sequence[str] = (),
     window: float = 10.0,
     progress: Callable[[int, int], object] | None = None,
-) -> Report:
+) -> JobReport:
     """Write a page about the channels of a station.
 
     Args:

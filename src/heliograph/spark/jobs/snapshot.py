@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from heliograph.spark.jobs.ranges import Range, Ranges
+    from heliograph.spark.jobs.ranges import BatchRange, Ranges
     from heliograph.spark.jobs.table_job import OpenTable
 
 EVENTS_AT_ONCE: Final = 10_000_000
@@ -37,7 +37,7 @@ _KEY: Final = "_key"
 
 
 @dataclass
-class Snapshot:
+class JobSnapshot:
     """What a run did so far."""
 
     channel: str
@@ -71,9 +71,9 @@ class SnapshotJob:
             allowed = f"a channel whose events all have a key; {', '.join(without)} has none"
             raise InvalidOption("channel", self.channel, allowed)
 
-    def run(self, spark: SparkSession, **options: Unpack[RunOptions[Snapshot]]) -> Snapshot:
+    def run(self, spark: SparkSession, **options: Unpack[RunOptions[JobSnapshot]]) -> JobSnapshot:
         """Bring the table up to what is there now; with `follow` again and again until `stop` is set."""
-        done = Snapshot(self.channel, os.fspath(self.to), self.format)
+        done = JobSnapshot(self.channel, os.fspath(self.to), self.format)
         passes = Passes(done, **options)
         with self._plan.ranges() as ranges, TableTarget(self.to, self.format).opened() as table:
             done.keys = table.rows
@@ -89,9 +89,9 @@ class SnapshotJob:
         self,
         spark: SparkSession,
         target: OpenTable,
-        batch: Range,
+        batch: BatchRange,
         keys: dict[str, tuple[str, ...]],
-        done: Snapshot,
+        done: JobSnapshot,
     ) -> None:
         from pyspark.sql import functions as f  # noqa: PLC0415 - Spark loads with it
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
@@ -123,7 +123,7 @@ class SnapshotJob:
         done.events += batch.offsets
 
     def _tombstones(
-        self, spark: SparkSession, batch: Range, events: DataFrame, keys: dict[str, tuple[str, ...]]
+        self, spark: SparkSession, batch: BatchRange, events: DataFrame, keys: dict[str, tuple[str, ...]]
     ) -> DataFrame | None:
         """Tombstones as rows with the columns of events, of which only key and place have values."""
         import msgspec  # noqa: PLC0415 - as above
@@ -175,9 +175,9 @@ def snapshot(
     events_at_once: int = EVENTS_AT_ONCE,
     follow: bool = False,
     every: float = 5.0,
-    progress: Callable[[Snapshot], object] | None = None,
+    progress: Callable[[JobSnapshot], object] | None = None,
     stop: threading.Event | None = None,
-) -> Snapshot:
+) -> JobSnapshot:
     """Bring a table with the latest event of each key up to what is kept now.
 
     Args:

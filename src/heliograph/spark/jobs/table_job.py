@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from heliograph.spark.jobs.following import Passes
-    from heliograph.spark.jobs.ranges import Range, Ranges
+    from heliograph.spark.jobs.ranges import BatchRange, Ranges
     from heliograph.spark.jobs.tables.table import Table
     from heliograph.spark.jobs.tables.workplace import DataFile, Workplace
 
@@ -64,7 +64,7 @@ class OpenTable:
     def rows(self) -> int:
         return sum(file.rows for file in self.table.files())
 
-    def batches(self, ranges: Ranges, passes: Passes[Any]) -> Iterator[Range]:
+    def batches(self, ranges: Ranges, passes: Passes[Any]) -> Iterator[BatchRange]:
         """What the table does not have yet, batch by batch; each is committed before the next one is taken.
 
         Raises TableMismatch when the table holds events of another channel.

@@ -1,8 +1,8 @@
 """The columns of a read: which ones Spark wants, and which are needed to compute them.
 
 A batch is made in two steps. First the *work* columns are computed from rows or from a sealed file: those
-that Spark wants, and those that only a filter looks at. `Shape.finish` then filters, and puts the columns
-into the order and types of Spark's schema.
+that Spark wants, and those that only a filter looks at. `ColumnShape.finish` then filters, and puts the
+columns into the order and types of Spark's schema.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def full_schema(
     )
 
 
-class Shape:
+class ColumnShape:
     """What to compute, and what to make of it.
 
     Args:

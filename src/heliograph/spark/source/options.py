@@ -92,7 +92,7 @@ class Points(msgspec.Struct, frozen=True):
         return found
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was asked for. `channels`, `assigned` or `pattern` is given, not two of them."""
 
     path: str
@@ -121,7 +121,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Under which name the progress of a stream is told."""
 
 
-def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
+def parse_options(given: Mapping[str, str], *, stream: bool | None) -> SourceOptions:
     """The options of a batch read or of a stream; InvalidOption names the first that is wrong.
 
     With None it is not known yet which of the two it will be, and options of both are let through.
@@ -143,7 +143,7 @@ def parse_options(given: Mapping[str, str], *, stream: bool | None) -> Options:
             parsed["consumer"],
             "a stream from the folder of a station: in a store nobody notes it",
         )
-    return Options(
+    return SourceOptions(
         **{field: parsed[option] for option, field in _FIELDS.items() if option in parsed},
         starting=_points(parsed, "starting", "latest" if stream else "earliest"),
         ending=_points(parsed, "ending", "latest"),

@@ -21,7 +21,7 @@ from heliograph.spark.source.plan import learn_formats
 if TYPE_CHECKING:
     from heliograph.journal.reading.reader import PartitionReader
     from heliograph.model.formats import Format
-    from heliograph.spark.source.options import Options
+    from heliograph.spark.source.options import SourceOptions
 
 LOOK_AGAIN: Final = 1.0
 """Seconds after which new partitions are looked for."""
@@ -39,7 +39,7 @@ class Key(NamedTuple):
 class ChannelPartitions:
     """Opens the channels that were asked for; NoHistory when there is no such folder or channel."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._pattern = None if options.pattern is None else re.compile(options.pattern)
         self.folder = StationFolder(options.path)

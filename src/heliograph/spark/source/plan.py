@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from heliograph.journal.format.manifest import Manifest, Segment
     from heliograph.journal.reading.reader import PartitionReader
     from heliograph.spark.source.head_copies import HeadCopies
-    from heliograph.spark.source.options import Options
+    from heliograph.spark.source.options import SourceOptions
 
 SLICE_ROWS: Final = 4 * ROW_GROUP
 """Rows per task of our source: about half a second of work."""
@@ -49,7 +49,7 @@ LEAST_ROWS: Final = ROW_GROUP // 4
 """Rows for which it pays to start one more task."""
 
 
-def rows_per_task(events: int, options: Options, cores: int = 1) -> int:
+def rows_per_task(events: int, options: SourceOptions, cores: int = 1) -> int:
     """How many rows a task of a read of so many events gets at most.
 
     Args:

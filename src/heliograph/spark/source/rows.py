@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heliograph.codec.columnar.body_columns import Decoder
     from heliograph.journal.format.records import Piece
     from heliograph.model.formats import Format, FormatRegistry
-    from heliograph.spark.source.columns import Shape
+    from heliograph.spark.source.columns import ColumnShape
     from heliograph.spark.source.options import BadRecords
     from heliograph.spark.source.schema_evolution import Evolving
 
@@ -94,7 +94,7 @@ class BatchMaker:
     def __init__(
         self,
         place: PartitionFolder,
-        shape: Shape,
+        shape: ColumnShape,
         *,
         types: frozenset[str] | None,
         formats: FormatRegistry,

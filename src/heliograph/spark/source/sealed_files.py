@@ -44,7 +44,7 @@ PARQUET_OPTIONS: Final = {
 _PATTERN_CHARACTERS: Final = frozenset("{}[]*?\\")
 
 
-class Origin(NamedTuple):
+class ColumnOrigin(NamedTuple):
     """Where a file has the fields of some of its events: at the top, or inside a struct column."""
 
     struct: str | None
@@ -119,11 +119,11 @@ class Sealed:
             fields += inside if origin.struct is None else [pa.field(origin.struct, pa.struct(inside))]
         return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=False)
 
-    def _origins(self, file: SealedFile) -> list[Origin]:
+    def _origins(self, file: SealedFile) -> list[ColumnOrigin]:
         if file.layout == "unified":
-            return [Origin(None, unified(file.formats))]
+            return [ColumnOrigin(None, unified(file.formats))]
         wanted = [fmt for fmt in file.formats if self._types is None or fmt.name in self._types]
-        return [Origin(fmt.id.hex(), unified([fmt])) for fmt in wanted]
+        return [ColumnOrigin(fmt.id.hex(), unified([fmt])) for fmt in wanted]
 
     def _typed(self, file: SealedFile, joined: Format) -> list[Column] | None:
         """The columns of the events; None when one cannot be had from this file."""
@@ -157,7 +157,7 @@ def _kind_of(file: SealedFile) -> tuple[Any, ...]:
     return file.layout, tuple(fmt.id for fmt in file.formats)
 
 
-def _column(field: Field, origins: Sequence[Origin]) -> Column:
+def _column(field: Field, origins: Sequence[ColumnOrigin]) -> Column:
     """A field of the events; each row has it from the one origin whose format is its own."""
     found = []
     for origin in origins:

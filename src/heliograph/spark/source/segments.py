@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from heliograph.journal.reading.segment_reader import SegmentReader
-    from heliograph.spark.source.columns import Shape
+    from heliograph.spark.source.columns import ColumnShape
     from heliograph.spark.source.rows import BatchMaker, PartitionFolder
 
 BATCH_ROWS: Final = 16_384
@@ -59,7 +59,7 @@ class SegmentColumns:
     """
 
     def __init__(
-        self, place: PartitionFolder, shape: Shape, types: frozenset[str] | None, maker: BatchMaker
+        self, place: PartitionFolder, shape: ColumnShape, types: frozenset[str] | None, maker: BatchMaker
     ) -> None:
         self._place = place
         self._shape = shape

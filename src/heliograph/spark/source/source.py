@@ -36,7 +36,7 @@ from heliograph.spark.source.options import parse_options
 from heliograph.spark.source.partitions import ChannelPartitions
 from heliograph.spark.source.plan import chosen_types, rows_per_task, slices_of
 from heliograph.spark.source.pruning import pruned
-from heliograph.spark.source.stream import Stream
+from heliograph.spark.source.stream import SourceStream
 from heliograph.spark.source.table_options import options_of, with_options, without_options
 from heliograph.spark.source.tasks import Job, Slice, batches
 from heliograph.spark.source.tracebacks import told_shortly
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from heliograph.spark.sink.sink import RunSink, StreamSink
-    from heliograph.spark.source.options import Options
+    from heliograph.spark.source.options import SourceOptions
     from heliograph.spark.source.partitions import Key
 
     Ranges: TypeAlias = dict[Key, tuple[int, int]]
@@ -122,7 +122,9 @@ class HeliographSource(DataSource):
 
         return stream_sink(self.options, schema, overwrite=overwrite)
 
-    def _job(self, options: Options, watch: ChannelPartitions, schema: StructType) -> tuple[Job, pa.Schema]:
+    def _job(
+        self, options: SourceOptions, watch: ChannelPartitions, schema: StructType
+    ) -> tuple[Job, pa.Schema]:
         explicit = self._known is None
         if self._known is None:
             self._known = tuple(fmt.description for fmt in watch.learned())
@@ -134,7 +136,12 @@ class HeliographSource(DataSource):
         return job, wanted
 
     def _planned(
-        self, options: Options, watch: ChannelPartitions, joined: Format | None, *, explicit: bool = False
+        self,
+        options: SourceOptions,
+        watch: ChannelPartitions,
+        joined: Format | None,
+        *,
+        explicit: bool = False,
     ) -> Job:
         assert self._known is not None
         return Job(
@@ -150,7 +157,7 @@ class HeliographSource(DataSource):
             bad_records=options.bad_records,
         )
 
-    def _joined(self, options: Options) -> Format | None:
+    def _joined(self, options: SourceOptions) -> Format | None:
         """The format for all events that are known; None for envelopes."""
         assert self._known is not None
         formats = [Format.from_description(description) for description in self._known]
@@ -159,7 +166,7 @@ class HeliographSource(DataSource):
         return joined_format(chosen, WORDS_OF_OPTIONS) if options.mode == "typed" else None
 
 
-def _columns(options: Options, joined: Format | None, *, everything: bool = False) -> pa.Schema:
+def _columns(options: SourceOptions, joined: Format | None, *, everything: bool = False) -> pa.Schema:
     return full_schema(
         joined,
         include_headers=everything or options.include_headers,
@@ -168,7 +175,7 @@ def _columns(options: Options, joined: Format | None, *, everything: bool = Fals
     )
 
 
-def ranges_of(options: Options, watch: ChannelPartitions) -> Ranges:
+def ranges_of(options: SourceOptions, watch: ChannelPartitions) -> Ranges:
     """The offsets that a batch read covers now, from the first up to, not including, the second."""
     found: Ranges = {}
     for key, reader in watch.readers().items():
@@ -188,7 +195,7 @@ class HistoryReader(DataSourceReader):
     """
 
     def __init__(
-        self, options: Options, watch: ChannelPartitions, job: Job, wanted: pa.Schema, ranges: Ranges
+        self, options: SourceOptions, watch: ChannelPartitions, job: Job, wanted: pa.Schema, ranges: Ranges
     ) -> None:
         self._options = options
         self._watch: ChannelPartitions | None = watch
@@ -229,15 +236,15 @@ class HistoryReader(DataSourceReader):
 class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream; its `read` runs in tasks, everything else on the driver."""
 
-    def __init__(self, options: Options, watch: ChannelPartitions, job: Job, wanted: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, watch: ChannelPartitions, job: Job, wanted: pa.Schema) -> None:
         self._options = options
-        self._stream: Stream | None = Stream(options, watch)
+        self._stream: SourceStream | None = SourceStream(options, watch)
         self._watch: ChannelPartitions | None = watch
         self._job = job
         self._wanted = wanted
 
     @property
-    def _driver(self) -> Stream:
+    def _driver(self) -> SourceStream:
         assert self._stream is not None, "tasks only read"
         return self._stream
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from heliograph.journal.reading.reader import PartitionReader
     from heliograph.model.history_epochs import Epochs
-    from heliograph.spark.source.options import Options
+    from heliograph.spark.source.options import SourceOptions
     from heliograph.spark.source.partitions import ChannelPartitions
     from heliograph.spark.source.tasks import Slice
 
@@ -74,7 +74,7 @@ def to_json(positions: Mapping[Key, StreamPosition]) -> Offsets:
     return found
 
 
-class Stream:
+class SourceStream:
     """One stream on the driver. Its methods are those that Spark calls on a stream reader.
 
     Args:
@@ -82,7 +82,7 @@ class Stream:
     """
 
     def __init__(
-        self, options: Options, watch: ChannelPartitions, clock: Callable[[], float] = time.monotonic
+        self, options: SourceOptions, watch: ChannelPartitions, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options = options
         self._watch = watch

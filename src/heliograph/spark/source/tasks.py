@@ -23,7 +23,7 @@ from heliograph.journal.reading.head_columns import grouped
 from heliograph.journal.reading.head_reader import HeadReader
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.model.formats import Format, FormatRegistry
-from heliograph.spark.source.columns import Shape
+from heliograph.spark.source.columns import ColumnShape
 from heliograph.spark.source.filters import parsed
 from heliograph.spark.source.options import BadRecords, Evolution  # noqa: TC001 - a Job is decoded by them
 from heliograph.spark.source.rows import BatchMaker, PartitionFolder, schema
@@ -77,7 +77,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def known(self) -> list[Format]:
         return [Format.from_description(description) for description in self.formats]
 
-    def shape(self, wanted: pa.Schema | None) -> Shape:
+    def shape(self, wanted: pa.Schema | None) -> ColumnShape:
         """The columns; all of them unless some are wanted."""
         joined = None if self.joined is None else Format.from_description(self.joined)
         types: dict[str, list[Format]] = {}
@@ -85,7 +85,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             if self.types is None or fmt.name in self.types:
                 types.setdefault(fmt.name, []).append(fmt)
         filters = () if self.where is None or (joined and not types) else (parsed(self.where, self.params),)
-        return Shape(schema(joined) if wanted is None else wanted, joined, types, filters)
+        return ColumnShape(schema(joined) if wanted is None else wanted, joined, types, filters)
 
 
 def batches(job: Job, part: Slice, wanted: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:

@@ -9,8 +9,8 @@ from heliograph.journal.format.frames import (
     FRAME_SIZE,
     HEAD_SIZE,
     MAX_BODY,
-    BadFrame,
     Frame,
+    FrameDamage,
     FrameMeta,
     HeadFile,
     HeadHeader,
@@ -71,14 +71,14 @@ def test_every_changed_byte_of_a_frame_is_noticed() -> None:
         bad = bytearray(good)
         bad[at] ^= 1 << at % 8
         _, reader = head(bytes(bad))
-        assert isinstance(reader.frame(HEAD_SIZE), BadFrame), at
+        assert isinstance(reader.frame(HEAD_SIZE), FrameDamage), at
 
 
 def test_every_prefix_of_a_frame_is_noticed() -> None:
     good = frame_bytes(5, 2)
     for size in range(len(good)):
         _, reader = head(good[:size])
-        assert isinstance(reader.frame(HEAD_SIZE), BadFrame), size
+        assert isinstance(reader.frame(HEAD_SIZE), FrameDamage), size
 
 
 def test_every_changed_byte_of_a_header_is_noticed() -> None:
@@ -97,7 +97,7 @@ def test_a_length_bomb_is_refused_before_anything_is_read() -> None:
     bad[4:8] = (MAX_BODY + 1).to_bytes(4, "little")
     _, reader = head(bytes(bad))
     found = reader.frame(HEAD_SIZE)
-    assert isinstance(found, BadFrame)
+    assert isinstance(found, FrameDamage)
     assert found.reason == "its lengths cannot be right"
 
 
@@ -118,7 +118,7 @@ def test_a_frame_inside_of_a_body_is_not_taken_for_one() -> None:
 def test_a_frame_that_was_half_written_when_first_read_is_read_again() -> None:
     whole = frame_bytes(5, 2)
     file, reader = head(whole[:70])
-    assert isinstance(reader.frame(HEAD_SIZE), BadFrame)
+    assert isinstance(reader.frame(HEAD_SIZE), FrameDamage)
     file.append(whole[70:])
     assert isinstance(reader.frame(HEAD_SIZE), Frame)
 

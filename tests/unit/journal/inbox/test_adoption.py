@@ -10,7 +10,7 @@ import pytest
 from heliograph.errors import BadJournalFile, BatchRefused, BatchTooLarge
 from heliograph.journal.format.batch_marks import Mark
 from heliograph.journal.inbox import adoption, staging
-from heliograph.journal.inbox.adoption import ABANDONED_SECONDS, Inbox, OpenPartition, judged
+from heliograph.journal.inbox.adoption import ABANDONED_SECONDS, InboxFolder, OpenPartition, judged
 from heliograph.journal.inbox.staging import (
     READY,
     STAGED,
@@ -67,7 +67,7 @@ class Keeper:
         self.clock = clock
         self.ports = ports(disk, clock)
         make_inbox(disk)
-        self.inbox = Inbox(self.ports)
+        self.inbox = InboxFolder(self.ports)
         self.formats = FormatRegistry()
         self.writer = PartitionWriter(self.ports, FOLDER, self.formats, sealer=None)
 

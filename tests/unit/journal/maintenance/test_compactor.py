@@ -16,7 +16,7 @@ from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.compactor import rewrite
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.tools.inspection import verify
-from heliograph.journal.writing.partition import Partition
+from heliograph.journal.writing.partition import WritablePartition
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.runtime.ports import LocalDisk, system_ports
 from heliograph.sim import SimDisk
@@ -51,11 +51,11 @@ def forgotten(n: int, key: int) -> Record:
     return Record("radar", 1, n, 0, TRACK.id, b"", kind=TOMBSTONE, key=key_bytes([key]))
 
 
-def opened(disk: Disk, limits: Limits, clock: HandClock | None = None) -> Partition:
-    return Partition(ports(disk, clock), FOLDER, FORMATS, limits)
+def opened(disk: Disk, limits: Limits, clock: HandClock | None = None) -> WritablePartition:
+    return WritablePartition(ports(disk, clock), FOLDER, FORMATS, limits)
 
 
-def tidy(writer: Partition, disk: Disk) -> int:
+def tidy(writer: WritablePartition, disk: Disk) -> int:
     """Rewrite until there is nothing to gain; returns how often that was."""
     settled: set[str] = set()
     times = 0
@@ -73,7 +73,7 @@ def rows(disk: Disk) -> dict[int, Record]:
         return {row.offset: row.record for row in reader.read(reader.earliest, 100_000)}
 
 
-def sealed(writer: Partition, disk: Disk, *batches: list[Record]) -> None:
+def sealed(writer: WritablePartition, disk: Disk, *batches: list[Record]) -> None:
     for batch in batches:
         commit(writer, batch)
         seal_everything(writer, disk)

@@ -27,7 +27,7 @@ from tests.unit.journal.helpers import (
 )
 
 if TYPE_CHECKING:
-    from heliograph.journal.writing.partition import Partition
+    from heliograph.journal.writing.partition import WritablePartition
 
 SECOND = 10**9
 HOUR = 3600
@@ -153,7 +153,7 @@ def test_files_in_their_grace_that_need_more_than_an_eighth_of_the_quota_go_earl
     assert decision.remove == ("sealed/3",)
 
 
-def sealed(disk: SimDisk, limits: Limits, clock: HandClock, segments: int) -> Partition:
+def sealed(disk: SimDisk, limits: Limits, clock: HandClock, segments: int) -> WritablePartition:
     writer = partition(disk, limits, clock)
     for n in range(segments):
         commit(writer, tracks(10 * n, 10))

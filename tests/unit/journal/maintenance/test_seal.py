@@ -20,7 +20,7 @@ from heliograph.journal.maintenance.seal import seal, seal_in_process
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.tools.inspection import verify
 from heliograph.journal.writing import segment_writer as segmentwriter
-from heliograph.journal.writing.partition import Partition
+from heliograph.journal.writing.partition import WritablePartition
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.model import field_types as ft
 from heliograph.model.formats import Field, Format, FormatRegistry
@@ -58,7 +58,7 @@ def sealed_with(formats: list[Format], records: list[Record]) -> SimDisk:
     for fmt in formats:
         registry.register(fmt)
     disk = SimDisk()
-    writer = Partition(ports(disk), FOLDER, registry, Limits())
+    writer = WritablePartition(ports(disk), FOLDER, registry, Limits())
     commit(writer, records)
     assert seal_everything(writer, disk) == 1
     assert history(disk) == records

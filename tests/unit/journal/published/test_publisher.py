@@ -11,7 +11,7 @@ import heliograph as hg
 from heliograph.errors import DiskError, HistoryGone, NoHistory, NoSuchFile, StoreTaken
 from heliograph.journal.format.folder import StationFolder, partition_folder
 from heliograph.journal.published import layout
-from heliograph.journal.published.publisher import Publisher
+from heliograph.journal.published.publisher import SegmentPublisher
 from heliograph.journal.published.store_disk import StoreDisk
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.runtime.object_store import object_store
@@ -64,12 +64,12 @@ class Faulty:
 
 def publisher_of(
     keeper: Keeper, tmp_path: Path, objects: ObjectStore | None = None, **options: Any
-) -> Publisher:
+) -> SegmentPublisher:
     ports = Ports(keeper.clock, ThreadTasks(), SystemRandom(), None)
-    return Publisher(ports, hg.Store(str(tmp_path / "store"), **options), objects)
+    return SegmentPublisher(ports, hg.Store(str(tmp_path / "store"), **options), objects)
 
 
-def publish(publisher: Publisher, keeper: Keeper) -> int:
+def publish(publisher: SegmentPublisher, keeper: Keeper) -> int:
     partition = keeper.writer._partition
     uploaded = publisher.publish(partition._disk, PLACE, partition.manifest)
     publisher.write_domain()

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.errors import HistoryDamaged
 from heliograph.journal.limits import Limits
-from heliograph.journal.tools.inspection import Range, cat, ls, partitions, verify
+from heliograph.journal.tools.inspection import VerifiedRange, cat, ls, partitions, verify
 from heliograph.sim import SimDisk
 from tests.unit.journal.helpers import FOLDER, commit, partition, seal_everything, track, tracks
 
@@ -57,7 +57,7 @@ def test_all_that_is_damaged_is_named_and_the_rest_is_counted() -> None:
     report = verify(disk, FOLDER)
     assert not report.sound
     assert [(r.first, r.next) for r in report.damaged] == [(10, 20), (30, 34)]
-    assert isinstance(report.damaged[0], Range)
+    assert isinstance(report.damaged[0], VerifiedRange)
     assert "checksum" in report.damaged[0].reason
     assert report.events == 26
     assert report.unlisted == ("sealed/rest.parquet",)
@@ -76,9 +76,9 @@ def test_partitions_are_folders_with_a_manifest() -> None:
     disk.make_folder("channel")
     disk.make_folder("channel/stray")
     disk.create("channel/file").close()
-    from heliograph.journal.writing.partition import Partition
+    from heliograph.journal.writing.partition import WritablePartition
     from tests.unit.journal.helpers import FORMATS, ports
 
-    writer = Partition(ports(disk), "channel/a1", FORMATS, Limits())
+    writer = WritablePartition(ports(disk), "channel/a1", FORMATS, Limits())
     commit(writer, [track(0)])
     assert partitions(disk, "channel") == ("channel/a1",)

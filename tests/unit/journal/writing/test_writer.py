@@ -28,7 +28,7 @@ from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK, history, ports, t
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heliograph.journal.writing.receipt import Receipt
+    from heliograph.journal.writing.receipt import AppendReceipt
 
 HEAD = f"{FOLDER}/heads/00000000000000000000-00000001-0001.log"
 
@@ -82,7 +82,7 @@ def test_rows_reach_on_durable_in_order_before_their_receipts(seed: int) -> None
     simulation = Simulation(seed=seed)
     seen: list[str] = []
 
-    def durable(receipts: list[Receipt]) -> None:
+    def durable(receipts: list[AppendReceipt]) -> None:
         for receipt in receipts:
             assert not receipt.done()
             seen.extend(f"{receipt.attachment}{receipt.first_offset}")

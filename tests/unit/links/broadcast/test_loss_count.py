@@ -13,7 +13,7 @@ from heliograph.channel.routing.conditions import AnyOf, Condition
 from heliograph.links.broadcast import loss_count as overtaken
 from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD, LossCounter, missed_in
 from heliograph.links.session import messages as m
-from heliograph.links.session.wire_events import EventWriter, Stream, said_of
+from heliograph.links.session.wire_events import EventWriter, WireEventReader, said_of
 from heliograph.model.event import Header, info_of
 from heliograph.runtime.ports import SystemClock
 from tests.support import examples
@@ -41,7 +41,9 @@ class Alarm(hg.Event, name="alarm"):
 
 
 CLASSES: Final[dict[int, tuple[str, type[Any]]]] = {1: ("x", Track), 2: ("x", Alarm), 3: ("y", Track)}
-STREAMS: Final = {number: Stream(channel, info_of(cls).format) for number, (channel, cls) in CLASSES.items()}
+STREAMS: Final = {
+    number: WireEventReader(channel, info_of(cls).format) for number, (channel, cls) in CLASSES.items()
+}
 WRITER: Final = EventWriter(SystemClock())
 
 

@@ -14,7 +14,7 @@ from heliograph.errors import AppendTimeout, IncompatibleFormats, QueryFailed
 from heliograph.links.history.client import RemotePartition, RemoteReceipt, ToKeepers
 from heliograph.links.history.pages import to_page
 from heliograph.links.session.rpc import GONE
-from heliograph.links.session.wire_events import EventWriter, Stream
+from heliograph.links.session.wire_events import EventWriter, WireEventReader
 from heliograph.model.event import Header, info_of
 from heliograph.runtime.ports import Ports, SystemClock, SystemRandom, ThreadTasks
 from tests.e2e.event_versions import ExtendedNew, ExtendedOld, NewMode
@@ -53,9 +53,9 @@ def test_a_page_that_cannot_be_read_is_refused_though_another_one_is_read_meanwh
     way = ToKeepers(lambda *_: link, questions, EventWriter(SystemClock()), PORTS)
     partition = RemotePartition("x", "p", lambda: (ExtendedOld,), way, "default")
     is_first, is_second = Event(), Event()
-    read = Stream.read
+    read = WireEventReader.read
 
-    def read_slowly(stream: Stream, *args: Any, **options: Any) -> Any:
+    def read_slowly(stream: WireEventReader, *args: Any, **options: Any) -> Any:
         items = read(stream, *args, **options)
         if is_first.is_set():
             is_second.set()
@@ -64,7 +64,7 @@ def test_a_page_that_cannot_be_read_is_refused_though_another_one_is_read_meanwh
             is_second.wait(0.2)  # the other one comes between, unless it must not
         return items
 
-    monkeypatch.setattr(Stream, "read", read_slowly)
+    monkeypatch.setattr(WireEventReader, "read", read_slowly)
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(partition.read, 0, 1)
         assert is_first.wait(20)

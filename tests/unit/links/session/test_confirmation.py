@@ -6,7 +6,14 @@ from typing import Any
 
 from heliograph.channel.ledger import QueueCounts
 from heliograph.links.session import messages as m
-from heliograph.links.session.confirmation import MAX_SESSIONS, PEER_LOST, Account, Owed, Reports, TakenIn
+from heliograph.links.session.confirmation import (
+    MAX_SESSIONS,
+    PEER_LOST,
+    Account,
+    Confirmations,
+    Owed,
+    TakenIn,
+)
 from heliograph.runtime.ports import system_ports
 
 TASKS = system_ports().tasks
@@ -101,7 +108,7 @@ def test_a_report_names_what_is_new_and_the_last_one_all() -> None:
 
 
 def test_a_station_that_was_given_up_several_times_in_a_row_says_what_it_took_in_of_each_session() -> None:
-    source, receiver = Reports(TASKS), Reports(TASKS)
+    source, receiver = Confirmations(TASKS), Confirmations(TASKS)
     gateways = [Gateway(10) for _ in range(3)]
     for number, gateway in enumerate(gateways, 1):
         source.begin(number)
@@ -119,7 +126,7 @@ def test_a_station_that_was_given_up_several_times_in_a_row_says_what_it_took_in
 
 
 def test_what_is_heard_of_a_session_before_it_is_known_to_be_over_counts_then() -> None:
-    last, current, gateway = Reports(TASKS), Reports(TASKS), Gateway(10)
+    last, current, gateway = Confirmations(TASKS), Confirmations(TASKS), Gateway(10)
     last.begin(1)
     last.owed.open("x", gateway)
     current.begin(3)
@@ -129,7 +136,7 @@ def test_what_is_heard_of_a_session_before_it_is_known_to_be_over_counts_then() 
 
 
 def test_only_so_many_sessions_that_are_over_are_waited_for() -> None:
-    reports, gateway = Reports(TASKS), Gateway(10)
+    reports, gateway = Confirmations(TASKS), Gateway(10)
     reports.begin(1)
     reports.owed.open("x", gateway)
     for number in range(2, MAX_SESSIONS + 2):

@@ -14,7 +14,7 @@ import heliograph as hg
 from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.errors import BadFrame
 from heliograph.links.session import messages as m
-from heliograph.links.session.wire_events import UNIFORM_FROM, EventWriter, Stream
+from heliograph.links.session.wire_events import UNIFORM_FROM, EventWriter, WireEventReader
 from heliograph.model.event import Header
 from heliograph.runtime.ports import system_ports
 from tests.support import examples
@@ -59,7 +59,7 @@ class Even(hg.Event, name="run.flat"):
 
 WRITER = EventWriter(system_ports().clock)
 FORMAT: dict[type[hg.Event], Format] = {cls: hg.format_of(cls) for cls in (Plain, Flat, Wide)}
-STREAM = {cls: Stream("air", fmt) for cls, fmt in FORMAT.items()}
+STREAM = {cls: WireEventReader("air", fmt) for cls, fmt in FORMAT.items()}
 NUMBER = st.integers(0, 2**63 - 1)
 INSTANT = st.integers(-(2**63), 2**63 - 1)
 
@@ -182,7 +182,7 @@ def test_an_event_that_does_not_fit_costs_no_other() -> None:
     _, records = WRITER.run(Flat, items)
     value = msgspec.msgpack.decode(records)
     value[-1][2] = ["no number", b""]
-    stream = Stream("air", FORMAT[Flat])
+    stream = WireEventReader("air", FORMAT[Flat])
     run = m.Run(m.UNIFORM, 1, 6, memoryview(msgspec.msgpack.encode(value)))
     assert [event.id for event, _, _ in stream.read(run, (Flat,), "peer")] == [0, 1, 3, 4, 5]  # type: ignore[attr-defined]  # Flat
     assert stream.undecodable == 1
@@ -194,7 +194,7 @@ def test_what_a_class_refuses_is_named(events: int) -> None:
     items = alike(Flat, events, dense=True, partition=None)
     form, records = WRITER.run(Flat, items)
     assert (form == m.UNIFORM) is (events >= UNIFORM_FROM)
-    stream = Stream("air", FORMAT[Flat])
+    stream = WireEventReader("air", FORMAT[Flat])
     read = stream.read(m.Run(form, 1, events, memoryview(records)), (Even,), "peer")
     assert [header.id for _, header, _ in read] == [header.id for _, header, _ in items[::2]]
     assert [one.header.id for one in stream.refused] == [header.id for _, header, _ in items[1::2]]
@@ -205,7 +205,7 @@ def test_what_a_class_refuses_is_named(events: int) -> None:
 def test_a_class_of_another_version_reads_a_run_in_columns() -> None:
     form, records = WRITER.run(Flat, alike(Flat, 5, dense=True, partition=None))
     run = m.Run(form, 1, 5, memoryview(records))
-    read = Stream("air", FORMAT[Flat]).read(run, (Small,), "peer")
+    read = WireEventReader("air", FORMAT[Flat]).read(run, (Small,), "peer")
     assert [event for event, _, _ in read] == [Small(i) for i in range(5)]
 
 
@@ -232,7 +232,7 @@ def test_columns_that_cannot_be_are_refused(place: int, value: Any) -> None:
     forged[place] = value
     run = m.Run(m.UNIFORM, 1, 6, memoryview(msgspec.msgpack.encode(forged)))
     with pytest.raises(BadFrame):
-        Stream("air", FORMAT[Flat]).read(run, (Flat,), "peer")
+        WireEventReader("air", FORMAT[Flat]).read(run, (Flat,), "peer")
 
 
 @pytest.mark.parametrize(
@@ -242,21 +242,23 @@ def test_a_header_that_belongs_elsewhere_is_refused(forged: dict[str, Any]) -> N
     event, header, _ = alike(Flat, 1, dense=True, partition=None)[0]
     records = msgspec.msgpack.encode([(event, msgspec.structs.replace(header, **forged), 0)])
     with pytest.raises(BadFrame):
-        Stream("air", FORMAT[Flat]).read(m.Run(m.RECORDS, 1, 1, memoryview(records)), (Flat,), "peer")
+        WireEventReader("air", FORMAT[Flat]).read(
+            m.Run(m.RECORDS, 1, 1, memoryview(records)), (Flat,), "peer"
+        )
 
 
 def test_a_key_that_was_made_up_is_not_believed() -> None:
     event, header, _ = alike(Flat, 1, dense=True, partition=None)[0]
     forged = msgspec.structs.replace(header, key=([[{}]], "unhashable"))
     run = m.Run(m.RECORDS, 1, 1, memoryview(msgspec.msgpack.encode([(event, forged, 0)])))
-    ((_, read, _),) = Stream("air", FORMAT[Flat]).read(run, (Flat,), "peer")
+    ((_, read, _),) = WireEventReader("air", FORMAT[Flat]).read(run, (Flat,), "peer")
     assert read.key == ()
 
 
 def test_records_of_another_number_than_announced_are_refused() -> None:
     run = m.Run(m.RECORDS, 1, 3, memoryview(b"\x91\xc0"))
     with pytest.raises(BadFrame):
-        Stream("air", FORMAT[Flat]).read(run, (Flat,), "peer")
+        WireEventReader("air", FORMAT[Flat]).read(run, (Flat,), "peer")
 
 
 @given(st.binary(min_size=1, max_size=300), st.integers(1, 64))

@@ -15,7 +15,7 @@ from heliograph.journal import lag
 from heliograph.spark.source.options import parse_options
 from heliograph.spark.source.partitions import ChannelPartitions, Key
 from heliograph.spark.source.source import HeliographSource
-from heliograph.spark.source.stream import Offsets, Stream, shares, to_json
+from heliograph.spark.source.stream import Offsets, SourceStream, shares, to_json
 from tests.support import examples
 from tests.unit.spark.histories import FIRST_TIME, SECOND, Keeper
 
@@ -39,18 +39,18 @@ def kept(tmp_path: Path) -> Iterator[tuple[Keeper, Keeper]]:
         yield one, other
 
 
-def stream(folder: Path, *, clock: Any = lambda: 0.0, **options: Any) -> Stream:
+def stream(folder: Path, *, clock: Any = lambda: 0.0, **options: Any) -> SourceStream:
     said = {"path": str(folder), "channel": "air.tracks", "startingOffsets": "earliest"}
     said |= {name: str(value) for name, value in options.items()}
     parsed = parse_options(said, stream=True)
-    return Stream(parsed, ChannelPartitions(parsed), clock)
+    return SourceStream(parsed, ChannelPartitions(parsed), clock)
 
 
 def at(offsets: Offsets) -> dict[str, int]:
     return {name: entry["offset"] for name, entry in offsets["air.tracks"].items()}
 
 
-def ranges(one: Stream, start: Offsets, end: Offsets) -> dict[str, tuple[int, int]]:
+def ranges(one: SourceStream, start: Offsets, end: Offsets) -> dict[str, tuple[int, int]]:
     return {part.partition: (part.first, part.next) for part in one.slices(start, end)}
 
 
@@ -180,7 +180,7 @@ def test_a_batch_has_as_many_tasks_as_were_asked_for(
 def test_only_assigned_partitions_are_read(kept: object, tmp_path: Path) -> None:
     said = {"path": str(tmp_path), "assign": '{"air.tracks": ["p2"]}', "startingOffsets": "earliest"}
     options = parse_options(said, stream=True)
-    one = Stream(options, ChannelPartitions(options))
+    one = SourceStream(options, ChannelPartitions(options))
     start = one.initial()
     assert at(one.latest(start, limited=True)) == {"p2": 30}
     assert one.report()["assigned"] is True

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from heliograph.spark.jobs.tables.rewrite import Policy
+    from heliograph.spark.jobs.tables.rewrite import RewritePolicy
     from heliograph.spark.jobs.tables.workplace import Workplace
     from heliograph.spark.source.partitions import Key
 
@@ -117,7 +117,7 @@ class DeltaLakeTable:
         self._table.update_incremental()
         self._place.forget()
 
-    def compact(self, policy: Policy) -> tuple[int, int]:
+    def compact(self, policy: RewritePolicy) -> tuple[int, int]:
         """Join small files. The old ones stay for older versions of the table, until it is vacuumed."""
         from heliograph.spark.jobs.tables.rewrite import groups  # noqa: PLC0415 - most commits need none
 

@@ -24,7 +24,7 @@ from heliograph.spark.jobs.tables.workplace import DataFile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from heliograph.spark.jobs.tables.rewrite import Policy
+    from heliograph.spark.jobs.tables.rewrite import RewritePolicy
     from heliograph.spark.jobs.tables.workplace import Workplace
     from heliograph.spark.source.partitions import Key
 
@@ -125,7 +125,7 @@ class IcebergTable:
         reach("table-committed")
         self._place.forget()
 
-    def compact(self, policy: Policy) -> tuple[int, int]:
+    def compact(self, policy: RewritePolicy) -> tuple[int, int]:
         """Join small files. The old ones stay for older snapshots, until those are expired."""
         assert self._table is not None
         before = after = 0

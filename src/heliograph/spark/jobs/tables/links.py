@@ -40,7 +40,7 @@ _NO_LINK: Final = {
 }
 
 
-class SealedFile(NamedTuple):
+class ChannelFile(NamedTuple):
     """A sealed file of a channel, and what it is called in the table."""
 
     partition: str
@@ -71,7 +71,7 @@ class LinkedFile(NamedTuple):
 class SealedHistory(NamedTuple):
     """The sealed files of a channel at one instant."""
 
-    files: dict[str, SealedFile]
+    files: dict[str, ChannelFile]
     """By their paths in the table."""
     partitions: tuple[str, ...]
     unsealed: int
@@ -84,7 +84,7 @@ def sealed_history(folder: str | os.PathLike[str], channel: str, *, fail_on_data
     HistoryDamaged for a file of which rows are known to be lost; without `fail_on_data_loss` it is left out.
     """
     station = StationFolder(folder)
-    files: dict[str, SealedFile] = {}
+    files: dict[str, ChannelFile] = {}
     unsealed = 0
     partitions = station.partitions(channel)
     for partition in partitions:
@@ -100,7 +100,7 @@ def sealed_history(folder: str | os.PathLike[str], channel: str, *, fail_on_data
                     damage = damaged[segment.name]
                     raise HistoryDamaged(place, damage.first, damage.next, damage.reason)
                 continue
-            file = SealedFile(partition, segment, f"{station.path}/{place}/{segment.name}")
+            file = ChannelFile(partition, segment, f"{station.path}/{place}/{segment.name}")
             files[file.path] = file
     return SealedHistory(files, partitions, unsealed)
 
@@ -112,7 +112,7 @@ class Links:
         self._place = place
         self._list = place.own / LEAVING
 
-    def make(self, files: Iterable[SealedFile]) -> list[SealedFile]:
+    def make(self, files: Iterable[ChannelFile]) -> list[ChannelFile]:
         """Link files into the table's folder; returns those that have gone from the journal since.
 
         InvalidOption when the table's folder cannot have links to them.

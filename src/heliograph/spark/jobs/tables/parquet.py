@@ -30,7 +30,7 @@ from heliograph.spark.jobs.tables.workplace import DataFile, write_whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from heliograph.spark.jobs.tables.rewrite import Policy
+    from heliograph.spark.jobs.tables.rewrite import RewritePolicy
     from heliograph.spark.jobs.tables.workplace import Workplace
     from heliograph.spark.source.partitions import Key
 
@@ -96,7 +96,7 @@ class ParquetTable:
         reach("table-committed")
         self._finish()
 
-    def compact(self, policy: Policy) -> tuple[int, int]:
+    def compact(self, policy: RewritePolicy) -> tuple[int, int]:
         """Join small files; returns how many became how many."""
         assert self._state is not None
         schema = _schema(self._state.columns)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE: Final = 65_536
 
 
-class Policy(NamedTuple):
+class RewritePolicy(NamedTuple):
     """When small files are made into larger ones."""
 
     file_bytes: int
@@ -25,7 +25,7 @@ class Policy(NamedTuple):
     """So many small files of one partition are rewritten; 0: none ever."""
 
 
-def groups(files: Iterable[DataFile], policy: Policy) -> list[list[DataFile]]:
+def groups(files: Iterable[DataFile], policy: RewritePolicy) -> list[list[DataFile]]:
     """Small files of one partition that fit into one file together.
 
     A group that is full is no longer small as one file, so at most one small file per partition is left, and

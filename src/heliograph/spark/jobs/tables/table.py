@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from heliograph.spark.jobs.tables.rewrite import Policy
+    from heliograph.spark.jobs.tables.rewrite import RewritePolicy
     from heliograph.spark.jobs.tables.workplace import DataFile, Workplace
     from heliograph.spark.source.partitions import Key
 
@@ -44,7 +44,7 @@ class Table(Protocol):
     def replace(self, staged: Sequence[DataFile], schema: pa.Schema, positions: dict[str, Any]) -> None:
         """Put staged files in the place of all that the table has: all or nothing."""
 
-    def compact(self, policy: Policy) -> tuple[int, int]:
+    def compact(self, policy: RewritePolicy) -> tuple[int, int]:
         """Join small files; returns how many became how many."""
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.spark.jobs.tables.rewrite import Policy, groups, join
+from heliograph.spark.jobs.tables.rewrite import RewritePolicy, groups, join
 from heliograph.spark.jobs.tables.workplace import DataFile
 from tests.support import examples
 
@@ -24,7 +24,7 @@ SIZES = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 150)), max_size
 def test_joining_ends_with_at_most_a_few_small_files_and_large_enough_others(
     sizes: list[tuple[str, int]], after: int
 ) -> None:
-    policy = Policy(100, after)
+    policy = RewritePolicy(100, after)
     files = [DataFile(f"day={day}/{n}.parquet", 1, size) for n, (day, size) in enumerate(sizes)]
     for number in range(100):
         found = groups(files, policy)
@@ -48,7 +48,7 @@ def test_joining_ends_with_at_most_a_few_small_files_and_large_enough_others(
 
 
 def test_no_file_is_joined_when_that_is_turned_off() -> None:
-    assert groups([DataFile(f"day=a/{n}.parquet", 1, 1) for n in range(50)], Policy(100, 0)) == []
+    assert groups([DataFile(f"day=a/{n}.parquet", 1, 1) for n in range(50)], RewritePolicy(100, 0)) == []
 
 
 def test_rows_of_older_files_get_the_columns_and_types_of_later_ones(tmp_path: Path) -> None:
