@@ -141,6 +141,7 @@ class OneWorkerForSpark(LoadScopeScheduling):  # type: ignore[misc]  # xdist has
         return "spark" if nodeid.startswith("tests/spark/") else nodeid
 
 
+@pytest.hookimpl(optionalhook=True)  # single files may run without xdist, too
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerForSpark:
     return OneWorkerForSpark(config, log)
 
