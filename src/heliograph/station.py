@@ -48,7 +48,7 @@ from heliograph.monitoring.station_events import STATION, StationEvents
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
 from heliograph.runtime.declared_options import rows_of
-from heliograph.runtime.error_reporting import Reports, reporter, run_all
+from heliograph.runtime.error_reporting import ErrorReports, reporter, run_all
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import LocalDisk, Ports, seconds_until, system_ports
 from heliograph.runtime.timeouts import check_timeout
@@ -189,7 +189,7 @@ class Station:
         published = _published_to(store, self._configuration.store, keeps=keeps)
         self.ports = ports or system_ports(folder)
         if on_error is not None:  # else the log has it
-            reports = Reports(self.ports.tasks, reporter(on_error))
+            reports = ErrorReports(self.ports.tasks, reporter(on_error))
             self.ports.tasks.stalls.tell = partial(reports.post, "threads of this station", None)
         self._disk = self.ports.disk if ports is None else None
         """What was opened here, and is closed with the station."""
@@ -242,7 +242,7 @@ class Station:
         )
         self._events = StationEvents(self.id, name, self._channels.get)
         self._services = self._shared(station_seq, on_error, priority=priority, filtering=modules.filtering)
-        self._seen = seen.Station(
+        self._seen = seen.StationParts(
             self.id,
             name,
             domain,

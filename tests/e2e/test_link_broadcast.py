@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
-from heliograph.channel.routing.conditions import Condition
+from heliograph.channel.routing.conditions import ReceiverCondition
 from heliograph.links.broadcast import gateway as aired
 from heliograph.links.broadcast import reader_admission as airing
 from heliograph.links.broadcast.gateway import BroadcastGateway
@@ -513,7 +513,7 @@ def test_a_station_that_comes_while_the_last_one_leaves_is_heard(
         b.channel("other", Track).consumer()
         assert other.wait_matched(1, LIMIT)
         broadcast, ours, joined = broadcast_of(a), a.channel("x", Track), []
-        wanted: dict[type[hg.Event], Condition] = {Track: Condition()}
+        wanted: dict[type[hg.Event], ReceiverCondition] = {Track: ReceiverCondition()}
         first, second = aired.ReaderSession(1, 1), aired.ReaderSession(2, 2)
         coming = Thread(target=lambda: joined.append(broadcast.admit(second, ours, wanted)))
         drop = BroadcastGateway.drop

@@ -223,7 +223,7 @@ def _on_close(opened: Supplier[Any] | Receiver, forget: Callable[[], object]) ->
     opened.close = forgotten_and_closed  # type: ignore[method-assign]  # of this one alone
 
 
-class SupplierAdmin(Generic[T]):
+class FilteredSuppliers(Generic[T]):
     """Suppliers that share a filter. Made by `channel.for_suppliers`."""
 
     def __init__(self, channel: Channel[T], published: Published) -> None:
@@ -249,7 +249,7 @@ class SupplierAdmin(Generic[T]):
             supplier.close()
 
 
-class ConsumerAdmin(Generic[T]):
+class FilteredConsumers(Generic[T]):
     """Receivers that share a filter. Made by `channel.for_consumers`."""
 
     def __init__(self, channel: Channel[T], wanted: Wanted) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeVar, Unpack, overload
 from weakref import WeakSet
 
-from heliograph.channel.admin import ConsumerAdmin, SupplierAdmin, guard, points_of
+from heliograph.channel.admin import FilteredConsumers, FilteredSuppliers, guard, points_of
 from heliograph.channel.history.memory import meets
 from heliograph.channel.history.partitions import Journalled
 from heliograph.channel.history.positions import check_without_history
@@ -33,7 +33,7 @@ from heliograph.channel.receive.consumer_factory import ConsumerFactory, Consume
 from heliograph.channel.receive.dead_letters import give_up, open_dead_letter_channel
 from heliograph.channel.receive.options import (
     FilteredChannel,
-    Options,
+    ReceiverOptions,
     Selection,
     Wanted,
     behind,
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 
     from heliograph.channel.admin import Published
     from heliograph.channel.context import ChannelContext
-    from heliograph.channel.explain import Explanation, GeneratedCode, Why
+    from heliograph.channel.explain import EventExplanation, GeneratedCode, Why
     from heliograph.channel.history.operations import Operations
     from heliograph.channel.history.positions import Point
-    from heliograph.channel.history.store import Partition, Store, SupplierLease
+    from heliograph.channel.history.store import HistoryPartition, HistoryStore, SupplierLease
     from heliograph.channel.observer import Observer
     from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.entry import Source
@@ -92,7 +92,7 @@ CONFIRM_LIMIT: Final = 0.5
 """Seconds for which a channel that closes waits to hear what other stations have taken in."""
 
 
-class ConsumerOptions(Options, Acking, total=False):
+class ConsumerOptions(ReceiverOptions, Acking, total=False):
     """What a consumer may ask for."""
 
 
@@ -229,11 +229,11 @@ class Channel(Generic[T]):
         return await self._own.apush(event, **said)
 
     @overload
-    def explain(self, event: T, *, code: Literal[False] = ...) -> Explanation: ...
+    def explain(self, event: T, *, code: Literal[False] = ...) -> EventExplanation: ...
     @overload
     def explain(self, event: T | None = ..., *, code: Literal[True]) -> GeneratedCode: ...
     @names_options
-    def explain(self, event: T | None = None, *, code: bool = False) -> Explanation | GeneratedCode:
+    def explain(self, event: T | None = None, *, code: bool = False) -> EventExplanation | GeneratedCode:
         """Which receivers would get an event, and where it would stop; see `heliograph.channel.explain`.
 
         Args:
@@ -414,7 +414,7 @@ class Channel(Generic[T]):
         """Whether it keeps events in memory for late joiners."""
         return self._members.history.keeps
 
-    def partitions(self) -> Sequence[Partition]:
+    def partitions(self) -> Sequence[HistoryPartition]:
         """The partitions of its history that are within reach."""
         return () if self._journal is None else self._journal.hosts()
 
@@ -490,14 +490,14 @@ class Channel(Generic[T]):
 
         return PacedSupplier(self, rate, burst, name)
 
-    def for_suppliers(self, **published: Unpack[Published]) -> SupplierAdmin[T]:
+    def for_suppliers(self, **published: Unpack[Published]) -> FilteredSuppliers[T]:
         """An admin whose suppliers share a filter; see `heliograph.channel.admin`."""
-        return SupplierAdmin(self, published)
+        return FilteredSuppliers(self, published)
 
-    def for_consumers(self, **wanted: Unpack[Wanted]) -> ConsumerAdmin[T]:
+    def for_consumers(self, **wanted: Unpack[Wanted]) -> FilteredConsumers[T]:
         """An admin whose receivers share a filter; see `heliograph.channel.admin`."""
         insist_on_known("for_consumers", wanted, tuple(Wanted.__annotations__))
-        return ConsumerAdmin(self, wanted)
+        return FilteredConsumers(self, wanted)
 
     def _check_supplier(self, name: str) -> None:
         with self._members.lock:
@@ -595,7 +595,7 @@ class Channel(Generic[T]):
         sources: Iterable[str] | None = None,
     ) -> FilteredChannel:
         """The events that a filter lets through, as a part of a pattern such as `hg.all_of(...)`."""
-        options: Options = {"where": where, "params": params, "types": types, "sources": sources}
+        options: ReceiverOptions = {"where": where, "params": params, "types": types, "sources": sources}
         self.select(**options)
         return FilteredChannel(self, options)
 
@@ -645,7 +645,7 @@ class Channel(Generic[T]):
         *,
         name: str | None = None,
         start: Point = None,
-        **options: Unpack[Options],
+        **options: Unpack[ReceiverOptions],
     ) -> CacheFeed:
         """Have events offered to a cache, for a face of this channel; see `channel.receive.cache_feed`.
 
@@ -837,7 +837,7 @@ class Channel(Generic[T]):
         """The header that a push of it would make now."""
         return self._own.next_header(event)
 
-    def select(self, **options: Unpack[Options]) -> Selection:
+    def select(self, **options: Unpack[ReceiverOptions]) -> Selection:
         """Check what a receiver asks for; see `heliograph.channel.receive.options.select`."""
         if self.access == "supply":
             raise not_allowed(self.name, self.access)
@@ -955,7 +955,7 @@ class Channel(Generic[T]):
             self.add_types((version_class(fmt, own[0]),))  # type: ignore[arg-type]  # a class of this name
 
     @property
-    def store(self) -> Store | None:
+    def store(self) -> HistoryStore | None:
         """What keeps its history, on a journalled channel."""
         return None if self._journal is None else self._journal.store
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.history.feed import JournalQueue
     from heliograph.channel.history.partitions import Journalled
-    from heliograph.channel.history.store import Partition
+    from heliograph.channel.history.store import HistoryPartition
     from heliograph.channel.publish.worker_acks import Supervisor
     from heliograph.channel.queueing.history_merge import Floors, LateJoin
     from heliograph.channel.queueing.queue import Item
@@ -256,7 +256,7 @@ class LinkPort(Generic[T]):
         assert self._journal is not None
         return {one.partition: (one.earliest, one.watermark) for one in self._journal.hosts()}
 
-    def partition_came(self, partition: Partition, watermark: int) -> None:
+    def partition_came(self, partition: HistoryPartition, watermark: int) -> None:
         """A station that keeps a part of the history is there, or there again: receivers read on in it."""
         assert self._journal is not None
         rings: list[JournalQueue] = []

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.history.positions import Cursors
-    from heliograph.channel.history.store import Cursor, Telling
+    from heliograph.channel.history.store import HistoryCursor, Telling
     from heliograph.channel.queueing.journal_reading import JournalReading
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.receive.ack_protocol import AckOptions, Spot
-    from heliograph.delivery.in_flight_window import Handed as Taken
+    from heliograph.delivery.in_flight_window import InFlightEvent as Taken
     from heliograph.delivery.in_flight_window import WindowStats
     from heliograph.model.event import Header
     from heliograph.model.history_epochs import Epochs
@@ -649,7 +649,7 @@ class _Stream:
         "told",
     )
 
-    def __init__(self, number: int, partition: str, cursor: Cursor | None) -> None:
+    def __init__(self, number: int, partition: str, cursor: HistoryCursor | None) -> None:
         self.number = number
         self.partition = partition
         self.cursor = cursor

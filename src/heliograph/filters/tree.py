@@ -80,7 +80,7 @@ class Name(msgspec.Struct, frozen=True, cache_hash=True):
     at: At = NOWHERE
 
 
-class Member(msgspec.Struct, frozen=True, cache_hash=True):
+class NestedField(msgspec.Struct, frozen=True, cache_hash=True):
     """A field of a nested event: `position.lat`."""
 
     of: Tree
@@ -196,7 +196,7 @@ Tree: TypeAlias = (
     Value
     | Param
     | Name
-    | Member
+    | NestedField
     | Element
     | Negate
     | Arith
@@ -271,7 +271,7 @@ def children(tree: Tree) -> tuple[Tree, ...]:
     match tree:
         case Value() | Param() | Name():
             return ()
-        case Member() | Negate() | IsNull() | Not():
+        case NestedField() | Negate() | IsNull() | Not():
             return (tree.of,)
         case Element():
             return (tree.of, tree.index)

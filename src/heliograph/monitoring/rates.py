@@ -59,7 +59,7 @@ class _Point(msgspec.Struct, frozen=True):
     channels: dict[str, _Counters]
 
 
-class Window:
+class RateWindow:
     """The last minutes of one station."""
 
     def __init__(self, longest: int = LONGEST) -> None:

@@ -67,7 +67,7 @@ class Wanted(TypedDict, total=False):
     ]
 
 
-class Options(Wanted, total=False):
+class ReceiverOptions(Wanted, total=False):
     """What a receiver may ask for."""
 
     priority: Annotated[int | None, Option("takes the place of the events' own", PRIORITY)]

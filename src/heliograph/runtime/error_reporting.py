@@ -43,7 +43,7 @@ def reporter(on_error: OnError | None) -> OnError:
     return report
 
 
-class Reports:
+class ErrorReports:
     """Tells `on_error` one thing after the other, in a task of its own while there is something to tell."""
 
     def __init__(self, tasks: Tasks, report: OnError) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.routing.compiler import Matches
+    from heliograph.channel.routing.compiler import MatchedQueues
 
 
 class OutgoingBatch(msgspec.Struct, eq=False):
@@ -43,7 +43,7 @@ class OutgoingBatch(msgspec.Struct, eq=False):
     sequences: Sequence[int] | None = None
     given: Sequence[Item] | None = None
     """Of events that have headers already, or are of several classes: these, in place of what is above."""
-    matches: Matches | None = None
+    matches: MatchedQueues | None = None
     """The queues that each is for, as far as its supplier has found them."""
     largest: int | None = None
     """What each event takes at most (`heliograph.codec.sizes`), where that is known."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.routing.compiler import Matches, Route
+    from heliograph.channel.routing.compiler import MatchedQueues, Route
 
 
 class Numbering:
@@ -77,7 +77,7 @@ class Numbering:
         ]
 
     def batch(
-        self, route: Route, events: Sequence[Event], said: Stamp = PLAIN, matches: Matches | None = None
+        self, route: Route, events: Sequence[Event], said: Stamp = PLAIN, matches: MatchedQueues | None = None
     ) -> OutgoingBatch:
         """The next events of one class, at least one, whose headers are made later."""
         places: Sequence[int]

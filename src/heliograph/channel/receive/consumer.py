@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.receive.ack_protocol import (
         AckOptions,
-        Coordinator,
+        CoordinatorPort,
         GroupMembership,
         Handed,
         HostCoordinator,
@@ -71,7 +71,7 @@ class Consumer(QueuedReceiver, Generic[T]):
         raises_gaps: bool = False,
         open_desk: Callable[[str, EventQueue, Sequence[Item]], HostCoordinator],
         terms: AckOptions | None = None,
-        shared: tuple[EventQueue, Coordinator] | None = None,
+        shared: tuple[EventQueue, CoordinatorPort] | None = None,
     ) -> None:
         super().__init__(channel, name, selection)
         self._clock = channel.ports.clock

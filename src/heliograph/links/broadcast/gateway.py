@@ -18,7 +18,7 @@ import msgspec
 
 from heliograph.channel.ledger import QueueCounts
 from heliograph.channel.receive.options import Selection
-from heliograph.channel.routing.conditions import AnyOf, Condition
+from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
 from heliograph.links.broadcast.queue import OVERTAKEN, BroadcastQueue
 from heliograph.links.session.confirmation import REFUSED, Account
 from heliograph.links.session.gateway import ASK_AGAIN, Gateway
@@ -302,15 +302,15 @@ class BroadcastGateway(Gateway):
 
     def all_wants(self) -> dict[type[Event], Any]:
         """What any station wants, by event type."""
-        found: dict[type[Event], list[Condition]] = {}
+        found: dict[type[Event], list[ReceiverCondition]] = {}
         for conditions in self.wants.values():
             for cls, condition in conditions.items():
-                each = condition.alternatives if isinstance(condition, AnyOf) else (condition,)
+                each = condition.alternatives if isinstance(condition, AnyCondition) else (condition,)
                 found.setdefault(cls, []).extend(each)
         return {cls: _either(conditions) for cls, conditions in found.items()}
 
 
-def _either(conditions: list[Condition]) -> Condition | AnyOf:
+def _either(conditions: list[ReceiverCondition]) -> ReceiverCondition | AnyCondition:
     if any(condition.is_open for condition in conditions):
-        return Condition()
-    return conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
+        return ReceiverCondition()
+    return conditions[0] if len(conditions) == 1 else AnyCondition(tuple(conditions))

@@ -181,7 +181,7 @@ class Way(NamedTuple):
 
 class RemoteCoordinator:
     """The desk of a group in another station, for one member; see
-    `heliograph.channel.receive.ack_protocol.Coordinator`."""
+    `heliograph.channel.receive.ack_protocol.CoordinatorPort`."""
 
     def __init__(self, way: Way, wish: JoinRequest, selection: Selection, acking: Acking) -> None:
         """Sit down at the keeper's desk; NotPossible with its reason when it refuses."""

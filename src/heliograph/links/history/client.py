@@ -72,7 +72,7 @@ class ToKeepers(NamedTuple):
 
 
 class RemotePartition:
-    """What another station keeps of a channel; see `heliograph.channel.history.store.Partition`.
+    """What another station keeps of a channel; see `heliograph.channel.history.store.HistoryPartition`.
 
     Args:
         channel: its name.
@@ -253,7 +253,7 @@ class RemotePartition:
 
 
 class RemoteStore(RemotePartition):
-    """Where pushes go in a station that has no folder; see `heliograph.channel.history.store.Store`.
+    """Where pushes go in a station that has no folder; see `heliograph.channel.history.store.HistoryStore`.
 
     They all go to one partition, for as long as the channel is open: names are leased, and repeated pushes
     found, where it is kept. While its keeper is away they raise, though another keeper may be there.
