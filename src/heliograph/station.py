@@ -131,6 +131,8 @@ class Station:
             endpoints such as "tls/10.0.0.1:7447": both ends must show one of the domain's authority.
         insecure: lets both be other than loopback though nothing is encrypted, and whoever reaches this
             station can read and send everything.
+        standby: waits up to so many seconds for a folder that another station has, and takes it over when
+            that one has ended, however it ended; the time begins when it is opened.
         page: serves a page that shows this station and its domain in a browser: True on a loopback address,
             a port of it, or "host:port"; `station.page` is its link. Needs `pip install 'heliograph[page]'`.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
@@ -157,6 +159,7 @@ class Station:
         connect: Sequence[str] = (),
         identity: str | os.PathLike[str] | None = None,
         insecure: bool = False,
+        standby: float = 0.0,
         page: bool | int | str = False,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
@@ -175,6 +178,7 @@ class Station:
                 "connect": connect,
                 "identity": identity,
                 "insecure": insecure,
+                "standby": standby,
             }
         )
         check_joining(domain, transport, peer_limit)
@@ -204,6 +208,7 @@ class Station:
                 owner=station_text(self.id, name),
                 limits_said=self._configuration.journal_of,
                 store=published,
+                standby=standby,
             )
         self._pools = Pools(
             self.ports.clock,
@@ -866,7 +871,7 @@ class Station:
         answer_monitors(self.mesh, self._channels.get)
         from heliograph.links.services.managers import LinkedManagers  # noqa: PLC0415 - as links are
 
-        return LinkedManagers(self.mesh, self._answering_manager, self.ports.tasks)
+        return LinkedManagers(self.mesh, self._answering_manager, self.ports)
 
     def _linked_states(self) -> LinkedStates | None:
         if self.mesh is None:
