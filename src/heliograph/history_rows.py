@@ -1,6 +1,6 @@
 """The events of a channel's history one by one, as they are kept, in the order of their appending.
 
-    history = History("data", "air.tracks", "earliest", "now", "speed > 300")
+    history = HistoryRows("data", "air.tracks", "earliest", "now", "speed > 300")
     for row in history.rows(): print(row.append_ts, row.format.name, len(row.record.body))
 
 It reads a folder whether or not its station runs, and needs no classes.

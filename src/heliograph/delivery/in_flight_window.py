@@ -3,7 +3,7 @@
     window = Window(lease_ns=30 * SECOND, max_deliveries=5)
     window.join("worker-1", 100)
     window.offer(120, event, key=("north",))
-    window.take("worker-1", now)        # [Handed(120, event, attempt=1, again=False)]
+    window.take("worker-1", now)        # [InFlightEvent(120, event, attempt=1, again=False)]
     window.nak(120, "worker-1", now, delay_ns=SECOND)
     window.tick(now + SECOND)           # it may be taken again
 

@@ -14,9 +14,9 @@ The six steps of an event, and who takes them:
                    event leaves the array as not delivered
 
     monitor = Monitor(timeout_ns=1_000_000_000, resends=3)
-    monitor.notify("a:1:1", ("billing", "audit"), now)  # [Timer("a:1:1", ...), Pass("a:1:1", both)]
+    monitor.notify("a:1:1", ("billing", "audit"), now)  # [StartTimer("a:1:1", ...), Pass("a:1:1", both)]
     monitor.acked("a:1:1", "billing")                   # []
-    monitor.tick(later)                                 # [Resend("a:1:1", ("audit",), 1), Timer(...)]
+    monitor.tick(later)                                 # [Resend("a:1:1", ("audit",), 1), StartTimer(...)]
 
 It is a pure state machine: inputs come with the time, actions go out as a list. Whoever uses it holds a lock,
 so that all suppliers of a channel share one array.

@@ -1,7 +1,7 @@
 """The pure state machine of a watchdog: when a service is asked for a sign of life, ended and begun again.
 
     machine = WatchdogMachine(ping=1.0, now=clock.monotonic_ns())
-    for action in machine.due(now): ...           # Start(), Ping(), End()
+    for action in machine.due(now): ...           # Start(), Ping(), EndService()
     machine.started(now), machine.answered(now), machine.ended(now)
 
 A service that ends is begun again at once; one that does not answer for two ping periods is ended first. One

@@ -8,7 +8,7 @@ annotations; codec, filters and columns are made from these.
     date uuid                                                          Scalar
     Optional(item)                                                     the value or None
     Enum(name, base, members)                                          named values of i64 or str
-    Record(format)                                                     a nested event
+    NestedEvent(format)                                                a nested event
     List(item, length)                                                 length None: any
     Array(item, shape)                                                 numpy; None: any dimension or shape
     Anything()                                                         schema-less nested data (`hg.Any`)

@@ -2,7 +2,7 @@
 
 report = reporter(on_error)     # what the user gave, or None
 report("billing", header, error)
-Reports(tasks, report).tell("billing", header, error)   # goes on though `on_error` does not return
+ErrorReports(tasks, report).tell("billing", header, error)   # goes on though `on_error` does not return
 run_all([first, second])        # closing: the second runs although the first raises
 """
 

@@ -1,11 +1,11 @@
 """Admission of periodic work: rate-monotonic priorities and the worst response that each task can see.
 
-    from heliograph.scheduling.analysis import Task, admit
+    from heliograph.scheduling.analysis import PeriodicTask, admit
 
     proof = admit([
-        Task("radar", period=0.010, cost=0.002),
-        Task("display", period=0.040, cost=0.010, importance=1),
-        Task("log", after=("display",), cost=0.005),       # released when `display` has ended, at its rate
+        PeriodicTask("radar", period=0.010, cost=0.002),
+        PeriodicTask("display", period=0.040, cost=0.010, importance=1),
+        PeriodicTask("log", after=("display",), cost=0.005),   # released when `display` ends, at its rate
     ])
     print(proof)                                           # each task with its response, deadline and laxity
     proof["radar"].priority                                # 5: what its consumer is subscribed with

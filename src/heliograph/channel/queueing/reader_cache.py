@@ -2,7 +2,7 @@
 
     cache = ReaderCache(CacheLimits(depth=1))
     cache.accept(Arrival("write", event, key, writer, source_ts), now)        # None, or why it is not kept
-    for data, info in cache.select(Wanted(...), take=True, now=now): ...
+    for data, info in cache.select(SampleSelection(...), take=True, now=now): ...
 
 A pure state machine: no clock, no lock, no thread. Whoever feeds it (`heliograph.channel.receive.cache_feed`)
 holds a lock around each call and says what time it is, in nanoseconds since 1970.

@@ -49,7 +49,10 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "Case": ("tree or none", "pairs", "tree or none"),
     "Call": ("function", "trees"),
 }
-"""What each kind of node is made of; a `Value` is looked at on its own."""
+"""What each kind of node is made of, by its name on the wire; a `Value` is looked at on its own."""
+_CLASS_OF: Final = {"Member": "NestedField"}
+"""Classes of nodes that are called something else on the wire, which stations of earlier versions read."""
+_NAME_OF: Final = {cls: name for name, cls in _CLASS_OF.items()}
 
 _WRITTEN: Final[dict[str, type]] = {"date": date, "uuid": UUID}
 """Kinds of constants that travel as text."""
@@ -62,7 +65,8 @@ def to_data(tree: Tree) -> Any:
     if not hasattr(tree, "__struct_fields__"):
         return tree
     fields = [to_data(getattr(tree, name)) for name in tree.__struct_fields__ if name != "at"]
-    return [type(tree).__name__, *fields]
+    cls = type(tree).__name__
+    return [_NAME_OF.get(cls, cls), *fields]
 
 
 def from_data(data: Any, peer: str) -> Expr:
@@ -91,7 +95,7 @@ class _Rebuild:
         parts = [self._part(kind, part, depth - 1) for kind, part in zip(fields, data[1:], strict=True)]
         if name == "Call":
             self._check_call(*parts)
-        return getattr(self._kinds, str(name))(*parts)
+        return getattr(self._kinds, _CLASS_OF.get(str(name), str(name)))(*parts)
 
     def _check_call(self, function: str, args: tuple[Any, ...]) -> None:
         from heliograph.filters.parser import FUNCTIONS  # noqa: PLC0415 - as above

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from heliograph.links.contract import CONTROL, LANES
 from heliograph.links.session import messages as m
-from heliograph.links.session.sequence import Outbox
+from heliograph.links.session.retransmission import Outbox
 from heliograph.links.session.wire_events import said_of
 from heliograph.model.event import info_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer
     from heliograph.links.session.gateway import Gateway
-    from heliograph.links.session.sequence import Batch, RecordSource
+    from heliograph.links.session.retransmission import Batch, RecordSource
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
 
